@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.triton import tritonserver
+from bls_notebook.shipping.servers import tritonserver
 
 PARTS = Path(__file__).resolve().parent / "batching_parts"
 RESULTS = Path(__file__).resolve().parent / "results" / "batching.json"

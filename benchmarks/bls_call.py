@@ -39,7 +39,7 @@ from bls_call_parts.sides import (
 from bls_call_parts.table import table
 
 import bls_notebook as bls
-from bls_notebook.triton import tritonserver
+from bls_notebook.shipping.servers import tritonserver
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bls_call.json"
 CASES = (

@@ -111,7 +111,7 @@ class Client:
 def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str, tuple[str, str, dict]]:
     """Where each side is asked: HTTP, gRPC and headers."""
     import bls_notebook as bls
-    from bls_notebook.triton import tritonserver
+    from bls_notebook.shipping.servers import tritonserver
 
     repo = stack.enter_context(bls.ModelRepository(MODELS))
     repo.load(MODEL)

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from bls_notebook.display.timeline.picture import timeline_picture  # noqa: E402
+from bls_notebook.profiling.timeline.picture import timeline_picture  # noqa: E402
 from tests.display.sessions import many  # noqa: E402
 
 SIZES = (64, 1_000, 10_000)

@@ -31,7 +31,7 @@ from tritonclient.grpc import aio as grpc_async
 from tritonclient.http import aio as http_async
 
 import bls_notebook as bls
-from bls_notebook.triton import tritonserver
+from bls_notebook.shipping.servers import tritonserver
 
 MODELS = Path(__file__).resolve().parent / "model_repository"
 RESULTS = Path(__file__).resolve().parent / "results" / "remote.json"

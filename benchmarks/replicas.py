@@ -89,7 +89,7 @@ def measured(
     """Each model over both protocols, with one server, two, ..."""
     sys.path.insert(0, str(ROOT))
     import bls_notebook as bls
-    from bls_notebook.triton.tritonserver import make_environment
+    from bls_notebook.shipping.servers.tritonserver import make_environment
     from tests.triton.replicas import serving, shared_out
 
     rows: list[dict[str, Any]] = []
@@ -148,7 +148,7 @@ def main() -> int:
         client(*options.client[:3], float(options.client[3]))
         return 0
     sys.path.insert(0, str(ROOT))
-    from bls_notebook.triton.tritonserver import TritonServerError
+    from bls_notebook.shipping.servers.tritonserver import TritonServerError
     from tests.triton.replicas import HAPROXY
 
     if HAPROXY is None:

@@ -29,7 +29,7 @@ MOST_MS, LEAST_FPS = 1000.0, 30.0
 HEAD = """
 import time
 from tests.display.sessions import many
-from bls_notebook.display.timeline.widget import Timeline
+from bls_notebook.profiling.timeline.widget import Timeline
 """
 MAKE = """
 session = many({count})

@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.profiling.measuring import Workload
+from bls_notebook.profiling.settings import fields_of
 from bls_notebook.repository.instance_counts import with_count, with_fields
-from bls_notebook.repository.profiling.measuring import Workload
-from bls_notebook.repository.profiling.settings import fields_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -19,35 +19,35 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
-from .observe import progress as _progress
+from .records import progress as _progress
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
 from .repository.requests.response import Response
 
 if TYPE_CHECKING:
-    from .engine.recording.marks import mark
-    from .engine.recording.memory_track import track_memory
-    from .engine.recording.profile import Profile, profile
-    from .observe.analysis.claims import judge
-    from .observe.importing.server_trace import load_server_trace
-    from .observe.records.lifetimes import load_lifetimes
-    from .observe.records.profiles.comparison import Comparison, load_comparison
-    from .observe.records.profiles.overlap import Overlap
-    from .observe.records.profiles.session import Session, load_session
-    from .observe.records.profiles.tuning import Tuning
-    from .repository.connecting import Connection, connect
-    from .repository.inspecting.inspection import Inspection, inspect
-    from .repository.profiling.comparing import compare
-    from .repository.profiling.tuning import tune
-    from .repository.trying.trial import try_repository
-    from .testing.drills.drill import drill
-    from .testing.recording.record import record
+    from .inspection.inspection import Inspection, inspect
+    from .lifetimes.memory_track import track_memory
+    from .lifetimes.records import load_lifetimes
+    from .network.connection.connection import Connection, connect
+    from .network.gateway.server import Endpoint, endpoint
+    from .profiling.comparing import compare
+    from .profiling.recording.marks import mark
+    from .profiling.recording.profile import Profile, profile
+    from .profiling.records.comparison import Comparison, load_comparison
+    from .profiling.records.overlap import Overlap
+    from .profiling.records.session import Session, load_session
+    from .profiling.records.tuning import Tuning
+    from .profiling.server_traces.server_trace import load_server_trace
+    from .profiling.tuning import tune
+    from .shipping.proof.proving import prove_equal
+    from .shipping.servers.serving import LocalServer, serve
+    from .testing.claims import judge
+    from .testing.drills.driller import drill
+    from .testing.recording.recorder import record
     from .testing.recording.recording import Recording, load_recording
     from .testing.recording.replaying import replay
-    from .triton.endpoint.endpoint import Endpoint, endpoint
-    from .triton.proving.prove import prove_equal
-    from .triton.serving import LocalServer, serve
+    from .trying.trial import try_repository
 
 __version__ = "0.1.0"
 
@@ -102,36 +102,36 @@ __all__ = [
 
 # Imported when they are first asked for: what measures, and what is computed from it.
 _LATER = {
-    "Comparison": "observe.records.profiles.comparison",
-    "Connection": "repository.connecting",
-    "Endpoint": "triton.endpoint.endpoint",
-    "Inspection": "repository.inspecting.inspection",
-    "LocalServer": "triton.serving",
-    "Overlap": "observe.records.profiles.overlap",
-    "Profile": "engine.recording.profile",
+    "Comparison": "profiling.records.comparison",
+    "Connection": "network.connection.connection",
+    "Endpoint": "network.gateway.server",
+    "Inspection": "inspection.inspection",
+    "LocalServer": "shipping.servers.serving",
+    "Overlap": "profiling.records.overlap",
+    "Profile": "profiling.recording.profile",
     "Recording": "testing.recording.recording",
-    "Session": "observe.records.profiles.session",
-    "Tuning": "observe.records.profiles.tuning",
-    "compare": "repository.profiling.comparing",
-    "connect": "repository.connecting",
-    "endpoint": "triton.endpoint.endpoint",
-    "drill": "testing.drills.drill",
-    "judge": "observe.analysis.claims",
-    "inspect": "repository.inspecting.inspection",
-    "load_comparison": "observe.records.profiles.comparison",
-    "load_lifetimes": "observe.records.lifetimes",
+    "Session": "profiling.records.session",
+    "Tuning": "profiling.records.tuning",
+    "compare": "profiling.comparing",
+    "connect": "network.connection.connection",
+    "endpoint": "network.gateway.server",
+    "drill": "testing.drills.driller",
+    "judge": "testing.claims",
+    "inspect": "inspection.inspection",
+    "load_comparison": "profiling.records.comparison",
+    "load_lifetimes": "lifetimes.records",
     "load_recording": "testing.recording.recording",
-    "load_server_trace": "observe.importing.server_trace",
-    "load_session": "observe.records.profiles.session",
-    "mark": "engine.recording.marks",
-    "profile": "engine.recording.profile",
-    "prove_equal": "triton.proving.prove",
-    "record": "testing.recording.record",
+    "load_server_trace": "profiling.server_traces.server_trace",
+    "load_session": "profiling.records.session",
+    "mark": "profiling.recording.marks",
+    "profile": "profiling.recording.profile",
+    "prove_equal": "shipping.proof.proving",
+    "record": "testing.recording.recorder",
     "replay": "testing.recording.replaying",
-    "serve": "triton.serving",
-    "track_memory": "engine.recording.memory_track",
-    "try_repository": "repository.trying.trial",
-    "tune": "repository.profiling.tuning",
+    "serve": "shipping.servers.serving",
+    "track_memory": "lifetimes.memory_track",
+    "try_repository": "trying.trial",
+    "tune": "profiling.tuning",
 }
 
 # In this process only; inside Triton's own stub, its module is there already and stays.

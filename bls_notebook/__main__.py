@@ -17,10 +17,10 @@ from pathlib import Path
 
 import bls_notebook as bls
 
-from .observe.quantities import seconds_in
-from .observe.records.plain import Record
-from .observe.records.shipping.certificate import Certificate
-from .repository.trying.one import load_with_callees
+from .records.plain import Record
+from .records.quantities import seconds_in
+from .shipping.proof.certificate import Certificate
+from .trying.one import load_with_callees
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -45,7 +45,7 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from .repository.source.layout import version_folders
-    from .repository.trying.folders import is_repository, repositories_below, repository_folder
+    from .trying.folders import is_repository, repositories_below, repository_folder
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
@@ -197,8 +197,8 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _prove(arguments: argparse.Namespace) -> int:
-    from .triton.proving.generating import generator
-    from .triton.proving.prove import proving
+    from .shipping.proof.generating import generator
+    from .shipping.proof.proving import proving
 
     if arguments.generate:
         generator()

@@ -28,9 +28,9 @@ from google.protobuf.json_format import MessageToDict
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.display.units import ns
-from bls_notebook.observe.records.shipping.certificate import Certificate
 from bls_notebook.repository.requests.sender import Sender
-from bls_notebook.triton.proving.prove import proving
+from bls_notebook.shipping.proof.certificate import Certificate
+from bls_notebook.shipping.proof.proving import proving
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "conformance.md"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.triton import tritonserver
+from bls_notebook.shipping.servers import tritonserver
 
 MODELS = Path(__file__).resolve().parents[1] / "model_repository"
 KIB, MIB = 1024, 1024 * 1024

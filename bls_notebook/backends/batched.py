@@ -16,12 +16,12 @@ import numpy as np
 
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible import encodable
 
 
 class RefusedError(Exception):

@@ -9,9 +9,9 @@ from .protocol import OpenModel
 # A new backend is one module with an `open_model`, and its line here. One whose runtime may be built for the
 # CPU alone says by a `has_gpu()` beside it whether it is.
 _MODULES = {
-    "onnxruntime": "bls_notebook.backends.onnxruntime",
+    "onnxruntime": "bls_notebook.engines.onnxruntime",
     "python": "bls_notebook.backends.python",
-    "pytorch": "bls_notebook.backends.pytorch",
+    "pytorch": "bls_notebook.engines.pytorch",
 }
 _registered: dict[str, OpenModel] = {}
 

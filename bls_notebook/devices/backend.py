@@ -9,7 +9,7 @@ import numpy as np
 from .device import Device
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.devices import DeviceRecord
+    from bls_notebook.records.devices import DeviceRecord
 
 _Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from bls_notebook.observe.records.devices import DeviceRecord
+from bls_notebook.records.devices import DeviceRecord
 
 from . import dlpack
 from .device import Device

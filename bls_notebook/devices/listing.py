@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 
-from bls_notebook.observe.records.devices import DeviceRecord
+from bls_notebook.records.devices import DeviceRecord
 
 from .registry import gpus
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from bls_notebook.simulation import entering
+
 from .registry import gpu_count, gpus, simulated_gpus
-from .simulated import entering
 
 
 class OwnGPU(entering.Process):

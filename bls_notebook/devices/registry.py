@@ -105,8 +105,8 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         if count == 0 or (not even_with_cuda and cuda() is not None):
             _simulated = None
             return 0
-        from .simulated import importing, machine
-        from .simulated.backend import SimulatedGPUs
+        from bls_notebook.simulation import importing, machine
+        from bls_notebook.simulation.backend import SimulatedGPUs
 
         if even_with_cuda or cuda_gpu_count() == 0:  # else PyTorch, which needs no CuPy, has a GPU of CUDA
             importing.watch()

@@ -13,47 +13,47 @@ from bls_notebook.display.browser.alive import live
 from bls_notebook.display.browser.on_top import covered, with_view
 from bls_notebook.display.document import Document
 from bls_notebook.display.html import Html
-from bls_notebook.observe.records.plain import Record
+from bls_notebook.records.plain import Record
 
 # The function that draws each kind of record, by its module: imported when the first one is shown.
 _ONE = {
-    "ModelRecord": "records.models.model_document",
-    "ResponseRecord": "records.responses.response_document",
-    "ErrorRecord": "records.errors.error_document",
-    "MessageRecord": "records.messages.message_document",
-    "ConnectionRecord": "records.connected.connection_document",
-    "Certificate": "records.certificate.certificate_document",
-    "EndpointRecord": "records.endpoint.endpoint_document",
-    "Drilled": "testing.drilled.drilled_document",
-    "Exported": "records.exported.exported_document",
-    "Findings": "records.findings.findings_document",
-    "Judgement": "records.messages.judgement_document",
-    "Lifetimes": "lifetimes.report.lifetimes_document",
-    "Recorded": "testing.recording.recording_document",
-    "Replay": "testing.replay.replay_document",
-    "ServerRecord": "records.served.served_document",
-    "Session": "session.summary.session_document",
-    "SessionStatistics": "session.summary.figures_document",
-    "Difference": "session.difference.difference_document",
-    "Comparison": "session.comparison.comparison_document",
-    "Overlap": "session.overlap.overlap_document",
-    "Tried": "records.tried.tried_document",
-    "Tuning": "session.tuning.tuning_document",
-    "SideBySide": "session.difference.beside_document",
-    "DeviceTable": "records.devices.devices_document",
-    "TensorView": "inspection.tensors.tensor_view_document",
-    "ResponseView": "inspection.tensors.response_view_document",
-    "ModelView": "inspection.models.model_view_document",
-    "Compared": "inspection.differences.compared_document",
+    "ModelRecord": "display.records.models.model_document",
+    "ResponseRecord": "display.records.responses.response_document",
+    "ErrorRecord": "display.records.errors.error_document",
+    "MessageRecord": "display.records.messages.message_document",
+    "ConnectionRecord": "network.connection.display.connection_document",
+    "Certificate": "shipping.proof.display.certificate_document",
+    "EndpointRecord": "network.gateway.display.endpoint_document",
+    "Drilled": "testing.display.drilled.drilled_document",
+    "Exported": "shipping.exports.display.exported_document",
+    "Findings": "checking.display.findings_document",
+    "Judgement": "display.records.messages.judgement_document",
+    "Lifetimes": "lifetimes.display.report.lifetimes_document",
+    "Recorded": "testing.display.recording.recording_document",
+    "Replay": "testing.display.replay.replay_document",
+    "ServerRecord": "shipping.servers.display.served_document",
+    "Session": "profiling.display.summary.session_document",
+    "SessionStatistics": "profiling.display.summary.figures_document",
+    "Difference": "profiling.display.difference.difference_document",
+    "Comparison": "profiling.display.comparison.comparison_document",
+    "Overlap": "profiling.display.overlap.overlap_document",
+    "Tried": "trying.display.tried_document",
+    "Tuning": "profiling.display.tuning.tuning_document",
+    "SideBySide": "profiling.display.difference.beside_document",
+    "DeviceTable": "display.records.devices.devices_document",
+    "TensorView": "inspection.display.tensors.tensor_view_document",
+    "ResponseView": "inspection.display.tensors.response_view_document",
+    "ModelView": "inspection.display.models.model_view_document",
+    "Compared": "display.records.differences.compared_document",
 }
 _MANY = {
-    "ModelRecord": "records.models.models_document",
-    "ResponseRecord": "records.many.responses_document",
-    "StreamRecord": "records.streams.streams_document",
-    "StatisticsRecord": "records.statistics.statistics_document",
-    "FamilyRecord": "records.metrics.metrics_document",
+    "ModelRecord": "display.records.models.models_document",
+    "ResponseRecord": "display.records.many.responses_document",
+    "StreamRecord": "display.records.streams.streams_document",
+    "StatisticsRecord": "display.records.statistics.statistics_document",
+    "FamilyRecord": "display.records.metrics.metrics_document",
 }
-_HERE = __name__.rpartition(".")[0]
+_HERE = "bls_notebook"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def render(
         return _shown(_MANY[kind], value, width, **given)
     kind = type(value).__name__
     if kind == "CallGraph":
-        graph = import_module(f"{_HERE}.session.call_graph")
+        graph = import_module(f"{_HERE}.profiling.display.call_graph")
         return Display(graph.call_graph_text(value, width=width), mermaid=graph.call_graph_mermaid(value))
     if kind not in _ONE:
         raise TypeError(f"no display for {kind}; expected {', '.join(_ONE)}")
@@ -117,7 +117,7 @@ def render(
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     """Draw a model's config, in protobuf's text format, as text (of `width` terminal cells) and HTML."""
-    return _shown("records.configs.config_document", name, width, pbtxt=pbtxt)
+    return _shown("display.records.configs.config_document", name, width, pbtxt=pbtxt)
 
 
 def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
@@ -129,20 +129,22 @@ def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
 def _widget(kind: str, value: Any, width: int) -> Any:
     """What may cover the picture of a record: there is a kernel, and something to see."""
     if kind == "Lifetimes" and value.lives:
-        return live(lambda: import_module(f"{_HERE}.lifetimes.widget").LifetimesWidget(value, width))
+        return live(lambda: import_module(f"{_HERE}.lifetimes.display.widget").LifetimesWidget(value, width))
     if kind == "Comparison" and value.gathered.spans:
         runs = (value.sequential, value.gathered)
-        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*runs))
+        return live(lambda: import_module(f"{_HERE}.profiling.timeline.widget").Timeline(*runs))
     if kind == "Overlap" and value.written.spans:
         both = (value.written, value.ahead) if value.rounds else (value.written,)
-        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
+        return live(lambda: import_module(f"{_HERE}.profiling.timeline.widget").Timeline(*both))
     if kind == "Tuning" and value.then is not None:
-        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value.gathered, value.then))
+        return live(
+            lambda: import_module(f"{_HERE}.profiling.timeline.widget").Timeline(value.gathered, value.then)
+        )
     if kind == "SideBySide" and (value.before.spans or value.after.spans):
         both = (value.before, value.after)
-        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
+        return live(lambda: import_module(f"{_HERE}.profiling.timeline.widget").Timeline(*both))
     if kind == "Session" and value.spans:
-        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value, titled=False))
+        return live(lambda: import_module(f"{_HERE}.profiling.timeline.widget").Timeline(value, titled=False))
     return None
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from bls_notebook.display.as_html import output
 from bls_notebook.display.html import Html, tag
-from bls_notebook.observe.progress import Bar
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.progress import Bar
+from bls_notebook.records.visible import visible
 
 
 def new_bar() -> Bar | None:

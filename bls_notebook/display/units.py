@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bls_notebook.observe.quantities import count, duration, size
+from bls_notebook.records.quantities import count, duration, size
 
 __all__ = [
     "TIME_PATTERN", "TIME_WIDTH", "count", "duration", "factor", "ns", "percent", "shape", "size", "some_ns",

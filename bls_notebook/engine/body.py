@@ -23,7 +23,7 @@ from .waiting.loops import ModelLoop
 from .waiting.parking import Parker
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.errors import ErrorRecord
+    from bls_notebook.records.errors import ErrorRecord
 
 
 def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:

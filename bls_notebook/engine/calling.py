@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any
 
-from bls_notebook.observe import recording
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.seen import LogLine
-from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import CLOSED
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.seen import LogLine
+from bls_notebook.records.visible import encodable
 
 from . import logs, messages
 from .core.execution import Execution
@@ -30,6 +29,7 @@ from .core.model import LoadedModel
 from .core.server import Server
 from .description import label_of
 from .failures import error_response, originating, over_bls, seen_inputs
+from .recording import log as recording
 from .recording.spans import record_refused
 from .tensors.inbound import NotReceivedError, received
 from .tensors.placement import memory_problem

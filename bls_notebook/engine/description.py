@@ -20,9 +20,9 @@ from collections.abc import Callable
 from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from bls_notebook.observe.records.errors import FrameRecord
-from bls_notebook.observe.visible import encodable, first_line
 from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.records.errors import FrameRecord
+from bls_notebook.records.visible import encodable, first_line
 
 from .waiting.ctrl_c import comes_back, may_be_interrupted
 

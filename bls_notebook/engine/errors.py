@@ -5,8 +5,8 @@ An error *response* is never raised: it is data (`Response.error`).
 
 from __future__ import annotations
 
-from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.exceptions import BLSError
 
 __all__ = [
     "BLSError",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bls_notebook.observe.records.errors import ErrorRecord, InputSeen
-from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.errors import ErrorRecord, InputSeen
+from bls_notebook.records.visible import encodable
 
 from .core.model import LoadedModel
 from .description import describe, frame_at, internal_paths

@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 
 from bls_notebook.devices import observer
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.observe import recording
 
 from .core import readiness
 from .core.model import in_memory
 from .core.server import Server, servers
 from .errors import ForkedError
+from .recording import log as recording
 from .schedulers.clock import system_clock
 from .waiting import idle_loops, loops, threads
 

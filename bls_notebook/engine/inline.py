@@ -19,8 +19,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.observe import recording
-from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -35,7 +33,9 @@ from .description import ReturnError
 from .failures import error_response
 from .logs import log_lost
 from .messages import execute_failed
+from .recording import log as recording
 from .recording import spans
+from .recording.log import nbytes
 from .schedulers.lifecycle import Lifecycle
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none

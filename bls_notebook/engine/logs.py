@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 
-from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.seen import LogLine
 
 from .core.execution import Execution
 from .ticket import Ticket

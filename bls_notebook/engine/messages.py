@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bls_notebook.observe import quantities
+from bls_notebook.records import quantities
 
 # No inputs for a Python model that batches: it looks for the number of rows in the first.
 NO_INPUTS = "out of bounds index 0: request has 0 inputs"

@@ -18,7 +18,6 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -30,6 +29,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .delivering import Answers, SeeAgain, deliver, failure
 from .failures import alike, cancelled_response
+from .recording import log as recording
 from .recording.spans import record_batch, record_batch_over
 from .tensors.inbound import rows_of
 from .ticket import Ticket

@@ -16,7 +16,6 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -27,6 +26,7 @@ from .core.instance import Instance
 from .core.model import LoadedModel
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed, never_finalised, not_ready, unread_responses
+from .recording import log as recording
 from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all

@@ -7,9 +7,9 @@ through, which every response tells and which are no error.
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.stubbed import Stubbed, without_stubs
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.stubbed import Stubbed, without_stubs
 
 from .core.execution import MOST_WARNINGS, Execution
 from .core.model import LoadedModel

@@ -18,7 +18,7 @@ from .shell.cell_place import place_of
 from .shell.failing import display_of, fail_on
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.errors import ErrorRecord
+    from bls_notebook.records.errors import ErrorRecord
 
 PARSER = Parser(
     "%%bls",

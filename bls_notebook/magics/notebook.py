@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook import display as displays
-from bls_notebook.observe.records.plain import Record
+from bls_notebook.records.plain import Record
 
 from .output.results import Models, Records, Responses, Streams, answers_of
 from .shell.settings import BLSNotebook
@@ -61,7 +61,7 @@ class Notebook:
 
     def remember(self, recorded: Any) -> None:
         """Keep what ``%blscheck`` can judge of what a magic recorded, until the next does."""
-        from bls_notebook.observe.analysis.claims import records_of  # first needed here
+        from bls_notebook.testing.claims import records_of  # first needed here
 
         self.recorded.update(records_of(recorded))
         if type(recorded).__name__ in ("Profile", "MemoryTrack"):  # no more: a response has tensors
@@ -111,7 +111,7 @@ class Notebook:
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
         """Show one line."""
-        from bls_notebook.observe.records.repository import MessageRecord  # first needed here
+        from bls_notebook.records.repository import MessageRecord  # first needed here
 
         self.show(MessageRecord(text, kind, hint))
 

@@ -10,17 +10,18 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
+from bls_notebook.inspection.inspectors import add_inspectors
+from bls_notebook.lifetimes.memory_watch import watch_memory
+
 from .completion.matcher import add_completion
 from .completion.tooltip import add_tooltips
 from .notebook import Notebook
 from .output.cell_log import show_logs
 from .output.formatters import add_formatters
-from .output.inspectors import add_inspectors
 from .parsing.arguments import HelpWanted
 from .shell.debugger import help_debugger
 from .shell.failing import add_handler
 from .shell.interrupts import hear_interrupts
-from .shell.memory_watch import watch_memory
 from .shell.settings import BLSNotebook
 from .table import MAGICS, Magic
 

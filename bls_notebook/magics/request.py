@@ -9,7 +9,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.observe.progress import Progress, progress
+from bls_notebook.records.progress import Progress, progress
 
 from .notebook import Notebook
 from .output.live import LiveTable

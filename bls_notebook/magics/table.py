@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import (
-    blscheck,
-    blsdrill,
-    blsguess,
-    blsinspect,
-    blsmemory,
-    blsprofile,
-    blsreplay,
-    cell_body,
-    request,
-    tritonmodel,
-)
+from bls_notebook.course import check_magic as blscheck
+from bls_notebook.course import guess_magic as blsguess
+from bls_notebook.inspection import magic as blsinspect
+from bls_notebook.lifetimes import magic as blsmemory
+from bls_notebook.profiling import magic as blsprofile
+from bls_notebook.testing.drills import magic as blsdrill
+from bls_notebook.testing.recording import magic as blsreplay
+
+from . import cell_body, request, tritonmodel
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables

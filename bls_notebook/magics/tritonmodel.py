@@ -15,7 +15,7 @@ from .shell.failing import reported
 from .shell.redefinition import with_changes_to_show
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 PARSER = Parser(
     "%%tritonmodel",

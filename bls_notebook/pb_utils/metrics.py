@@ -1,7 +1,7 @@
 """Custom metrics: families of counters, gauges and histograms.
 
 Guarantees: usable from any thread; a family that is dropped takes its metrics with it, as in the real stub:
-what is left of them raises. (Values are kept by name elsewhere: see `observe.metrics`.)
+what is left of them raises. (Values are kept by name elsewhere: see `engine.metrics`.)
 """
 
 from __future__ import annotations

@@ -14,11 +14,10 @@ from .config import ModelConfigMessage
 from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.findings import Findings
-    from bls_notebook.observe.records.repository import ModelRecord
-    from bls_notebook.observe.records.statistics import StatisticsRecord
-
-    from .watching import Watch
+    from bls_notebook.checking.records import Findings
+    from bls_notebook.inspection.watching import Watch
+    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.records.statistics import StatisticsRecord
 
 
 class Asking:
@@ -69,7 +68,7 @@ class Asking:
 
     def watch(self, seconds: float = 0.5) -> Watch:
         """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""
-        from .watching import Watch
+        from bls_notebook.inspection.watching import Watch
 
         return Watch(self, seconds)
 
@@ -78,7 +77,7 @@ class Asking:
 
         None of their code is run. A name that no model has is a ModelNotFoundError.
         """
-        from .checking.check import check_models
+        from bls_notebook.checking.all_checks import check_models
 
         return check_models(self._catalog.sources(*names), names)
 

@@ -18,7 +18,7 @@ from bls_notebook.engine import logs
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
-from bls_notebook.observe.records.seen import LogLine
+from bls_notebook.records.seen import LogLine
 
 from .index import Index
 from .source.syntax import syntax_tree

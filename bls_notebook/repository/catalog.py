@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Literal
 from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
+from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
-from bls_notebook.observe.advice.known import Known, missing_model
-from bls_notebook.observe.metrics import Metrics
-from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.advice.known import Known, missing_model
+from bls_notebook.records.progress import progress
 
 from .callers import called_models
 from .config import ModelConfigMessage, parse_config
@@ -54,7 +54,7 @@ from .statistics import server_families
 from .undivided import undivided
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")

@@ -9,7 +9,7 @@ from bls_notebook.devices.errors import NoDeviceError
 from bls_notebook.engine.errors import BLSError
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.devices import DeviceTable
+    from bls_notebook.records.devices import DeviceTable
 
 
 def list_devices() -> DeviceTable:
@@ -21,7 +21,7 @@ def list_devices() -> DeviceTable:
         A record of each device, the CPU first; a notebook shows it as a table.
     """
     from bls_notebook.devices.listing import device_records  # first needed here
-    from bls_notebook.observe.records.devices import DeviceTable
+    from bls_notebook.records.devices import DeviceTable
 
     return DeviceTable(tuple(device_records()))
 

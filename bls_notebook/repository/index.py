@@ -9,7 +9,7 @@ from pathlib import Path
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import TensorSpec
-from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 from .source.layout import model_names, shown_path, version_folders
 from .source.model_source import ModelSource

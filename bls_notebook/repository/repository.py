@@ -23,9 +23,9 @@ from .source.layout import repository_paths, shown_path
 from .source.place import SourcePlace
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.errors import ErrorRecord
-    from bls_notebook.observe.records.repository import ModelRecord
-    from bls_notebook.observe.records.shipping.exported import Exported
+    from bls_notebook.records.errors import ErrorRecord
+    from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.shipping.exports.records import Exported
 
     from .stubbing.stubbed import Stubbed
 
@@ -249,7 +249,7 @@ class ModelRepository(Asking):
         BLSError
             A model cannot ship, or something in the folder was not exported; nothing has changed then.
         """
-        from .exporting.export import export_models
+        from bls_notebook.shipping.exports.exporter import export_models
 
         return export_models(self._catalog, place, names, completed, target, replicas, requests, self)
 

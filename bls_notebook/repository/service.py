@@ -23,8 +23,8 @@ from bls_notebook.engine.giving_up import give_up
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.progress import progress
 
 from .callers import Callers
 from .index import Index, model_record
@@ -36,7 +36,7 @@ from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 _CLOSED = "the repository was closed before the request was answered"
 

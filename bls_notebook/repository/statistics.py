@@ -16,7 +16,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.statistics import StatisticsRecord
+    from bls_notebook.records.statistics import StatisticsRecord
 
 _Row = tuple[LoadedModel, dict[str, Any]]
 _Read = Callable[[LoadedModel, dict[str, Any]], float]
@@ -45,7 +45,7 @@ def statistics_of(model: LoadedModel) -> dict[str, Any]:
 
 
 def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
-    from bls_notebook.observe.records.statistics import statistics_record  # first needed here
+    from bls_notebook.records.statistics import statistics_record  # first needed here
 
     failures = model.statistics.failures().items()
     spec, statistics = model.spec, model.statistics

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.stub.calls import StubCall
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.memory_track import track_memory
-from bls_notebook.observe.analysis import judging
-from bls_notebook.observe.analysis.claims import judge
-from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.quantities import bytes_in, count
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.lifetimes import Lifetimes
-from bls_notebook.observe.records.profiles.session import Session
-from bls_notebook.observe.visible import first_line
+from bls_notebook.lifetimes.memory_track import track_memory
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.quantities import bytes_in, count
+from bls_notebook.records.visible import first_line
 from bls_notebook.repository.source.layout import find_model
 
+from . import judging
+from .claims import judge
+from .judging import Judgement
 from .served import Servers, skipping
 from .telling import calls_text, differences_text, error_text, input_text
 from .tensors import unlike
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.shipping.certificate import Certificate
-    from bls_notebook.observe.records.testing.drilled import Drilled
+    from bls_notebook.shipping.proof.certificate import Certificate
 
     from .calls import Calls
+    from .records.drilled import Drilled
 
 __unittest = True  # tracebacks of unittest end in the test
 
@@ -232,8 +232,8 @@ class Assertions:
         """
         __tracebackhide__ = True
         from bls_notebook.display import render
-        from bls_notebook.triton.environment import TritonServerError
-        from bls_notebook.triton.proving.prove import prove_equal  # first needed here
+        from bls_notebook.shipping.proof.proving import prove_equal  # first needed here
+        from bls_notebook.shipping.servers.environment import TritonServerError
 
         self._here_alone("whether a model answers as on a server")
         self._need(model)

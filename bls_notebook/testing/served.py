@@ -21,10 +21,10 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.sender import Sender
-from bls_notebook.triton.proving.answers import Answer
-from bls_notebook.triton.proving.asked import Request
-from bls_notebook.triton.proving.places import There
-from bls_notebook.triton.proving.prove import Prover, proving
+from bls_notebook.shipping.proof.answers import Answer
+from bls_notebook.shipping.proof.asked import Request
+from bls_notebook.shipping.proof.places import There
+from bls_notebook.shipping.proof.proving import Prover, proving
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.observe.records.inspection import TensorsCompared
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.repository.inspecting.differences import compared
+from bls_notebook.records.inspection import TensorsCompared
+from bls_notebook.records.visible import first_line
+from bls_notebook.repository.differences import compared
 
 _Array = np.ndarray[Any, Any]
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.profile import Profile
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.profiles.session import Session
-from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.profiling.recording.profile import Profile
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.repository import ModelRecord
 from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository

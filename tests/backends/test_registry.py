@@ -111,7 +111,7 @@ def test_runtimes_of_backends(name: str, runtime: str, there: bool) -> None:
 def test_a_python_model_imports_the_runtime_of_no_other_backend() -> None:
     code = (
         "import sys, bls_notebook as bls\n"
-        "import bls_notebook.backends.onnxruntime, bls_notebook.backends.pytorch\n"
+        "import bls_notebook.engines.onnxruntime, bls_notebook.engines.pytorch\n"
         "repo = bls.ModelRepository()\n"
         "repo.define('m', 'class TritonPythonModel:\\n  def execute(self, requests): return []')\n"
         "print(repo.ready('m'), {'onnxruntime', 'torch'} & sys.modules.keys())"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.pytorch.naming import Argument, names_of
-from bls_notebook.backends.pytorch.settings import settings_of
+from bls_notebook.engines.pytorch.naming import Argument, names_of
+from bls_notebook.engines.pytorch.settings import settings_of
 
 
 def arguments(*names: str, kind: str = "TensorType", type: str = "Tensor") -> list[Argument]:

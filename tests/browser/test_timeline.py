@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bls_notebook.display.palette import Inks
-from bls_notebook.observe.analysis.intervals import Interval, total
-from bls_notebook.observe.analysis.span_tree import SpanTree, serving
-from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.intervals import Interval, total
 from tests.browser.lab import OpenNotebook
 from tests.display.sessions import MS, everything, pipeline
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 WHOLE = 1.015  # what the axis shows at first, in lengths of the session
 HEAD = """
 from tests.display.sessions import everything, many, pipeline
-from bls_notebook.display.timeline.widget import Timeline
+from bls_notebook.profiling.timeline.widget import Timeline
 """
 
 PIXEL = """([number, x, y]) => {
@@ -344,7 +344,7 @@ def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it
         "%load_ext bls_notebook\nimport bls_notebook as bls, numpy as np", INNER, OUTER,
         "with bls.profile() as session:\n    bls.mark('begin')\n"
         "    bls.current_repository().infer('outer', {'X': np.ones(3, np.float32)})",
-        "from bls_notebook.display.timeline.widget import Timeline\nw = Timeline(session)\nw",
+        "from bls_notebook.profiling.timeline.widget import Timeline\nw = Timeline(session)\nw",
     ])  # fmt: skip
     shown = Shown(notebook, 0, "w", 1)
     said = shown.root.locator(".bls-tl-request")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.triton.tritonserver import (
+from bls_notebook.shipping.servers.tritonserver import (
     ServerEnvironment,
     TritonServer,
     TritonServerError,

@@ -13,8 +13,8 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.repository.exporting.proof_script import normal
-from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, TritonServerError
+from bls_notebook.shipping.exports.proof_script import normal
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer, TritonServerError
 
 __all__ = ["Answer", "Sides", "normal", "without_newer"]
 

@@ -18,8 +18,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import bls_notebook as bls
-from bls_notebook.triton.kserve import decode_response, encode_request
-from bls_notebook.triton.tritonserver import ServerEnvironment, TritonRequestError, TritonServer
+from bls_notebook.network.kserve.rest import decode_response, encode_request
+from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonRequestError, TritonServer
 
 pytestmark = pytest.mark.triton
 

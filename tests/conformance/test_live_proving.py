@@ -13,10 +13,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.observe.records.shipping.certificate import Certificate
+from bls_notebook.shipping.proof.certificate import Certificate
+from bls_notebook.shipping.proof.proving import Prover, proving
+from bls_notebook.shipping.servers.tritonserver import ServerEnvironment
 from bls_notebook.testing import RepositoryUnderTest
-from bls_notebook.triton.proving.prove import Prover, proving
-from bls_notebook.triton.tritonserver import ServerEnvironment
 from tests.conformance.conftest import ROOT
 
 # What is generated may be infinite, and what hypothesis generates differs by the modules that are loaded.

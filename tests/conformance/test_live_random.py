@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bls_notebook.repository.config import to_json
-from bls_notebook.triton.tritonserver import TritonRequestError
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError
 from tests.conformance.conftest import SAME_TIME
 from tests.conformance.sides import Sides, without_newer
 

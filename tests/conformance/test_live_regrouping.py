@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.triton.tritonserver import TritonRequestError
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError
 from tests.conformance.sides import Sides, normal
 
 pytestmark = pytest.mark.triton

@@ -17,8 +17,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import registry
 from bls_notebook.devices.registry import gpus
-from bls_notebook.devices.simulated import machine
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.simulation import machine
 
 CAPACITY = 64 << 20
 

@@ -11,8 +11,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices.tracking import ledger, pool_hooks
-from bls_notebook.devices.tracking.book import Book
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.lifetimes.book import Book
 
 
 class Pool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.devices.tracking import stacks
+from bls_notebook.engine.waiting import stacks
 
 
 @pytest.fixture

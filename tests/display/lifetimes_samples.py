@@ -6,15 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.observe.records.lifetimes import (
-    CodeLine,
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    Maker,
-    Stay,
-)
+from bls_notebook.lifetimes.records import CodeLine, DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
 from tests.display.samples import HOSTILE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

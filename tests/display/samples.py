@@ -5,42 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.records.changes import Change
-from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.observe.records.findings import Finding, Findings, SharedMemory
-from bls_notebook.observe.records.inspection import (
-    Compared,
-    RequestSeen,
-    ResponseView,
-    TensorsCompared,
-    TensorView,
-)
-from bls_notebook.observe.records.lifetimes import Life
-from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.observe.records.model_view import Held, InstanceNow, ModelView, Setting
-from bls_notebook.observe.records.profiles.spans import Span
-from bls_notebook.observe.records.repository import (
+from bls_notebook.checking.records import Finding, Findings, SharedMemory
+from bls_notebook.inspection.model_view import Held, InstanceNow, ModelView, Setting
+from bls_notebook.lifetimes.records import Life
+from bls_notebook.network.connection.records import ConnectionRecord
+from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
+from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.changes import Change
+from bls_notebook.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.inspection import Compared, RequestSeen, ResponseView, TensorsCompared, TensorView
+from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.repository import (
     MessageRecord,
     ModelRecord,
     ResponseRecord,
     TensorRecord,
     TensorSpecRecord,
 )
-from bls_notebook.observe.records.seen import Maker
-from bls_notebook.observe.records.shipping.certificate import Certificate, Package, Unequal
-from bls_notebook.observe.records.shipping.connected import ConnectionRecord
-from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
-from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
-from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
-from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
-from bls_notebook.observe.records.streams import StreamRecord
-from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
-from bls_notebook.observe.records.testing.drilled import CodePlace, Drilled, DrilledCase, Planted
-from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
-from bls_notebook.observe.records.testing.replayed import Replay, Resent
-from bls_notebook.observe.records.tried import Tried, TriedModel
+from bls_notebook.records.seen import Maker
+from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times
+from bls_notebook.records.streams import StreamRecord
+from bls_notebook.records.tensors import Figures, Media, TextSeen
+from bls_notebook.shipping.exports.records import Exported, ExportedModel
+from bls_notebook.shipping.proof.certificate import Certificate, Package, Unequal
+from bls_notebook.shipping.servers.records import ServedModel, ServerRecord
+from bls_notebook.testing.judging import Judgement
+from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase, Planted
+from bls_notebook.testing.records.replayed import Replay, Resent
+from bls_notebook.trying.records import Tried, TriedModel
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"

@@ -6,7 +6,7 @@ import heapq
 import random
 from typing import Any
 
-from bls_notebook.observe.records.profiles.session import Mark, ModelSeen, Session, Span
+from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
 
 MS = 1_000_000
 US = 1_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe.records.repository import MessageRecord
+from bls_notebook.records.repository import MessageRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 
 VALUES: list[Any] = [

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 
 from bls_notebook.display import render
-from bls_notebook.observe.analysis.quartiles import quartiles
-from bls_notebook.observe.analysis.verdict import verdict
-from bls_notebook.observe.records.profiles.comparison import Comparison, Measured, Setting, Verification
-from bls_notebook.observe.records.profiles.overlap import Overlap
-from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.profiling.analysis.verdict import verdict
+from bls_notebook.profiling.records.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.profiling.records.overlap import Overlap
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.quartiles import quartiles
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe.records.changes import Change
-from bls_notebook.observe.records.metrics import FamilyRecord
-from bls_notebook.observe.records.profiles.overlap import CodeChange, Overlap
-from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
-from bls_notebook.observe.records.seen import CodeLine
-from bls_notebook.observe.records.statistics import StatisticsRecord
-from bls_notebook.observe.visible import visible
+from bls_notebook.profiling.records.overlap import CodeChange, Overlap
+from bls_notebook.records.changes import Change
+from bls_notebook.records.metrics import FamilyRecord
+from bls_notebook.records.repository import ModelRecord, ResponseRecord
+from bls_notebook.records.seen import CodeLine
+from bls_notebook.records.statistics import StatisticsRecord
+from bls_notebook.records.visible import visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
 from tests.display.test_comparison import overlap

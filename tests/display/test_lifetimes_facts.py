@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display.lifetimes.columns import packed
-from bls_notebook.display.lifetimes.facts import alive_kinds, device_facts, held, sums_text
-from bls_notebook.display.lifetimes.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
-from bls_notebook.display.lifetimes.left_behind import left_behind
-from bls_notebook.observe.records.lifetimes import Holder, Life, Lifetimes, Maker
+from bls_notebook.lifetimes.display.columns import packed
+from bls_notebook.lifetimes.display.facts import alive_kinds, device_facts, held, sums_text
+from bls_notebook.lifetimes.display.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
+from bls_notebook.lifetimes.display.left_behind import left_behind
+from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker
 from tests.display import lifetimes_samples as samples
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display.lifetimes.bars import tall
-from bls_notebook.display.lifetimes.facts import device_facts, stacked
-from bls_notebook.display.lifetimes.flame import flame_figure, flame_lines, flame_svg, flames
-from bls_notebook.observe.records.lifetimes import CodeLine, Lifetimes
+from bls_notebook.lifetimes.display.bars import tall
+from bls_notebook.lifetimes.display.facts import device_facts, stacked
+from bls_notebook.lifetimes.display.flame import flame_figure, flame_lines, flame_svg, flames
+from bls_notebook.lifetimes.records import CodeLine, Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import words_in
 from tests.display.test_lifetimes_facts import bytes_at, tracks

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 
 from bls_notebook.display import render
-from bls_notebook.display.lifetimes.columns import packed
-from bls_notebook.display.lifetimes.picture import lifetimes_figure, lifetimes_svg
 from bls_notebook.display.pictures.plot import drawn
-from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.lifetimes.display.columns import packed
+from bls_notebook.lifetimes.display.picture import lifetimes_figure, lifetimes_svg
+from bls_notebook.lifetimes.records import Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import figure_svg, words_in
 from tests.display.page import Page, as_html, as_text
@@ -176,7 +176,7 @@ def in_a_new_process(code: str, given: bytes = b"") -> str:
 def test_the_figure_is_the_same_in_every_process() -> None:
     code = (
         "import sys; from tests.display import lifetimes_samples as s;"
-        "from bls_notebook.display.lifetimes.picture import lifetimes_svg;"
+        "from bls_notebook.lifetimes.display.picture import lifetimes_svg;"
         "sys.stdout.buffer.write(lifetimes_svg(s.leak()).encode()); assert 'matplotlib' not in sys.modules"
     )
     one, other = in_a_new_process(code), in_a_new_process(code)
@@ -261,7 +261,7 @@ def test_a_saved_track_draws_later_without_models() -> None:
         "from bls_notebook.display import render; sys.stdout.buffer.write(render(record).html.encode())"
     )
     read = (
-        "import sys, json; from bls_notebook.observe.records.lifetimes import Lifetimes;"
+        "import sys, json; from bls_notebook.lifetimes.records import Lifetimes;"
         "record = Lifetimes.from_dict(json.load(sys.stdin));"
     )
     made = "import sys; from tests.display import lifetimes_samples as s; record = s.transfers();"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bls_notebook.display import render_config
-from bls_notebook.observe.records.repository import MessageRecord
+from bls_notebook.records.repository import MessageRecord
 from tests.display.page import Page, as_html, as_text
 
 PBTXT = """name: "digits" # the model

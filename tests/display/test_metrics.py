@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display.records.metrics import number
-from bls_notebook.observe.metrics import Metrics
-from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord, matching
+from bls_notebook.engine.metrics import Metrics
+from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord, matching
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import family, histogram
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.changes import Change
-from bls_notebook.observe.records.repository import TensorSpecRecord
+from bls_notebook.records.changes import Change
+from bls_notebook.records.repository import TensorSpecRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
 

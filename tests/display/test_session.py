@@ -10,15 +10,15 @@ from hypothesis import given
 
 from bls_notebook.display import units
 from bls_notebook.display.bundle import render
-from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
-from bls_notebook.display.session.difference import code_sentence
-from bls_notebook.display.session.difference_picture import (
+from bls_notebook.profiling.display.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.profiling.display.difference import code_sentence
+from bls_notebook.profiling.display.difference_picture import (
     difference_alt,
     difference_figure,
     difference_picture,
 )
-from bls_notebook.display.session.summary import session_figures
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
+from bls_notebook.profiling.display.summary import session_figures
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from tests.display.page import as_html, as_text
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions

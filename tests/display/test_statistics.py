@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
+from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import statistics
 

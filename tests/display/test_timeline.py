@@ -15,16 +15,16 @@ from hypothesis import given
 
 from bls_notebook.display import render
 from bls_notebook.display.palette import Inks, model_inks
-from bls_notebook.display.timeline.bins import Bins
-from bls_notebook.display.timeline.block import timeline_block
-from bls_notebook.display.timeline.columns import path_columns, session_columns
-from bls_notebook.display.timeline.lanes import Layout, lay_out
-from bls_notebook.display.timeline.picture import timeline_alt, timeline_figure, timeline_svg
-from bls_notebook.display.timeline.text import timeline_text
-from bls_notebook.observe.analysis.intervals import levels
-from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.profiles.session import ModelSeen, NamedMark, Session, Source, Span
-from bls_notebook.observe.records.seen import TensorSeen
+from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
+from bls_notebook.profiling.timeline.bins import Bins
+from bls_notebook.profiling.timeline.block import timeline_block
+from bls_notebook.profiling.timeline.columns import path_columns, session_columns
+from bls_notebook.profiling.timeline.lanes import Layout, lay_out
+from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_figure, timeline_svg
+from bls_notebook.profiling.timeline.text import timeline_text
+from bls_notebook.records.intervals import levels
+from bls_notebook.records.seen import TensorSeen
 from tests.display.figures import figure_svg
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline

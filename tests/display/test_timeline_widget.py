@@ -10,7 +10,7 @@ from tests.display.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
 
-from bls_notebook.display.timeline.widget import Timeline
+from bls_notebook.profiling.timeline.widget import Timeline
 
 
 def test_it_draws_one_session_or_two() -> None:

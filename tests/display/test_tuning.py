@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.observe.analysis.tuning.words import advice, config_lines, sentence
-from bls_notebook.observe.records.profiles.comparison import Verdict
-from bls_notebook.observe.records.profiles.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
+from bls_notebook.profiling.analysis.tuning.words import advice, config_lines, sentence
+from bls_notebook.profiling.records.comparison import Verdict
+from bls_notebook.profiling.records.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE
 from tests.observe.simulated import Model, session
 

@@ -9,10 +9,10 @@ import pytest
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.watch.table import watch_document
-from bls_notebook.display.watch.widget import _SILENT, watch_widget
-from bls_notebook.observe.records.devices import DeviceRecord
-from bls_notebook.observe.records.watch import ModelNow, WatchRecord
+from bls_notebook.inspection.display.watch_table import watch_document
+from bls_notebook.inspection.display.watch_widget import _SILENT, watch_widget
+from bls_notebook.inspection.watch_records import ModelNow, WatchRecord
+from bls_notebook.records.devices import DeviceRecord
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
 

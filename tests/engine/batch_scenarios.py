@@ -359,7 +359,7 @@ SCENARIOS: tuple[Callable[[Play], Any], ...] = (
 
 
 def play_on_real_server(server: Any, folder: Path, scenario: Callable[[Play], Any]) -> Any:
-    from bls_notebook.triton.tritonserver import TritonRequestError
+    from bls_notebook.shipping.servers.tritonserver import TritonRequestError
 
     def infer(model: str, inputs: dict[str, Any], **options: Any) -> Any:
         try:
@@ -374,7 +374,7 @@ def play_on_real_server(server: Any, folder: Path, scenario: Callable[[Play], An
 
 
 def main() -> None:
-    from bls_notebook.triton.tritonserver import TritonServer, make_environment
+    from bls_notebook.shipping.servers.tritonserver import TritonServer, make_environment
 
     chosen = [s for s in SCENARIOS if not sys.argv[1:] or s.__name__ in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as name:

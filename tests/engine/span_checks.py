@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.profiles.session import Session, Span
+from bls_notebook.profiling.records.session import Session, Span
 from tests.engine.harness import model
 
 SYNC_CALLER = model("""

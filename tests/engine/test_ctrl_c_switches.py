@@ -20,8 +20,8 @@ import bls_notebook as bls
 from bls_notebook.devices import observer
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.initializing import as_model
+from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine.harness import DOUBLE, infer, no_more_ctrl_c, pbtxt
 

@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.observe.records.lifetimes import NOWHERE, Life, load_lifetimes
+from bls_notebook.lifetimes.records import NOWHERE, Life, load_lifetimes
 
 SOURCE = """\
 import threading

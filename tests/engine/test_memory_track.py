@@ -14,10 +14,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import observer
-from bls_notebook.devices.tracking import holders as holders_of
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.engine.recording import memory_track
-from bls_notebook.observe.records.lifetimes import Life
+from bls_notebook.lifetimes import holders as holders_of
+from bls_notebook.lifetimes import memory_track
+from bls_notebook.lifetimes.records import Life
 from tests.devices import memory_models as models
 from tests.engine import gates
 from tests.engine.harness import until

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.engine.recording import processor_time
-from bls_notebook.engine.recording.processor_time import Others, Processors, cores, held_part, rate
+from bls_notebook.profiling.recording import processor_time
+from bls_notebook.profiling.recording.processor_time import Others, Processors, cores, held_part, rate
 
 
 def probes() -> list[threading.Thread]:

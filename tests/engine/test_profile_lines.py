@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.observe import recording
+from bls_notebook.engine.recording import log as recording
 from tests.engine.harness import DOUBLE, infer, ints, model, pbtxt
 
 CALLS = "from bls_notebook import mark\n" + model("""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.profiling.records.session import Session
 from tests.engine import gates
 from tests.engine.harness import Caller, ints, model, pbtxt
 from tests.engine.span_checks import check

@@ -118,7 +118,7 @@ def test_every_scenario_is_recorded() -> None:
 
 @pytest.fixture(scope="module")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from bls_notebook.triton import tritonserver
+    from bls_notebook.shipping.servers import tritonserver
 
     if not tritonserver.is_supported():
         pytest.skip("no tritonserver here")

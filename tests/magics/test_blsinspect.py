@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.inspection.inspectors import answering
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.output.inspectors import answering
 from bls_notebook.magics.shell.settings import BLSNotebook
-from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
+from bls_notebook.records.inspection import Compared, ResponseView, TensorView
 
 
 def test_a_response_a_slice_and_two(cells) -> None:
@@ -82,7 +82,7 @@ def test_questions_of_a_widget_are_answered_and_never_raise() -> None:
 
 
 def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bls_notebook.magics.output import inspectors
+    from bls_notebook.inspection import inspectors
 
     opened: list[Any] = []
 
@@ -95,7 +95,7 @@ def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(inspectors, "can_live", lambda: True)
     monkeypatch.setattr(inspectors, "live", lambda make: make())
-    monkeypatch.setattr("bls_notebook.display.inspection.widget.Inspector", Widget)
+    monkeypatch.setattr("bls_notebook.inspection.display.widget.Inspector", Widget)
     notebook = Notebook(cells.shell, BLSNotebook())
     one = inspectors.Inspectors(notebook)
     cells.model()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes
 
 KEEPS = """\
 %%tritonmodel keeps

@@ -6,7 +6,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import registry
-from bls_notebook.observe.records.devices import DeviceTable
+from bls_notebook.records.devices import DeviceTable
 
 
 @pytest.fixture(autouse=True)

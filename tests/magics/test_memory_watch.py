@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.devices.tracking import holders, ledger
+from bls_notebook.devices.tracking import ledger
+from bls_notebook.lifetimes import holders
 
 TRACK = """\
 import numpy as np

@@ -10,8 +10,8 @@ import pytest
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.shell.redefinition import with_changes_to_show
 from bls_notebook.magics.shell.settings import BLSNotebook
-from bls_notebook.observe.records.changes import Change
-from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.records.changes import Change
+from bls_notebook.records.repository import ModelRecord
 
 CHANGED = (Change("model.py", 1, 1),)
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 
 INPUT = 1
 OUTPUT = 1

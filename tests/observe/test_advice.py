@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.observe.advice import code, requests
-from bls_notebook.observe.advice.errors import about_loading, advised
-from bls_notebook.observe.advice.known import Known, missing_model, nearest
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.advice import code, requests
+from bls_notebook.records.advice.errors import about_loading, advised
+from bls_notebook.records.advice.known import Known, missing_model, nearest
+from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 MODEL = ModelRecord(
     "m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.observe.analysis.batching import why_not_batched
-from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.batching import why_not_batched
+from bls_notebook.records.statistics import StatisticsRecord, Times
 
 
 def seen(requests: int, executions: int, **given: Any) -> StatisticsRecord:

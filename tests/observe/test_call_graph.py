@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, _on_cycles
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
+from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge, _on_cycles
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

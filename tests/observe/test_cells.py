@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
-from bls_notebook.observe.records.profiles.spans import Ghost, LockHeld
-from bls_notebook.observe.records.profiles.verdicts import CAUSES, Verdict
+from bls_notebook.profiling.analysis.cells.lock_waits import lock_waits
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.records.spans import Ghost, LockHeld
+from bls_notebook.profiling.records.verdicts import CAUSES, Verdict
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

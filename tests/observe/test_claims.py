@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.observe.analysis.claims import FORMS, judge
-from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.quantities import quantity
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.lifetimes import Lifetimes
-from bls_notebook.observe.records.profiles.comparison import Comparison, Measured, Setting, Verdict
-from bls_notebook.observe.records.profiles.session import Session
-from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.profiling.records.comparison import Comparison, Measured, Setting, Verdict
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.quantities import quantity
+from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.testing.claims import FORMS, judge
+from bls_notebook.testing.judging import Judgement
 from tests.display.lifetimes_samples import ALL
 from tests.observe.simulated import Model, Simulation
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from bls_notebook.observe.analysis.span_tree import SpanTree, holds
-from bls_notebook.observe.records.profiles.session import Mark, Session, Span
+from bls_notebook.profiling.analysis.span_tree import SpanTree, holds
+from bls_notebook.profiling.records.session import Mark, Session, Span
 from tests.observe.simulated import Model, Step, session
 from tests.observe.strategies import sessions, systems
 

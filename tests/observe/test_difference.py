@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 
-from bls_notebook.observe.analysis.difference import Difference, ModelChange, direction
-from bls_notebook.observe.analysis.quartiles import quartiles
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
+from bls_notebook.profiling.analysis.difference import Difference, ModelChange, direction
+from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.records.quartiles import quartiles
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save_session
-from bls_notebook.observe.export.session_json import FORMAT, json_bytes
-from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.records.profiles.session import (
+from bls_notebook.profiling.export import chrome_trace, csv_text, perfetto_trace, save_session
+from bls_notebook.profiling.export.session_json import FORMAT, json_bytes
+from bls_notebook.profiling.export.tracks import tracks
+from bls_notebook.profiling.records.session import (
     SCHEMA,
     Mark,
     ModelSeen,
@@ -28,6 +27,7 @@ from bls_notebook.observe.records.profiles.session import (
     Span,
     load_session,
 )
+from bls_notebook.records.exceptions import BLSError
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -7,16 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe.analysis.intervals import (
-    events,
-    gaps,
-    levels,
-    minus,
-    occupied,
-    overlapping,
-    total,
-    union,
-)
+from bls_notebook.records.intervals import events, gaps, levels, minus, occupied, overlapping, total, union
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda t: (min(t), max(t))))
 

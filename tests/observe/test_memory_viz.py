@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.observe.errors import FileError
-from bls_notebook.observe.export.memory_viz import memory_viz
-from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.lifetimes.memory_viz import memory_viz
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.records.exceptions import FileError
 from tests.display import lifetimes_samples as samples
 from tests.display.test_lifetimes_facts import tracks
 

@@ -13,8 +13,8 @@ import IPython
 import pytest
 
 from bls_notebook.display import progress as shown
-from bls_notebook.observe import progress as module
-from bls_notebook.observe.progress import Progress, progress, stepped
+from bls_notebook.records import progress as module
+from bls_notebook.records.progress import Progress, progress, stepped
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.observe import record_file
-from bls_notebook.observe.analysis.call_graph import Edge
-from bls_notebook.observe.export.session_json import FORMAT
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes
-from bls_notebook.observe.records.profiles.comparison import Measured, Setting
-from bls_notebook.observe.records.profiles.session import SCHEMA, Session
+from bls_notebook.lifetimes.records import Life, Lifetimes
+from bls_notebook.profiling.analysis.call_graph import Edge
+from bls_notebook.profiling.export.session_json import FORMAT
+from bls_notebook.profiling.records.comparison import Measured, Setting
+from bls_notebook.profiling.records.session import SCHEMA, Session
+from bls_notebook.records import record_file
 
 LOADERS: dict[str, Callable[[Any], Any]] = {
     "session": bls.load_session,

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe import recording
-from bls_notebook.observe.freezing import session_of
-from bls_notebook.observe.recording import BLOCK, Log
-from bls_notebook.observe.records.profiles.session import Mark, ModelSeen, Session
+from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.log import BLOCK, Log
+from bls_notebook.profiling.recording.session_builder import session_of
+from bls_notebook.profiling.records.session import Mark, ModelSeen, Session
 
 SEEN = ModelSeen("m", 2)
 PLACE = (SEEN, "m_0", "cpu", None)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bls_notebook.observe
-from bls_notebook.observe.records import repository
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord, TensorRecord
+import bls_notebook.records
+from bls_notebook.records import repository
+from bls_notebook.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.records.plain import Record
+from bls_notebook.records.repository import ModelRecord, ResponseRecord, TensorRecord
 
 ALL = [kind for kind in vars(repository).values() if isinstance(kind, type) and issubclass(kind, Record)]
 ALL.remove(Record)
@@ -35,7 +35,7 @@ def kinds(base: type[Record] = Record) -> list[type[Record]]:
 
 
 def test_every_record_is_short_inside_something_else() -> None:
-    for module in pkgutil.walk_packages(bls_notebook.observe.__path__, "bls_notebook.observe."):
+    for module in pkgutil.walk_packages(bls_notebook.records.__path__, "bls_notebook.records."):
         importlib.import_module(module.name)
     found = [kind for kind in kinds() if kind.__module__.startswith("bls_notebook.")]
     assert len(found) > 40

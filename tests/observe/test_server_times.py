@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.analysis.server_times import with_server_times
-from bls_notebook.observe.records.profiles.session import Session
-from bls_notebook.observe.records.profiles.spans import ModelSeen, Span
-from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+from bls_notebook.profiling.analysis.server_times import with_server_times
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import ModelSeen, Span
+from bls_notebook.records.statistics import StatisticsRecord, Times
 
 FAR = ModelSeen("far", remote="grpc://h:1")
 MS = 1_000_000

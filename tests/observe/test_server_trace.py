@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.display.bundle import render
-from bls_notebook.observe.importing.server_trace import load_server_trace, server_session
-from bls_notebook.observe.importing.trace_text import read_trace
-from bls_notebook.observe.records.profiles.session import Session, load_session
+from bls_notebook.profiling.records.session import Session, load_session
+from bls_notebook.profiling.server_traces.server_trace import load_server_trace, server_session
+from bls_notebook.profiling.server_traces.trace_text import read_trace
 from tests.display.samples import HOSTILE
 
 RECORDED = Path(__file__).parent / "data" / "server_trace.json.gz"

@@ -7,10 +7,10 @@ import json
 
 from hypothesis import given
 
-from bls_notebook.observe.analysis.intervals import total, union
-from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
-from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.profiles.session import Session, Span
+from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.records.intervals import total, union
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.observe.analysis.replay import UNLIMITED, Batcher, Recipe, Sent, recipes, replay
-from bls_notebook.observe.analysis.tuning.search import ENOUGH, NEVER, Space, search
-from bls_notebook.observe.analysis.tuning.sharing import Machine, Use
-from bls_notebook.observe.analysis.tuning.usage import Look, hop, uses
-from bls_notebook.observe.records.profiles.tuning import ModelSetting
+from bls_notebook.profiling.analysis.replay import UNLIMITED, Batcher, Recipe, Sent, recipes, replay
+from bls_notebook.profiling.analysis.tuning.search import ENOUGH, NEVER, Space, search
+from bls_notebook.profiling.analysis.tuning.sharing import Machine, Use
+from bls_notebook.profiling.analysis.tuning.usage import Look, hop, uses
+from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

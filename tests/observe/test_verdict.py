@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.observe.analysis.replay import UNLIMITED, batches_seen, capacities, recipes, replay
-from bls_notebook.observe.analysis.verdict import verdict
-from bls_notebook.observe.records.profiles.comparison import CAUSES, Measured, Verdict
-from bls_notebook.observe.records.profiles.session import Session, Span
+from bls_notebook.profiling.analysis.replay import UNLIMITED, batches_seen, capacities, recipes, replay
+from bls_notebook.profiling.analysis.verdict import verdict
+from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
+from bls_notebook.profiling.records.session import Session, Span
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 import bls_notebook as bls
-from bls_notebook.observe.metrics import Metrics
+from bls_notebook.engine.metrics import Metrics
 from bls_notebook.pb_utils import MetricFamily, TritonModelException
 
 KINDS = {"counter": MetricFamily.COUNTER, "gauge": MetricFamily.GAUGE, "histogram": MetricFamily.HISTOGRAM}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.observe.errors import FileError
+from bls_notebook.records.exceptions import FileError
 
 SOURCE = """
 import triton_python_backend_utils as pb_utils

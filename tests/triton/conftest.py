@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServerError, make_environment
+from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServerError, make_environment
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 

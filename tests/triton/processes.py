@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.triton.tritonserver import TritonServer, is_supported
+from bls_notebook.shipping.servers.tritonserver import TritonServer, is_supported
 
 linux = pytest.mark.skipif(not is_supported(), reason="tritonserver runs on Linux x86-64 only")
 

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.triton.environment import ServerEnvironment
-from bls_notebook.triton.server_process import HOST, free_ports
-from bls_notebook.triton.tritonserver import TritonServer
+from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.server_process import HOST, free_ports
+from bls_notebook.shipping.servers.tritonserver import TritonServer
 from tests.engine.harness import until
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")

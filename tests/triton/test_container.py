@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.triton.container import Container
-from bls_notebook.triton.tritonserver import TritonServerError
+from bls_notebook.shipping.servers.container import Container
+from bls_notebook.shipping.servers.tritonserver import TritonServerError
 from tests.triton.processes import linux, wait_gone
 from tests.triton.serving import private
 from tests.triton.test_tritonserver import stand_in

@@ -28,8 +28,8 @@ from tritonclient.grpc import service_pb2_grpc
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine import ticket
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
+from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
+from bls_notebook.records.errors import ErrorRecord
 from tests.triton.processes import linux
 
 TWICE = """

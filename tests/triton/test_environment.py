@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.triton import environment as environments
-from bls_notebook.triton.tritonserver import (
+from bls_notebook.shipping.servers import environment as environments
+from bls_notebook.shipping.servers.tritonserver import (
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bls_notebook.triton.kserve import NUMPY_OF, decode_response, encode_request
+from bls_notebook.network.kserve.rest import NUMPY_OF, decode_response, encode_request
 
 
 def answer_of(body: bytes, json_length: int) -> tuple[bytes, int]:

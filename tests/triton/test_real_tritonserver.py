@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.triton.tritonserver import (
+from bls_notebook.shipping.servers.tritonserver import (
     ServerEnvironment,
     TritonRequestError,
     TritonServer,

@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServerError
+from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServerError
 from tests.triton.processes import leftovers, linux, wait_gone
 from tests.triton.serving import on_path, private
 from tests.triton.test_tritonserver import stand_in
@@ -70,7 +70,7 @@ def test_what_does_not_start_leaves_nothing(
         def interrupted(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("bls_notebook.triton.tritonserver.time.sleep", interrupted)
+        monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt if how == "interrupted" else TritonServerError):
         bls.serve(repo=repo, environment=made, start_timeout=0.5 if how == "never ready" else 60)
     assert not list(private.iterdir())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.triton.tritonserver import (
+from bls_notebook.shipping.servers.tritonserver import (
     ServerEnvironment,
     TritonRequestError,
     TritonServer,
@@ -120,7 +120,7 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path, end: s
     script = f"""
 import os, signal
 from pathlib import Path
-from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServer
+from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServer
 made = ServerEnvironment(Path({str(made.folder)!r}), "3.11", Path("site"), Path("lib"))
 server = TritonServer({str(tmp_path)!r}, environment=made).start()
 run, child = server._run, server.metadata()["child"]
@@ -184,7 +184,7 @@ def test_ctrl_c_while_it_starts_leaves_no_server(tmp_path: Path, monkeypatch: py
         seen.append(server.pid)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bls_notebook.triton.tritonserver.time.sleep", interrupted)
+    monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         server.start()
     wait_gone(*seen)

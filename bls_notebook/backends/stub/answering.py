@@ -9,11 +9,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
+from bls_notebook.records.visible import first_line
 
 from .calls import call_of, is_null
 from .how import Stub

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.moves import to_cpu
-from bls_notebook.observe.preview import preview
 from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.preview import preview
 
 _Array = np.ndarray[Any, Any]
 

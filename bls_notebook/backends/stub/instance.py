@@ -13,12 +13,12 @@ from zlib import crc32
 
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
-from bls_notebook.observe.stubbed import Stubbed
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.stubbed import Stubbed
 
 from .how import Stub
 from .shapes import declared, output_dims

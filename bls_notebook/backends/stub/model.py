@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from bls_notebook.backends.protocol import BackendModel, VersionFiles
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.model_config import ModelConfig
+from bls_notebook.records.visible import first_line
 
 from .answering import AnsweringInstance
 from .how import Stub

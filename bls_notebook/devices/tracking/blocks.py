@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bls_notebook.observe.records.seen import Maker
+from bls_notebook.records.seen import Maker
 
 from .ledger import Key, Place
 

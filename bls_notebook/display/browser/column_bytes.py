@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.visible import visible
 
 _TYPES = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 

@@ -9,7 +9,7 @@ from bls_notebook.display.palette import LINE
 from bls_notebook.display.pictures.pen import Look, Pen
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.units import duration
-from bls_notebook.observe.analysis.latency import Latency
+from bls_notebook.records.latency import Latency
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOP, _HEIGHT = 18.0, 64.0

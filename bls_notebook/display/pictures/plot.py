@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.display.pictures.pen import INK, Box, Look, Points, times
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from html import escape
 
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.pictures.pen import INK, Box, Look, Points, times
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.visible import visible
 
 _UNITS = 1000  # of the stretched axis: about as many as it has pixels
 _NARROWEST = 690.0  # px of the page that words have to do with

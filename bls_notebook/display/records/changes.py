@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import text
 from bls_notebook.display.html import Html, tag
-from bls_notebook.observe.records.changes import Change
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.changes import Change
+from bls_notebook.records.visible import visible
 
 _IN_TEXT = 12  # lines of a file, where nothing can be folded
 _CLASSES = {"+": "changes-came", "-": "changes-went", "…": "dim"}

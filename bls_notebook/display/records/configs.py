@@ -7,7 +7,7 @@ import re
 from bls_notebook.display import parts
 from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.visible import visible
 
 _TOKEN = re.compile(
     r"""(?P<com>\#[^\n]*)

@@ -8,8 +8,8 @@ from bls_notebook.display import parts, text
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import shape
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.visible import spoken, visible, without_traceback
+from bls_notebook.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.records.visible import spoken, visible, without_traceback
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
 _TITLES = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from bls_notebook.display.document import Block, Both, Tiles
 from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.units import duration
-from bls_notebook.observe.analysis.latency import latency
+from bls_notebook.records.latency import latency
 
 LATENCY_STYLES = "latency figure session"
 LEAST = 21  # requests that a histogram says something of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.seen import LogLine
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.seen import LogLine
+from bls_notebook.records.visible import visible
 
 MOST = 4000  # characters of a message
 # How a terminal writes each level: as it is called, and in which colour.

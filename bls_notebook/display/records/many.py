@@ -17,9 +17,9 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.latency import LATENCY_STYLES, LEAST, latency_blocks
 from bls_notebook.display.text import wrap
 from bls_notebook.display.units import count, duration, shape
-from bls_notebook.observe.analysis.quartiles import quartiles
-from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.visible import first_line, spoken, visible
+from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.records.visible import first_line, spoken, visible
 
 _LEFT = "no final flag: the stream was left before its end, so there may be more responses"
 _COLUMNS = 4  # tensor names that get a column each

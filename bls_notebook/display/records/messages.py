@@ -5,8 +5,8 @@ from __future__ import annotations
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Piece, Words
 from bls_notebook.display.html import join, tag
-from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.records.repository import MessageRecord
+from bls_notebook.records.repository import MessageRecord
+from bls_notebook.testing.judging import Judgement
 
 _MARKS = {
     "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),

@@ -9,7 +9,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count
-from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord
+from bls_notebook.records.metrics import FamilyRecord, MetricRecord
 
 _OWN = "Triton's own metrics"
 _MOST = 50  # metrics of a family that are shown

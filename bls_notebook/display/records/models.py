@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count, shape
-from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 from .changes import changes_blocks
 

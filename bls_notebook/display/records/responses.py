@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.inspection.seen import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import shape
-from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.inspection.display.seen import figures_piece, media_html
+from bls_notebook.records.repository import ResponseRecord, TensorRecord
 
 _COLUMNS = doc.columns("name | datatype | shape | device | size:r")
 _FIGURES = doc.Column("range and mean", in_html=False)

@@ -8,8 +8,8 @@ from bls_notebook.display import parts, text
 from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Table, Words
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import count, duration
-from bls_notebook.observe.analysis.batching import why_not_batched
-from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.batching import why_not_batched
+from bls_notebook.records.statistics import StatisticsRecord, Times
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means of one request; they begin anew when a model is loaded"

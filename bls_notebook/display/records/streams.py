@@ -12,9 +12,9 @@ from bls_notebook.display.records.latency import LATENCY_STYLES, latency_blocks
 from bls_notebook.display.records.many import left_out, warned_of, with_gaps
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, duration
-from bls_notebook.observe.analysis.quartiles import quartiles
-from bls_notebook.observe.records.streams import StreamRecord
-from bls_notebook.observe.visible import first_line, spoken
+from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.streams import StreamRecord
+from bls_notebook.records.visible import first_line, spoken
 
 
 def streams_document(records: Sequence[StreamRecord]) -> doc.Document:

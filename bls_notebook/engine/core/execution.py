@@ -19,11 +19,11 @@ from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS
 from bls_notebook.engine.waiting.idle_loops import wake_loop_of
 from bls_notebook.engine.waiting.interrupt import clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.stubbed import Stubbed
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.stubbed import Stubbed
 
 from .instance import Instance
 from .model import LoadedModel

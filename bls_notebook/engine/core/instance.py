@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.engine.recording.log import Place
 from bls_notebook.engine.waiting.loops import ModelLoop
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
-from bls_notebook.observe.recording import Place
-from bls_notebook.observe.records.seen import ModelSeen
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.records.seen import ModelSeen
 
 from .spec import InstanceSpec
 

@@ -29,8 +29,8 @@ from bls_notebook.engine.tensors.reshape import input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.seen import ModelSeen, TensorSeen
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.seen import ModelSeen, TensorSeen
 
 from .instance import Instance
 from .readiness import is_ready

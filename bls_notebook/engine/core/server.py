@@ -17,8 +17,8 @@ from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
 from bls_notebook.engine.messages import not_ready
+from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
-from bls_notebook.observe.metrics import Metrics
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import TritonModelException
 

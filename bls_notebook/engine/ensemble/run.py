@@ -31,13 +31,13 @@ from bls_notebook.engine.tensors.placement import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.waiting import first_response, look_at
 from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible import encodable
 
 from .flow import EnsembleFlow, Launch, Membership
 from .plan import EnsemblePlan

@@ -22,12 +22,12 @@ from bls_notebook.engine.recording.code_lines import line_of, place_finder
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.engine.waiting.waiting import wait_for
-from bls_notebook.observe.records.profiles.program import Call
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.profiling.records.program import Call
+from bls_notebook.records.visible import first_line
 
 from .lazy import lazy_source, real
 

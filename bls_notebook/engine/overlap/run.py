@@ -16,12 +16,12 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.description import describe
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.observe.records.profiles.program import Program
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.options import MemoryType
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.profiling.records.program import Program
+from bls_notebook.records.visible import first_line
 
 from .lazy import LazyResponse, plain, real
 from .pending import Pending

@@ -13,9 +13,10 @@ from types import FrameType
 from typing import Any
 
 from bls_notebook.engine.core.instance import Instance
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.sender import InferenceResponseSender
+
+from . import log as recording
 
 
 def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.observe.analysis.batching import why_not_batched
-from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.batching import why_not_batched
+from bls_notebook.records.statistics import StatisticsRecord, Times
 
 
 class Counted(NamedTuple):

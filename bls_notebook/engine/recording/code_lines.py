@@ -15,8 +15,8 @@ from types import CodeType, FrameType
 from bls_notebook.devices.tracking.blocks import Block
 from bls_notebook.devices.tracking.ledger import Place
 from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
-from bls_notebook.observe.records.seen import CodeLine
-from bls_notebook.observe.visible import encodable
+from bls_notebook.records.seen import CodeLine
+from bls_notebook.records.visible import encodable
 
 _FRAMES = range(40)  # that are looked at: libraries between the model and what makes the tensor
 _TEXT = 200  # characters of a line

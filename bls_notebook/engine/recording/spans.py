@@ -1,6 +1,6 @@
 """Recording for a profile, off the hot path: what the engine says of a request that is not plain.
 
-Every function does nothing where no profile is on any more. See `observe.recording`. Below `Ticket`, which is
+Every function does nothing where no profile is on any more. See `engine.recording.log`. Below `Ticket`, which is
 untyped here.
 """
 
@@ -17,13 +17,14 @@ import numpy as np
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.observe import recording
-from bls_notebook.observe.recording import Log, nbytes
-from bls_notebook.observe.records.seen import ModelSeen
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.seen import ModelSeen
+
+from . import log as recording
+from .log import Log, nbytes
 
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"

@@ -22,14 +22,15 @@ import numpy as np
 from bls_notebook.devices.registry import backend_of, gpu_arrays
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.tensors.reshape import Reshape
-from bls_notebook.observe.recording import nbytes, text_bytes
-from bls_notebook.observe.records.seen import ModelSeen
-from bls_notebook.observe.records.testing.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.seen import ModelSeen
+
+from .log import nbytes, text_bytes
 
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]
@@ -77,7 +78,7 @@ class Tape:
         sender: Execution,
         now: int,
     ) -> None:
-        """Keep a request; see `observe.recording.Tape`."""
+        """Keep a request; see `engine.recording.log.Tape`."""
         who = 0 if sender.model is None and not sender.bare else sender.span or UNKNOWN
         entry = [
             number, len(inputs), who, request._model_name, request._model_version, model, kind,
@@ -90,7 +91,7 @@ class Tape:
             self._outside.add(number)
 
     def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
-        """Keep a response; see `observe.recording.Tape`."""
+        """Keep a response; see `engine.recording.log.Tape`."""
         outputs = response._outputs
         entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
         wanted = self.every or number in self._outside

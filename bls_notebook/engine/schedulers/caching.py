@@ -14,11 +14,11 @@ from time import perf_counter_ns
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.tensors.placement import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 

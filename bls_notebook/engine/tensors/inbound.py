@@ -13,9 +13,9 @@ from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.log import nbytes
 from bls_notebook.engine.recording.spans import note_crossings, note_site
-from bls_notebook.observe import recording
-from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 

@@ -16,7 +16,7 @@ from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
 from bls_notebook.engine.failures import error_response
-from bls_notebook.observe import recording
+from bls_notebook.engine.recording import log as recording
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse

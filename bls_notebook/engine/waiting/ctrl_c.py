@@ -23,9 +23,8 @@ from dis import opmap
 from functools import partial
 from types import CodeType, FrameType
 
-from bls_notebook.devices.tracking.stacks import walk_back
-
 from .debugged import held, let_go_soon
+from .stacks import walk_back
 
 RETRY_SECONDS = 0.002
 DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go

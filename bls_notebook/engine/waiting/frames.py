@@ -9,7 +9,7 @@ from concurrent.futures.thread import _WorkItem
 from types import FrameType
 from typing import Any
 
-from bls_notebook.devices.tracking.stacks import stacks, variables_of
+from .stacks import stacks, variables_of
 
 _RUNS_A_CALL = _WorkItem.run.__code__
 _JOIN = threading.Thread.join.__code__

@@ -17,10 +17,10 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from bls_notebook.devices.tracking import pool_hooks
-from bls_notebook.devices.tracking.stacks import stack_of, variables_of
 
 from .ctrl_c import may_be_interrupted
 from .frames import call_in
+from .stacks import stack_of, variables_of
 
 
 class WatchedSelector:

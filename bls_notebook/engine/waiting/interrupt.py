@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import threading
 
-from bls_notebook.devices.tracking.stacks import stack_of
-
 from .ctrl_c import inside_engine
 from .debugged import held, let_go, let_go_soon
+from .stacks import stack_of
 
 
 class Interrupted(BaseException):

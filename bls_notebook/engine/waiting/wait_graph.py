@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
-from bls_notebook.devices.tracking.stacks import frame_of, stack_of, stacks, variables_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -26,6 +25,7 @@ from .deadlock import ALL, ANY, LIVE, Need
 from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
+from .stacks import frame_of, stack_of, stacks, variables_of
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 _CELL = re.compile(r"^%%triton(?:model|config)\s+(?:[^\n]*?\s)??([A-Za-z][\w.\-]*)")
 _OPTION = re.compile(r"""--(input|output)\s+["']?([A-Za-z_][^\s"']*)""")

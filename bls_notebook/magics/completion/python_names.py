@@ -21,7 +21,7 @@ from .place import Bracket, Place, call_text, place_of, without_magics
 from .triton_names import Code, names_of
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+    from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 _FILES = (
     "load_session",

@@ -19,7 +19,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from .paths import paths
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
 _NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
@@ -85,7 +85,7 @@ def suggest(
     if line.opened:
         return line.fragment, []
     if expected == "CLAIM" and not line.fragment.startswith("-"):
-        from .claims import after
+        from bls_notebook.course.completion import after
 
         return line.fragment, _begin(line.fragment, after(line.words, models))
     if option and expected == "MODEL":

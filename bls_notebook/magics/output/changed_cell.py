@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.profiles.overlap import Overlap
+    from bls_notebook.profiling.records.overlap import Overlap
 
 
 def make_cell(notebook: Notebook, overlap: Overlap, variable: str) -> None:

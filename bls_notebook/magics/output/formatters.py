@@ -16,44 +16,44 @@ from .results import Families, Models, Responses, Statistics, Streams
 _LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
 _NAMES = (
-    "engine.recording.memory_track.MemoryTrack",
-    "engine.recording.profile.Profile",
-    "observe.analysis.call_graph.CallGraph",
-    "observe.analysis.difference.Difference",
-    "observe.analysis.judging.Judgement",
-    "observe.analysis.session_statistics.SessionStatistics",
-    "observe.records.profiles.comparison.Comparison",
-    "observe.records.lifetimes.Lifetimes",
-    "observe.records.devices.DeviceTable",
-    "observe.records.findings.Findings",
-    "observe.records.profiles.overlap.Overlap",
-    "observe.records.profiles.tuning.Tuning",
-    "observe.records.profiles.session.SideBySide",
-    "observe.records.errors.ErrorRecord",
-    "observe.records.shipping.certificate.Certificate",
-    "observe.records.shipping.endpoint.EndpointRecord",
-    "observe.records.shipping.exported.Exported",
-    "observe.records.shipping.served.ServerRecord",
-    "observe.records.repository.MessageRecord",
-    "observe.records.repository.ModelRecord",
-    "observe.records.repository.ResponseRecord",
-    "observe.records.profiles.session.Session",
-    "observe.records.testing.drilled.Drilled",
-    "observe.records.testing.replayed.Replay",
-    "observe.records.tried.Tried",
+    "lifetimes.memory_track.MemoryTrack",
+    "profiling.recording.profile.Profile",
+    "profiling.analysis.call_graph.CallGraph",
+    "profiling.analysis.difference.Difference",
+    "testing.judging.Judgement",
+    "profiling.analysis.session_statistics.SessionStatistics",
+    "profiling.records.comparison.Comparison",
+    "lifetimes.records.Lifetimes",
+    "records.devices.DeviceTable",
+    "checking.records.Findings",
+    "profiling.records.overlap.Overlap",
+    "profiling.records.tuning.Tuning",
+    "profiling.records.session.SideBySide",
+    "records.errors.ErrorRecord",
+    "shipping.proof.certificate.Certificate",
+    "network.gateway.records.EndpointRecord",
+    "shipping.exports.records.Exported",
+    "shipping.servers.records.ServerRecord",
+    "records.repository.MessageRecord",
+    "records.repository.ModelRecord",
+    "records.repository.ResponseRecord",
+    "profiling.records.session.Session",
+    "testing.records.drilled.Drilled",
+    "testing.records.replayed.Replay",
+    "trying.records.Tried",
     "pb_utils.response.InferenceResponse",
     "pb_utils.tensor.Tensor",
-    "repository.connecting.Connection",
-    "repository.inspecting.inspection.Inspection",
+    "network.connection.connection.Connection",
+    "inspection.inspection.Inspection",
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",
-    "repository.trying.trial.Trial",
-    "testing.recording.record.Recorder",
+    "trying.trial.Trial",
+    "testing.recording.recorder.Recorder",
     "testing.recording.recording.Recording",
-    "triton.endpoint.endpoint.Endpoint",
-    "triton.serving.LocalServer",
+    "network.gateway.server.Endpoint",
+    "shipping.servers.serving.LocalServer",
 )
-_WATCH = "bls_notebook.repository.watching.Watch"
+_WATCH = "bls_notebook.inspection.watching.Watch"
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)
 
 
@@ -67,7 +67,7 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
             raise NotImplementedError from None
 
     def watch_bundle(watch: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        from bls_notebook.display.watch.widget import render_watch
+        from bls_notebook.inspection.display.watch_widget import render_watch
 
         settings = notebook.settings
         return render_watch(watch, width=settings.width, widgets=settings.widgets)._repr_mimebundle_()

@@ -10,12 +10,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook import Response
-from bls_notebook.observe.preview import CHARACTERS
-from bls_notebook.observe.visible import first_line
+from bls_notebook.records.preview import CHARACTERS
+from bls_notebook.records.visible import first_line
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ResponseRecord
-    from bls_notebook.observe.records.streams import StreamRecord
+    from bls_notebook.records.repository import ResponseRecord
+    from bls_notebook.records.streams import StreamRecord
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Responses(Records[Response]):
     @property
     def stream_record(self) -> StreamRecord:
         """Plain data about one whole stream."""
-        from bls_notebook.observe.records.streams import StreamRecord  # first needed here
+        from bls_notebook.records.streams import StreamRecord  # first needed here
 
         records = self.records
         times = [record.seconds for record in records if record.seconds is not None]

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from bls_notebook.observe.quantities import seconds_in
+from bls_notebook.records.quantities import seconds_in
 
 from .expressions import Variables, expanded
 from .words import UnfinishedError, Word, split_words

@@ -15,13 +15,13 @@ from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.parsing.arguments import key_and_value
 from bls_notebook.magics.shell.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.shell.settings import use_repository
-from bls_notebook.observe.progress import stepped
+from bls_notebook.records.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb, serves
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 
 def _each_model(

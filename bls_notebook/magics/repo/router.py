@@ -6,20 +6,20 @@ import difflib
 
 from IPython.core.error import UsageError
 
+from bls_notebook.checking.verbs import CHECK
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 from bls_notebook.magics.parsing.request_line import read_line
+from bls_notebook.network.connection.verbs import CONNECT
+from bls_notebook.network.gateway.verbs import ENDPOINT
+from bls_notebook.shipping.exports.verbs import EXPORT
+from bls_notebook.shipping.proof.verbs import COMPARE
+from bls_notebook.shipping.servers.verbs import SERVE
+from bls_notebook.trying.verbs import TRY
 
-from .checking import CHECK
-from .comparing import COMPARE
-from .connecting import CONNECT
-from .exporting import EXPORT
-from .listening import ENDPOINT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
-from .serving import SERVE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
-from .trying import TRY
 from .verb import Verb
 
 VERBS: dict[str, Verb] = {

@@ -15,7 +15,7 @@ from bls_notebook.magics.shell.failing import reported
 from .verb import Verb, serves
 
 if TYPE_CHECKING:
-    from bls_notebook.repository.watching import Watch
+    from bls_notebook.inspection.watching import Watch
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:

@@ -12,7 +12,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.description import internal_paths, traceback_of
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.visible import first_line
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible import first_line
 
 from .interrupts import INTERRUPTS, told_in_one_line
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import MessageRecord
+    from bls_notebook.records.repository import MessageRecord
 
 
 class CellInterrupted(bls.BLSError):
@@ -77,7 +77,7 @@ def display_of(error: BaseException) -> displays.Display | None:
 
 
 def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
-    from bls_notebook.observe.records.repository import MessageRecord  # first needed here
+    from bls_notebook.records.repository import MessageRecord  # first needed here
 
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:

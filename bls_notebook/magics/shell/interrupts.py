@@ -57,7 +57,7 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
 
 def told_in_one_line(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
     """Return what is shown of an interrupt that struck this package or a model; None for any other."""
-    from bls_notebook.observe.records.repository import MessageRecord  # first needed here
+    from bls_notebook.records.repository import MessageRecord  # first needed here
 
     if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.records.repository import ModelRecord
 
 
 def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:

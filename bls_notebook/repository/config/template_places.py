@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.visible import visible
 
 from .proto import model_config_class
 

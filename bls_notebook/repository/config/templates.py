@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.observe.quantities import listed
-from bls_notebook.observe.records.fills import Fill
-from bls_notebook.observe.visible import visible
+from bls_notebook.records.fills import Fill
+from bls_notebook.records.quantities import listed
+from bls_notebook.records.visible import visible
 
 from .template_places import IN_TEXT, PARTS, Template, find_templates, scan
 

@@ -21,8 +21,8 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
-from bls_notebook.observe.progress import stepped
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.progress import stepped
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.modules.imports import ModuleHome
 from bls_notebook.repository.source.model_source import ModelSource

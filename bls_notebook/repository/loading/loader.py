@@ -29,9 +29,9 @@ from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.recording.bare_spans import span_of_frame
 from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
-from bls_notebook.observe.advice.errors import about_loading
-from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils import _runtime
+from bls_notebook.records.advice.errors import about_loading
+from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     auto_complete,
@@ -67,7 +67,7 @@ def load_versions(
     """
     name = source.name
     if source.remote is not None:
-        from .remote import load_remote  # first needed here
+        from bls_notebook.network.connection.loading import load_remote  # first needed here
 
         return load_remote(server, source, source.remote)
     try:

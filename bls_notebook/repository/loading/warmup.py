@@ -27,11 +27,11 @@ from bls_notebook.engine.tensors.reshape import reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.parking import Parker
 from bls_notebook.engine.waiting.stream import TicketStream
-from bls_notebook.observe.progress import progress
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.progress import progress
+from bls_notebook.records.visible import first_line
 from bls_notebook.repository.config.spec import datatypes
 
 log = logging.getLogger("bls_notebook")

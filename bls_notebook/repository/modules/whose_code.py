@@ -22,10 +22,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from bls_notebook.devices.simulated import entering
 from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.simulation import entering
 
 from .process_end import keep_process
 

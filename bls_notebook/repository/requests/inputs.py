@@ -10,10 +10,10 @@ import numpy as np
 from bls_notebook.devices.device import Device, parse_device
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.bfloat16 import to_bits
 from bls_notebook.pb_utils.dtypes import element_bytes
+from bls_notebook.records.visible import first_line
 
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:

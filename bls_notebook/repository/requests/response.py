@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.tracking.holders import kinds
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.advice.errors import advised
-from bls_notebook.observe.advice.known import Known
-from bls_notebook.observe.preview import tensor_record
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.repository import ResponseRecord
-from bls_notebook.observe.stubbed import stubs_in, went_through, without_stubs
-from bls_notebook.observe.visible import first_line
+from bls_notebook.lifetimes.holders import kinds
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.records.advice.errors import advised
+from bls_notebook.records.advice.known import Known
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.records.repository import ResponseRecord
+from bls_notebook.records.stubbed import stubs_in, went_through, without_stubs
+from bls_notebook.records.visible import first_line
 
 
 class Response:
@@ -167,7 +167,7 @@ class Response:
 
     def looked_at(self) -> ResponseRecord:
         """Return `record` with figures and small pictures of the outputs, at a cost that is bounded."""
-        from bls_notebook.repository.inspecting.tensors import at_a_glance
+        from bls_notebook.inspection.tensors import at_a_glance
 
         seen = map(at_a_glance, self._response._outputs)
         record = self.record

@@ -14,10 +14,10 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
-from bls_notebook.observe.advice.known import Known
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.advice.known import Known
+from bls_notebook.records.visible import first_line
 
 from .inputs import preferred_memory_of, tensors_of
 from .parameters import client_parameters, trace_of

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from bls_notebook.observe.records.profiles.program import Call
+from bls_notebook.profiling.records.program import Call
 
 
 def template(calls: Sequence[Call]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.observe.records.changes import Change
+from bls_notebook.records.changes import Change
 from bls_notebook.repository.config import to_pbtxt
 
 _NEIGHBOURS = 1

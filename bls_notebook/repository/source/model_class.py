@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from bls_notebook.backends.python import CLASS_NAME
-from bls_notebook.observe.advice.known import nearest
+from bls_notebook.records.advice.known import nearest
 
 from .syntax import syntax_tree
 

@@ -26,8 +26,8 @@ from .names import file_override_path
 from .place import SourcePlace
 
 if TYPE_CHECKING:
-    from bls_notebook.backends.remote.opening import RemoteModel
     from bls_notebook.backends.stub.how import Stub
+    from bls_notebook.network.connection.opening import RemoteModel
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.interrupt import Interrupted
-from bls_notebook.observe.advice.known import nearest
-from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.advice.known import nearest
+from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.requests.inputs import made_tensors
 
 _EXPECTED = (

@@ -21,14 +21,14 @@ from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
-from bls_notebook.observe.quantities import count
+from bls_notebook.records.quantities import count
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.for_models import Config
 from bls_notebook.repository.index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
-from bls_notebook.repository.trying.standing_in import FOR_ENSEMBLE, as_stub, backend_of
+from bls_notebook.trying.standing_in import FOR_ENSEMBLE, as_stub, backend_of
 
 from .answers import GivenAnswers
 

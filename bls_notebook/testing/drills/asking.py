@@ -16,8 +16,8 @@ from typing import Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
-from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.errors import FrameRecord
 from bls_notebook.repository.repository import ModelRepository
 
 from .holding import HOUR, Hold, place_of_sender, put_forward

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from bls_notebook.observe.records.testing.drilled import VERDICTS, Drilled
+from bls_notebook.testing.records.drilled import VERDICTS, Drilled
 
-from .drill import drill
+from .driller import drill
 
 BAD = tuple(verdict for verdict, worth in VERDICTS.items() if worth == "bad")
 

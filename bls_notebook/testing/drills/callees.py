@@ -10,15 +10,15 @@ from typing import Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.description import label_of
-from bls_notebook.observe.records.lifetimes import Lifetimes
-from bls_notebook.observe.records.profiles.session import Session
-from bls_notebook.observe.records.profiles.spans import Span
-from bls_notebook.observe.records.testing.drilled import CodePlace
+from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.callers import called_models
 from bls_notebook.testing.recording.answering import response_of
 from bls_notebook.testing.recording.recording import Recording
 from bls_notebook.testing.recording.requests import RecordedRequest
+from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import STREAMS, Fault
 from .outcomes import facts_of_tensor

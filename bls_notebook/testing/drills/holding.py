@@ -18,8 +18,8 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.description import frame_at, home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.idle_loops import blocked
-from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.errors import FrameRecord
 
 HOUR = 3600.0
 _SLICE = 0.01

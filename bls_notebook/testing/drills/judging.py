@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.records.testing.drilled import CodePlace
-from bls_notebook.observe.visible import first_line
+from bls_notebook.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.records.visible import first_line
+from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import Fault
 from .outcomes import Answer, Outcome

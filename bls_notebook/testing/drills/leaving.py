@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.recording.memory_track import track_memory
-from bls_notebook.observe.quantities import count
-from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.lifetimes.memory_track import track_memory
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.records.quantities import count
 
 from .asking import idle, own_threads
 from .outcomes import Outcome

@@ -12,10 +12,10 @@ import numpy as np
 
 from bls_notebook.devices.moves import to_cpu
 from bls_notebook.engine.recording.tape import copied
-from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.testing.records.drilled import CodePlace
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.records.testing.drilled import Drilled, DrilledCase
-from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor
+from bls_notebook.records.visible import first_line
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.testing.records.drilled import Drilled, DrilledCase
 
 from .callees import Callee
 from .faults import STREAMS

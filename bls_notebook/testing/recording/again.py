@@ -13,10 +13,10 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.record_file import told
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.sender import ByHand
+from bls_notebook.records.record_file import told
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bls_notebook.engine.recording.tape import copied
-from bls_notebook.observe.record_file import told
 from bls_notebook.pb_utils import (
     InferenceRequest,
     InferenceResponse,
@@ -17,7 +16,8 @@ from bls_notebook.pb_utils import (
     TritonError,
     TritonModelException,
 )
-from bls_notebook.repository.inspecting.differences import compared
+from bls_notebook.records.record_file import told
+from bls_notebook.repository.differences import compared
 
 from .requests import RecordedRequest, RecordedResponse
 from .values import digest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bls_notebook.observe.record_file import told
-from bls_notebook.observe.records.testing.recorded import RequestKept, TensorKept
+from bls_notebook.records.record_file import told
+from bls_notebook.records.recorded import RequestKept, TensorKept
 
 from .recording import Recording
 from .values import digest

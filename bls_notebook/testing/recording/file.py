@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from bls_notebook.observe.errors import FileError
-from bls_notebook.observe.record_file import json_of, told
-from bls_notebook.observe.records.plain import plain
-from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept
+from bls_notebook.records.exceptions import FileError
+from bls_notebook.records.plain import plain
+from bls_notebook.records.record_file import json_of, told
+from bls_notebook.records.recorded import Recorded, RequestKept
 
 from .values import DATATYPES, Array, packed, unpacked
 

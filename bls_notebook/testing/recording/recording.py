@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.record_file import told
-from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.record_file import told
+from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 
 from . import file
 from .answering import Answers
@@ -23,7 +23,7 @@ from .requests import RecordedRequest, RecordedResponse
 from .values import Array
 
 if TYPE_CHECKING:
-    from bls_notebook.observe.records.profiles.session import Session
+    from bls_notebook.profiling.records.session import Session
     from bls_notebook.repository.repository import ModelRepository
 
 ALL = "record(..., tensors='all') keeps the tensors of every request"

@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.preview import tensor_record
-from bls_notebook.observe.progress import progress
-from bls_notebook.observe.record_file import told
-from bls_notebook.observe.records.testing.recorded import RequestKept
-from bls_notebook.observe.records.testing.replayed import Replay, Resent
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.records.progress import progress
+from bls_notebook.records.record_file import told
+from bls_notebook.records.recorded import RequestKept
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.triton.proving.answers import Allowed, Answer, Output, differences
-from bls_notebook.triton.proving.asked import Request
-from bls_notebook.triton.proving.places import There
-from bls_notebook.triton.serving import LocalServer, serve
+from bls_notebook.shipping.proof.answers import Allowed, Answer, Output, differences
+from bls_notebook.shipping.proof.asked import Request
+from bls_notebook.shipping.proof.places import There
+from bls_notebook.shipping.servers.serving import LocalServer, serve
+from bls_notebook.testing.records.replayed import Replay, Resent
 
 from .beginning import Beginning
-from .record import LIMIT, record
+from .recorder import LIMIT, record
 from .recording import Recording, load_recording
 from .requests import RecordedRequest, RecordedResponse
 

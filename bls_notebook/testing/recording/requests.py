@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bls_notebook.observe.records.testing.recorded import RequestKept
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.records.recorded import RequestKept
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.observe.preview import preview
 from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
+from bls_notebook.records.preview import preview
 
 Array = np.ndarray[Any, Any]
 DATATYPES = frozenset({*DTYPE_OF_DATATYPE, "BF16"})

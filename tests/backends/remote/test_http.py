@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.remote import address_of
-from bls_notebook.backends.remote.http_link import HttpLink
-from bls_notebook.backends.remote.http_talk import Connections, Conversation
-from bls_notebook.backends.remote.http_wire import Answer
-from bls_notebook.backends.remote.link import RemoteError
-from bls_notebook.backends.remote.opening import open_link
+from bls_notebook.network.connection import address_of
+from bls_notebook.network.connection.http_link import HttpLink
+from bls_notebook.network.connection.http_talk import Connections, Conversation
+from bls_notebook.network.connection.http_wire import Answer
+from bls_notebook.network.connection.link import RemoteError
+from bls_notebook.network.connection.opening import open_link
 from tests.backends.remote.servers import serving_http
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -227,7 +227,7 @@ def test_a_package_that_is_not_there(
     scheme: str, module: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (module, f"{scheme}_link", "http_talk"):
-        monkeypatch.delitem(sys.modules, f"bls_notebook.backends.remote.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"bls_notebook.network.connection.{name}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(BackendError, match=rf"needs {package}.*pip install 'bls_notebook\[network\]'"):
         open_link(address_of(f"{scheme}://127.0.0.1:9"))

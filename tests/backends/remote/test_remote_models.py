@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends.remote import AddressError, address_of, grpc_link, link
-from bls_notebook.backends.remote.tensors import AnswerError
 from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.network.connection import AddressError, address_of, grpc_link, link
+from bls_notebook.network.connection.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
 from tests.backends.remote.servers import Service, pb, serving, serving_http
@@ -408,7 +408,7 @@ def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) 
 
 @pytest.mark.parametrize("damage", [b"\x32\xff\xff\x03", b"\xff" * 12, b"\x0f", b"\x32\x01\x00"])
 def test_answers_that_are_none(damage: bytes) -> None:
-    from bls_notebook.backends.remote.messages import read_response
+    from bls_notebook.network.connection.messages import read_response
 
     with pytest.raises(AnswerError):
         read_response(damage)
@@ -421,7 +421,7 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"parameters": 7}, {"shape": 2},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
-    from bls_notebook.backends.remote.http_link import read_response
+    from bls_notebook.network.connection.http_link import read_response
 
     output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
     with pytest.raises(AnswerError):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bls_notebook import ModelRepository
-from bls_notebook.observe.records.findings import Finding, Findings
+from bls_notebook.checking.records import Finding, Findings
 
 Check = Callable[..., list[Finding]]
 

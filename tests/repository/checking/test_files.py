@@ -8,7 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
-from bls_notebook.observe.records.findings import Findings
+from bls_notebook.checking.records import Findings
 from bls_notebook.repository.config.template_places import line_of
 
 from .conftest import CONFIG, Check, codes, model, write

@@ -10,7 +10,7 @@ from bls_notebook import ModelRepository
 
 pytest.importorskip("onnx")
 
-from bls_notebook.backends.onnxruntime.graph import signature_in
+from bls_notebook.engines.onnxruntime.graph import signature_in
 from tests.backends.graphs import add_sub, identity
 
 from .conftest import codes, write

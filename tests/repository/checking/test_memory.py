@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bls_notebook.observe.records.findings import Findings
-from bls_notebook.repository.checking.memory import pool_bytes
+from bls_notebook.checking.memory import pool_bytes
+from bls_notebook.checking.records import Findings
 
 from .conftest import CONFIG, model
 

@@ -18,8 +18,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
-from bls_notebook.repository.exporting import writing
-from bls_notebook.repository.trying.one import load_with_callees
+from bls_notebook.shipping.exports import writing
+from bls_notebook.trying.one import load_with_callees
 from tests.triton.processes import linux
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"

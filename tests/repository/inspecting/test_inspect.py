@@ -12,10 +12,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from bls_notebook.devices.simulated.array import ndarray
-from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
-from bls_notebook.observe.records.plain import Record
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
+from bls_notebook.records.inspection import Compared, ResponseView, TensorView
+from bls_notebook.records.plain import Record
+from bls_notebook.simulation.array import ndarray
 
 MODEL = """
 import numpy as np

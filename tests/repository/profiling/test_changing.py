@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.repository.profiling import changing
+from bls_notebook.profiling import changing
 from bls_notebook.repository.rewriting.rewrite import Rewritten
 from tests.repository.graphs import CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 

@@ -8,10 +8,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.recording.processor_time import Others, Processors
-from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.profiling import measuring
+from bls_notebook.profiling.recording.processor_time import Others, Processors
+from bls_notebook.profiling.records.session import Session
 from bls_notebook.repository.instance_counts import with_instances
-from bls_notebook.repository.profiling import measuring
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.

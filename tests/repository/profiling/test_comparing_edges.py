@@ -11,8 +11,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.recording import profile
-from bls_notebook.engine.recording.processor_time import Processors
+from bls_notebook.profiling.recording import profile
+from bls_notebook.profiling.recording.processor_time import Processors
 from bls_notebook.repository.instance_counts import with_instances
 from tests.engine import gates
 from tests.repository.workloads import CONFIG, HEAD, Workload, define

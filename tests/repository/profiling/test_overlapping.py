@@ -11,8 +11,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.overlap.run import AheadExecution
-from bls_notebook.observe.analysis.overlap import depends_on
-from bls_notebook.repository.profiling import sequential
+from bls_notebook.profiling import sequential
+from bls_notebook.profiling.analysis.overlap import depends_on
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
 GPU = "preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU), "

@@ -12,9 +12,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.observe.records.profiles.tuning import ModelSetting
-from bls_notebook.repository.profiling import tuning
-from bls_notebook.repository.profiling.instance_memory import InstanceMemory, memory_of_instance
+from bls_notebook.profiling import tuning
+from bls_notebook.profiling.instance_memory import InstanceMemory, memory_of_instance
+from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.repository.tuning_graphs import GRAPHS, define
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS
 from tests.repository.workloads import define as define_workload

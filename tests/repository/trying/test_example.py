@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
-from bls_notebook.repository.trying.example import request_line, takes_files
+from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.trying.example import request_line, takes_files
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.repository.trying import hub
+from bls_notebook.trying import hub
 from tests.repository.trying.conftest import IO, calling, put
 
 PYTHON = f'backend: "python" {IO}'

@@ -11,15 +11,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.observe.records.testing.drilled import (
-    VERDICTS,
-    CodePlace,
-    Drilled,
-    DrilledCase,
-    Planted,
-)
 from bls_notebook.testing.drills.asserting import assert_survives
 from bls_notebook.testing.drills.faults import FAULTS
+from bls_notebook.testing.records.drilled import VERDICTS, CodePlace, Drilled, DrilledCase, Planted
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
 
 NONE = "'NoneType' object has no attribute 'as_numpy'"
@@ -192,7 +186,7 @@ def test_what_is_saved_of_a_model_that_need_not_tell_passes(
 def test_what_takes_long_is_not_asked_time_and_again(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bls_notebook.testing.drills.drill.SLOW", 0.0)
+    monkeypatch.setattr("bls_notebook.testing.drills.driller.SLOW", 0.0)
     twice = repo._server.find("twice")
     assert twice is not None
     asked = sum(twice.statistics.latest(0)[:2])

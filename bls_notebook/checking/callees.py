@@ -1,0 +1,222 @@
+"""Callees: models that are called, or are steps, and do not fit or are not there; calls that never end."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.records.advice.known import nearest
+from bls_notebook.records.quantities import count
+from bls_notebook.repository.config import model_spec, pick_versions
+from bls_notebook.repository.loading.ensembles import check_members, members_of
+from bls_notebook.repository.source.layout import version_folders
+
+from .code import Call, Code
+from .material import Material
+from .records import Finding
+
+Models = Mapping[str, Material]
+_REMOTE = (
+    "It does not ship with an export, and this fails on a server that has no such model.",
+    "Have it on the server that gets this model, too.",
+)  # of what another server runs
+
+
+def callee_findings(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the models that a model calls, or that are its steps.
+
+    `remote` has the addresses of those that servers elsewhere run, by name.
+    """
+    if model.is_ensemble:
+        yield from _of_steps(model, models, remote)
+        return
+    code = model.newest()
+    if code is None or code.mistake:
+        return
+    for call in code.calls:
+        if call.model in remote:
+            what = f"it calls {call.model!r}, a model of {remote[call.model]}"
+            yield model.in_code("warning", "callee-remote", code, call.line, what, *_REMOTE)
+        elif call.model:
+            yield from _of_call(model, code, call, models)
+
+
+def _missing(name: str, models: Models) -> str:
+    close = nearest(name, models)
+    return f"Correct the name (is {close!r} meant?)." if close else f"Put {name!r} into the repository."
+
+
+def _of_call(model: Material, code: Code, call: Call, models: Models) -> Iterator[Finding]:
+    callee = models.get(call.model)
+    if callee is None:
+        if not code.mentions("load_model"):
+            yield model.in_code(
+                "error", "callee-missing", code, call.line,
+                f"it calls {call.model!r}, which is not in the repository",
+                "The response is an error, every time.", _missing(call.model, models),
+            )  # fmt: skip
+        return
+    versions = pick_versions(callee.config, version_folders(callee.folder))
+    if call.version is not None and call.version > 0 and versions and call.version not in versions:
+        yield model.in_code(
+            "error", "callee-version", code, call.line,
+            f"it calls version {call.version} of {call.model!r}, which serves "
+            f"{', '.join(map(str, versions))}",
+            "The response is an error.", "Leave `model_version` out, or change the callee's version_policy.",
+        )  # fmt: skip
+    if callee.decoupled and call.sent and not any(_says_decoupled(sent) for sent in call.sent):
+        yield model.in_code(
+            "error", "callee-decoupled", code, call.line,
+            f"{call.model!r} is decoupled, and its request is sent without `decoupled=True`",
+            "The response is an error.", "Send it by `exec(decoupled=True)` and walk the responses.",
+        )  # fmt: skip
+    if callee.known:
+        yield from _tensors(model, code, call, callee)
+
+
+def _says_decoupled(sent: ast.Call) -> bool:
+    return bool(sent.args) or any(word.arg in ("decoupled", None) for word in sent.keywords)
+
+
+def _tensors(model: Material, code: Code, call: Call, callee: Material) -> Iterator[Finding]:
+    def differs(kind: str, line: int, name: str, known: Mapping[str, object], why: str) -> Finding:
+        have = f"it has {', '.join(known)}" if known else "it has none"
+        used = {each for each, _ in (*call.read, *call.inputs.names)} | {*(call.outputs or ())}
+        close = nearest(name, sorted(known.keys() - used))
+        mend = f"Is {close!r} meant?" if close else f"Use what {callee.name!r} has, or add it there."
+        return model.in_code(
+            "error",
+            f"callee-{kind}",
+            code,
+            line,
+            f"{callee.name!r} has no {kind} {name!r}; {have}",
+            why,
+            mend,
+        )
+
+    for name in call.outputs or ():
+        if name not in callee.outputs:
+            yield differs("output", call.line, name, callee.outputs, "The response is an error.")
+    for name, line in call.read:
+        if name not in callee.outputs:
+            why = "`get_output_tensor_by_name` gives None, and using it fails."
+            yield differs("output", line, name, callee.outputs, why)
+        elif call.outputs and name not in call.outputs:
+            yield model.in_code(
+                "error", "output-not-requested", code, line,
+                f"output {name!r} of {callee.name!r} is read, and the request does not ask for it",
+                "What is not among `requested_output_names` is not in the response: reading it gives None.",
+                f"Add {name!r} to `requested_output_names`.",
+            )  # fmt: skip
+    for name, line in call.inputs.names:
+        if name not in callee.inputs and name not in callee.controls:
+            yield differs("input", line, name, callee.inputs, "The response is an error.")
+    given = {name for name, _ in call.inputs.names}
+    if call.inputs.certain:
+        for name, tensor in callee.inputs.items():
+            if name not in given and not tensor.optional:
+                yield model.in_code(
+                    "error", "callee-input-lacking", code, call.line,
+                    f"input {name!r} of {callee.name!r} is not sent", "The response is an error.",
+                    f"Add it to the request's inputs, or make it `optional: true` in {callee.name!r}.",
+                )  # fmt: skip
+
+
+# -- ensembles ---------------------------------------------------------------------------------------
+
+
+def _of_steps(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
+    lacking = [name for name in members_of(model.config) if name and name not in models]
+    for name in lacking:
+        place = "ensemble_scheduling.step.model_name"
+        if name in remote:
+            what = f"its step {name!r} is a model of {remote[name]}"
+            yield model.in_config("warning", "callee-remote", place, what, *_REMOTE, value=name)
+            continue
+        yield model.in_config(
+            "error", "callee-missing", place,
+            f"its step {name!r} is not in the repository",
+            "The ensemble does not load.", _missing(name, models),
+            value=name,
+        )  # fmt: skip
+    if lacking or model.problem:
+        return
+    members = [models[name] for name in members_of(model.config)]
+    if not all(member.known and not member.is_ensemble for member in members):
+        return
+
+    def find(name: str, version: int) -> ModelSpec | None:
+        return model_spec(models[name].config)
+
+    try:
+        check_members(model_spec(model.config), find)
+    except BLSError as error:
+        what, _, mend = str(error).partition("could not be loaded: ")[2].partition("; ")
+        yield model.in_config(
+            "error", "ensemble-misfit", "ensemble_scheduling", what, "The ensemble does not load.", mend
+        )
+
+
+# -- calls that come back ----------------------------------------------------------------------------
+
+
+def cycle_findings(models: Models) -> Iterator[Finding]:
+    """Yield models whose requests come back to them while they hold an instance and wait."""
+    edges = {name: tuple(_called(model)) for name, model in models.items()}
+    for name, model in models.items():
+        if model.is_ensemble or model.decoupled or not model.is_python:
+            continue
+        chain = _way_back(name, edges, models)
+        if chain is None:
+            continue
+        line = next((line for callee, line in edges[name] if callee == chain[1]), 0)
+        code = model.newest()
+        path = " -> ".join(chain)
+        if code is None:
+            continue
+        if model.instances == 1:
+            what, why = (
+                f"it calls itself: {path}, with one instance",
+                (
+                    "The instance is held by the request that waits, so the inner one is never served: a "
+                    "server waits for ever."
+                ),
+            )
+            mend = "Break the cycle, or give it more instances (`count`) than the calls go deep."
+        else:
+            what = f"it calls itself: {path}, with {count(model.instances, 'instance')}"
+            why = (
+                f"{count(model.instances, 'request')} at once hold all instances, and each waits for one "
+                "more: a server waits for ever."
+            )
+            mend = "Break the cycle: have the inner call go to another model."
+        yield model.in_code(
+            "error" if model.instances == 1 else "warning", "callee-cycle", code, line, what, why, mend
+        )
+
+
+def _called(model: Material) -> Iterator[tuple[str, int]]:
+    """The models that one waits for, with the lines."""
+    if model.is_ensemble:
+        yield from ((name, 0) for name in members_of(model.config))
+    elif (code := model.newest()) is not None and not model.decoupled:
+        # A version that is named may be another one than what calls.
+        yield from ((call.model, call.line) for call in code.calls if call.model and (call.version or -1) < 0)
+
+
+def _way_back(
+    name: str, edges: Mapping[str, tuple[tuple[str, int], ...]], models: Models
+) -> list[str] | None:
+    """The shortest way of calls from a model back to it."""
+    todo: list[list[str]] = [[name]]
+    seen: set[str] = set()
+    for chain in todo:  # grows
+        for callee, _ in edges.get(chain[-1], ()):
+            if callee == name:
+                return [*chain, name]
+            if callee not in seen and callee in models:
+                seen.add(callee)
+                todo.append([*chain, callee])
+    return None

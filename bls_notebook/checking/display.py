@@ -1,0 +1,97 @@
+"""What a check has found: a line each, the worst first, which unfolds to why it bites and how to mend it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.units import count, size
+
+from .records import SEVERITIES, Finding, Findings
+
+_DOCKER = 64 << 20  # bytes of /dev/shm that a container gets where nobody asks for more
+_MARKS = {"error": "✗", "warning": "!", "note": "·"}
+
+
+def findings_document(found: Findings) -> doc.Document:
+    """Show what was found, and what the models need of ``/dev/shm``."""
+    blocks: list[doc.Block] = [doc.Words(_summary(found))]
+    if found.findings:
+        blocks.append(doc.Box([_line(finding) for finding in found.findings], "findings-list"))
+    blocks += _memory(found)
+    return doc.Document([doc.Forms(list(_text(found)), blocks)], styles="findings")
+
+
+def _summary(found: Findings) -> doc.Piece:
+    """How many models, and how many findings of each severity."""
+    tally = Counter(finding.severity for finding in found.findings)
+    of = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
+    checked = f"{count(len(found.models), 'model')} checked"
+    if not of:
+        words = f"{checked}: nothing that bites"
+        return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
+    shown = (tag("b", each, cls=f"findings-tally-{each.split()[1].rstrip('s')}") for each in of)
+    return doc.Piece(f"{checked}: {', '.join(of)}", join(f"{checked}:", *shown, by=" "))
+
+
+def _line(finding: Finding) -> doc.Block:
+    """One finding, folded."""
+    where = tag("span", finding.where, cls="findings-where")
+    what = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
+    mark = tag("span", finding.severity, cls="findings-mark")
+    title = join(mark, tag("span", join(*what, by=" "), cls="findings-said"), by=" ")
+    more = [
+        each for label, said in _more(finding) for each in (tag("span", label, cls="dim"), tag("div", said))
+    ]
+    fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *more, cls="findings-more"))])
+    return doc.Box([fold], f"findings-{finding.severity if finding.severity in _MARKS else 'note'}")
+
+
+def _more(finding: Finding) -> Iterator[tuple[str, Html]]:
+    if finding.why:
+        yield "why", parts.coded(finding.why).html
+    if finding.mend:
+        yield "mend", parts.coded(finding.mend).html
+    yield "code", tag("code", prose(finding.code))
+
+
+def _text(found: Findings) -> Iterator[doc.Block]:
+    yield doc.Words(_summary(found))
+    for finding in found.findings:
+        mark = _MARKS.get(finding.severity, "·")
+        yield doc.Words(f"{finding.model}: {finding.what}", indent=f"{mark} ", hang="  ", gap=True)
+        where = f"{finding.where}  [{finding.code}]" if finding.where else f"[{finding.code}]"
+        yield doc.Line([where], indent="    ")
+        if finding.why:
+            yield doc.Words(finding.why, indent="    why: ", hang="         ")
+        if finding.mend:
+            yield doc.Words(finding.mend, indent="    mend: ", hang="          ")
+    if found.memory:
+        yield doc.Words(_needs(found), gap=True)
+
+
+def _needs(found: Findings) -> str:
+    more = "" if all(need.known for need in found.memory) else ", tensors of unknown sizes aside"
+    return (
+        f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{more}, for "
+        f"{count(len(found.memory), 'Python model')} "
+        f"(a container has {size(_DOCKER)} unless it is started with --shm-size)"
+    )
+
+
+def _memory(found: Findings) -> Iterator[doc.Block]:
+    if not found.memory:
+        return
+    columns = doc.columns("model | instances:r | each:r | together:r")
+    rows = [
+        doc.Row([
+            parts.name(need.model), f"{need.instances:,}",
+            doc.Piece(size(need.each), Html(("" if need.known else "≥ ") + size(need.each))),
+            parts.memory(need.bytes),
+        ])
+        for need in sorted(found.memory, key=lambda need: -need.bytes)
+    ]  # fmt: skip
+    yield doc.Fold(_needs(found), [doc.Table("Shared memory that the models need", columns, rows)])

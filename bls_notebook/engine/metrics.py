@@ -1,0 +1,233 @@
+"""Metrics of models, kept and exposed by `prometheus_client`.
+
+Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind,
+label or amount raises ValueError, in Triton's words, and changes nothing. A value lasts until everybody who
+held it has released it; one that nobody holds lasts as long as the repository.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bls_notebook.records.metrics import FamilyRecord
+
+Key = tuple[tuple[str, str], ...]
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+
+
+class Metrics:
+    """The metrics of one repository; a collector for a `prometheus_client` registry.
+
+    Parameters
+    ----------
+    server : callable, optional
+        Gives families that are exposed beside those of the models.
+    """
+
+    def __init__(self, server: Callable[[], list[Any]] | None = None) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._families: dict[str, _Family] = {}
+
+    def family(self, name: str, description: str, kind: str) -> _Family:
+        """Return the family of that name, made if it is new."""
+        if not _NAME.match(name) or name.startswith("__"):
+            raise ValueError("Invalid metric name")
+        with self._lock:
+            found = self._families.get(name)
+            if found is None:
+                found = self._families[name] = _Family(name, description, kind)
+            elif found.kind != kind:
+                raise ValueError("Family name already exists with different type")
+            return found
+
+    def collect(self) -> list[Any]:
+        """Return what `prometheus_client` exposes."""
+        return [family for _, family in self._named()]
+
+    def _named(self) -> list[tuple[str, Any]]:
+        """Every family with the name that it was given: `prometheus_client` takes ``_total`` off some."""
+        with self._lock:
+            families = list(self._families.values())
+        own = [(family.name, family.collect()) for family in families if family.samples()]
+        server = self._server() if self._server is not None else []
+        return [(family.name, family) for family in server] + own
+
+    def families(self, filter: str = "") -> list[FamilyRecord]:
+        """Return the families as records: those of models first, then Triton's own.
+
+        ``filter`` is part of a name, of a help text or of a label (``model="add_sub"``), in any case.
+        """
+        from bls_notebook.records.metrics import family_record, matching  # first needed here
+
+        records = (replace(family_record(family), name=name) for name, family in self._named())
+        return matching(records, filter)
+
+    def text(self, filter: str = "") -> str:
+        """Return all values in Prometheus's text format, or the families that `families` gives for a
+        filter, whole.
+        """
+        wanted = {family.name for family in self.families(filter)} if filter else None
+        return "".join(
+            _exposed(name, family) for name, family in self._named() if wanted is None or name in wanted
+        )
+
+
+def _exposed(name: str, family: Any) -> str:
+    """A family in Prometheus's text format; prometheus_client would call a counter `hits` `hits_total`."""
+    from prometheus_client import generate_latest
+
+    text = generate_latest(SimpleNamespace(collect=lambda: [family])).decode()
+    if family.type != "counter" or name.endswith("_total"):
+        return text
+    lines = []
+    for line in text.splitlines(True):
+        for start in ("# HELP ", "# TYPE ", ""):
+            if line.startswith(f"{start}{name}_total"):
+                line = f"{start}{name}{line[len(start) + len(name) + 6 :]}"
+                break
+        lines.append(line)
+    return "".join(lines)
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return tuple(sorted(labels.items()))
+
+
+class _Family:
+    def __init__(self, name: str, description: str, kind: str) -> None:
+        self.name, self.description, self.kind = name, description, kind
+        self._lock = threading.Lock()
+        self._metrics: dict[Key, _Metric] = {}
+        self._holds: dict[Key, int] = {}
+        self._released: deque[Key] = deque()  # by destructors, which take no locks
+
+    def metric(self, labels: dict[str, str], buckets: list[float] | None, hold: bool = False) -> _Metric:
+        """Return the metric with these labels, made if it is new; with `hold`, it lasts until `release`."""
+        for label, value in labels.items():
+            if not isinstance(value, str):
+                raise ValueError(f"attempt to access JSON non-string as string: label '{label}' is {value!r}")
+            if label.startswith("__") or not _LABEL.match(label):
+                raise ValueError(f"Invalid label name '{label}'")
+            if value.encode("utf-8", "ignore") != value.encode("utf-8", "replace"):
+                raise ValueError(
+                    "failed to parse the request JSON buffer: The surrogate pair in string is invalid: "
+                    f"label '{label}' is {value!r}"
+                )
+        if self.kind == "histogram":
+            # None is allowed, as on the server: all observations are in +Inf. What is no number passes too.
+            if buckets is None or any(upper <= lower for lower, upper in pairwise(buckets)):
+                raise ValueError("Bucket Boundaries must be strictly sorted")
+        elif buckets is not None:
+            raise ValueError(f"a {self.kind} takes no buckets")
+        key = _key(labels)
+        with self._lock:
+            self._settle()
+            found = self._metrics.get(key)
+            if found is None:
+                found = self._metrics[key] = _Metric(self.kind, labels, buckets)
+            if hold:
+                self._holds[key] = self._holds.get(key, 0) + 1
+            return found
+
+    def release(self, metrics: Iterable[_Metric]) -> None:
+        """Let go of metrics that were held. Takes no locks."""
+        self._released.extend(_key(metric.labels) for metric in metrics)
+
+    def _settle(self) -> None:
+        """Forget the metrics that nobody holds any more; the lock is held."""
+        while self._released:
+            key = self._released.popleft()
+            self._holds[key] -= 1
+            if not self._holds[key]:
+                del self._holds[key], self._metrics[key]
+
+    def samples(self) -> list[_Metric]:
+        """Return the metrics of the family."""
+        with self._lock:
+            self._settle()
+            return list(self._metrics.values())
+
+    def collect(self) -> Any:
+        """Return the family as `prometheus_client` exposes it."""
+        from prometheus_client.core import Metric
+
+        name = self.name.removesuffix("_total") if self.kind == "counter" else self.name
+        out = Metric(name, self.description, self.kind)
+        for metric in self.samples():
+            if self.kind != "histogram":
+                suffix = "_total" if self.kind == "counter" else ""
+                out.add_sample(name + suffix, metric.labels, metric.value())
+                continue
+            buckets, total = metric.observed()
+            for bound, count in buckets:
+                out.add_sample(f"{name}_bucket", {**metric.labels, "le": bound}, count)
+            out.add_sample(f"{name}_count", metric.labels, buckets[-1][1])
+            out.add_sample(f"{name}_sum", metric.labels, total)
+        return out
+
+
+class _Metric:
+    def __init__(self, kind: str, labels: dict[str, str], buckets: list[float] | None) -> None:
+        self._kind, self.labels = kind, labels
+        self._lock = threading.Lock()
+        self._value = 0.0
+        self._bounds = buckets or []
+        self._counts = [0] * (len(self._bounds) + 1)
+        self._total = 0.0
+
+    def _title(self) -> str:
+        return f"TRITONSERVER_METRIC_KIND_{self._kind.upper()}"
+
+    def increment(self, amount: float) -> None:
+        """Add to a counter or gauge."""
+        if self._kind == "histogram":
+            raise ValueError(f"{self._title()} does not support Increment")
+        if self._kind == "counter" and amount < 0:
+            raise ValueError(f"{self._title()} can only be incremented monotonically by non-negative values.")
+        with self._lock:
+            self._value += amount
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        if self._kind != "gauge":
+            raise ValueError(f"{self._title()} does not support Set")
+        with self._lock:
+            self._value = value
+
+    def observe(self, value: float) -> None:
+        """Add an observation to a histogram."""
+        if self._kind != "histogram":
+            raise ValueError(f"{self._title()} does not support Observe")
+        with self._lock:
+            self._total += value
+            index = sum(value > bound for bound in self._bounds)
+            self._counts[index] += 1
+
+    def value(self) -> float:
+        """Return the value of a counter or gauge."""
+        if self._kind == "histogram":
+            raise ValueError(f"{self._title()} does not support Value")
+        return self._value
+
+    def observed(self) -> tuple[list[tuple[str, float]], float]:
+        """Return a histogram's buckets as Prometheus has them, and the sum of the observations."""
+        with self._lock:
+            out, running = [], 0
+            for bound, count in zip([*map(_bound, self._bounds), "+Inf"], self._counts, strict=True):
+                running += count
+                out.append((bound, float(running)))
+            return out, self._total
+
+
+def _bound(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)

@@ -1,0 +1,203 @@
+"""`inspect`: what there is to see of a response, a tensor, two of these, or a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.registry import backend_of
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.lifetimes.holders import kinds
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
+from bls_notebook.records.inspection import Compared, ResponseView, TensorView
+from bls_notebook.records.plain import Record
+from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.visible import first_line
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.differences import compared
+from bls_notebook.repository.requests.response import Response
+
+from .requests import request_seen
+from .tensors import array_view, datatype_of, tensor_view
+
+_EXPECTED = "expected a response, a tensor, an array, or the name of a model"
+OUTPUTS = 8  # of a response, that are looked into at once
+
+
+class Inspection:
+    """What `inspect` returns; a notebook shows it.
+
+    Attributes
+    ----------
+    value, other : object
+        What was asked about; `other` is None where it was one thing.
+    tensor : str
+        The output of a response that is looked into; empty for all.
+    at : str
+        The slice of the tensor, as it was typed.
+    rate : int or None
+        Samples a second of what is taken for sounds.
+    record : Record
+        What was found out: plain data, as it was then.
+    """
+
+    def __init__(
+        self, value: Any, other: Any = None, *, name: str = "", tensor: str = "", at: str = "",
+        rate: int | None = None,
+    ) -> None:  # fmt: skip
+        if rate is not None and (not isinstance(rate, int) or not 100 <= rate <= 1_000_000):
+            raise BLSError(f"inspect: rate: got {rate!r}, expected samples a second, from 100 to 1,000,000")
+        self.value, self.other, self.name = value, other, name
+        self.tensor, self.at, self.rate = tensor, at, rate
+        self.record: Record = self._look()
+
+    def asked(self, **changes: Any) -> Inspection:
+        """Return the same with another `tensor`, `at` or `rate`."""
+        given = {"name": self.name, "tensor": self.tensor, "at": self.at, "rate": self.rate, **changes}
+        return Inspection(self.value, self.other, **given)
+
+    def __getitem__(self, key: Any) -> Inspection:
+        """Return a slice of what is inspected, or of a response the output of that name."""
+        if isinstance(key, str):
+            return self.asked(tensor=key)
+        parts = key if isinstance(key, tuple) else (key,)
+        return self.asked(at=f"[{', '.join(map(_spelled, parts))}]")
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors that can be looked into, by name."""
+        if isinstance(self.value, Response):
+            return {t._name: tuple(t._array.shape) for t in self.value._response._outputs}
+        return {self.record.tensor.name: self.record.whole} if isinstance(self.record, TensorView) else {}
+
+    def _look(self) -> Record:
+        if self.other is not None:
+            return _side_by_side(self.value, self.other)
+        value = self.value
+        if isinstance(value, list) and value and isinstance(value[0], Response):
+            if len(value) > 1:
+                raise BLSError(f"inspect: got {len(value):,} responses, expected one, such as responses[0]")
+            value = self.value = value[0]
+        if isinstance(value, ModelRecord):
+            value = self.value = value.name
+        if isinstance(value, str):
+            from .models import model_view
+
+            return model_view(current_repository(), value)
+        if isinstance(value, InferenceResponse):
+            value = self.value = Response(value, self.name or "response")
+        if isinstance(value, Response):
+            outputs = [t for t in value._response._outputs if self.tensor in ("", t._name)]
+            if self.tensor and not outputs:
+                value[self.tensor]  # says which there are
+            views = tuple(
+                tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS]
+            )
+            return ResponseView(value.record, views, request_seen(value))
+        if isinstance(value, Tensor):
+            return tensor_view(value, self.at, self.rate)
+        found = array_of(value)
+        return array_view(self.name, "", found, self.at, self.rate)
+
+    def __repr__(self) -> str:
+        return f"<inspection of {self.name or type(self.value).__name__}>"
+
+
+def inspect(value: Any, other: Any = None, *, at: str = "", rate: int | None = None) -> Inspection:
+    """Look into a response, a tensor, or a model; or at two responses or tensors side by side.
+
+    Tensors are shown as they want to be seen: image-shaped ones as pictures, rows of numbers as a line and a
+    sound, BYTES as text, JSON or files; with least, greatest, mean and a histogram. These are worked out
+    where the tensor lies: of one on a GPU nothing but small parts is copied.
+
+    Parameters
+    ----------
+    value : Response, pb_utils.Tensor, array or str
+        An array is one of NumPy or CuPy, or anything that has DLPack; a text is the name of a model of
+        the current repository.
+    other : optional
+        What to compare it with: another response, or another tensor.
+    at : str
+        A slice of the tensor, such as ``"[0, :, :, 1]"``.
+    rate : int, optional
+        Samples a second of a tensor that is a sound; 16,000 by default.
+
+    Returns
+    -------
+    Inspection
+        A notebook shows it; `record` is what was found out, as plain data. ``inspect(x)[0, :, :, 1]`` is of
+        a slice, ``inspect(response)["OUT"]`` of one output.
+
+    Raises
+    ------
+    BLSError
+        Something else, or no slice of this tensor.
+
+    Examples
+    --------
+    >>> bls.inspect(repo.infer("segment", {"IMAGE": image}))
+    >>> bls.inspect(before, after).record.tensors[0].absolute
+    """
+    return Inspection(value, other, at=at, rate=rate)
+
+
+def array_of(value: Any) -> Any:
+    """Return an array of anything that can be looked into without a copy to the host; else a BLSError."""
+    if isinstance(value, np.ndarray) or backend_of(value) is not None:
+        return value
+    kind = type(value)
+    if kind in (bytes, bytearray):
+        found = np.empty(1, object)
+        found[0] = bytes(value)
+        return found
+    try:
+        if hasattr(kind, "__dlpack__"):
+            return Tensor.from_dlpack("array", value)._array
+        if kind in (list, tuple, int, float, bool) or hasattr(kind, "__array__"):
+            found = np.asarray(value)
+            if found.dtype.kind in "biufSU" or kind in (list, tuple):
+                return found
+    except (TritonModelException, TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise BLSError(f"inspect: {kind.__name__}: {first_line(str(error))}") from None
+    raise BLSError(f"inspect: got {kind.__name__}, {_EXPECTED}")
+
+
+def _side_by_side(first: Any, second: Any) -> Compared:
+    outputs = [_outputs(each) for each in (first, second)]
+    if not any(isinstance(each, (Response, InferenceResponse)) for each in (first, second)):
+        (one,), (two,) = outputs[0].values(), outputs[1].values()  # whatever their names
+        return Compared("first", "second", (compared(one, two, one._name),))
+    names = dict.fromkeys([*outputs[0], *outputs[1]])
+    errors = tuple(
+        f"the {which} is an error: {first_line(each.error.message())}"
+        for which, each in (("first", first), ("second", second))
+        if isinstance(each, Response) and each.error is not None
+    )
+    tensors = tuple(compared(outputs[0].get(name), outputs[1].get(name), name) for name in names)
+    return Compared(_label(first, "first"), _label(second, "second"), tensors, errors)
+
+
+def _outputs(value: Any) -> dict[str, Tensor]:
+    if isinstance(value, InferenceResponse):
+        value = Response(value, "response")
+    if isinstance(value, Response):
+        return {t._name: t for t in value._response._outputs}
+    if isinstance(value, Tensor):
+        return {value._name: value}
+    array: Any = array_of(value)
+    return {"values": Tensor._of("values", array, datatype_of(array))}
+
+
+def _label(value: Any, which: str) -> str:
+    return f"{which}: {value.model}" if isinstance(value, Response) else which
+
+
+def _spelled(part: Any) -> str:
+    if isinstance(part, slice):
+        start, stop, step = ("" if each is None else str(each) for each in (part.start, part.stop, part.step))
+        return f"{start}:{stop}{':' if step else ''}{step}"
+    return "..." if part is Ellipsis else str(part)
+
+
+kinds[Inspection] = "inspection"

@@ -1,0 +1,150 @@
+"""Inspectors in a notebook: on top of what was inspected, and behind a button under responses and models.
+
+A response is only known by its button for as long as somebody has it: a button keeps no memory alive.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook import display as displays
+from bls_notebook.display.browser.alive import can_live, live
+from bls_notebook.display.browser.on_top import covered
+from bls_notebook.display.html import Html, tag
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.records.visible import first_line
+
+MOST = 500  # buttons that still do something
+
+Inspect = Callable[..., Any]
+_GONE = "nobody has this response any more: run the cell again"
+
+
+class Inspectors:
+    """The inspectors of one shell."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+        self._key = uuid.uuid4().hex
+        self._numbers = count()
+        self._behind: dict[str, Callable[[], Any]] = {}  # what a button is for, while it is there
+        self._open: dict[str, Any] = {}
+        self._buttons: Any = None
+
+    def added(self, shown: displays.Display, value: Any) -> displays.Display:
+        """Return a display with an inspector on top, or the place of a button, where a widget can live."""
+        if not (self._notebook.settings.widgets and can_live()):
+            return shown
+        if isinstance(value, bls.Response):
+            return replace(shown, html=shown.html + self._button(weakref.ref(value)))
+        if type(value).__name__ == "ModelRecord" and value.state == "READY":
+            return replace(shown, html=shown.html + self._button(partial(str, value.name)))
+        if hasattr(type(value), "asked"):
+            widget = self._widget(value.asked, first=value)
+            return replace(shown, html=covered(Html(shown.html), widget), widget=widget)
+        return shown
+
+    def _button(self, behind: Callable[[], Any]) -> Html:
+        place = f"{self._key}-{next(self._numbers)}"
+        self._behind[place] = behind
+        if len(self._behind) > MOST:
+            self._behind.pop(next(iter(self._behind)))
+        return tag("div", **{"data-bls-inspect": place})
+
+    def _widget(self, inspect: Inspect, place: str = "", first: Any = None) -> Any:
+        def make() -> Any:
+            from .display.widget import Inspector
+
+            return Inspector(answering(inspect, self._notebook.settings.width, first), place)
+
+        return live(make)
+
+    def after_cell(self, result: Any = None) -> None:
+        """Make the buttons once a cell has shown places for them: importing widgets takes a moment."""
+        if self._behind and self._buttons is None:
+            from .display.widget import Buttons
+
+            self._buttons = Buttons(self._key, self._pressed)
+
+    def _pressed(self, place: str) -> str:
+        """Open an inspector in a place; say why where that cannot be."""
+
+        def inspect(**asked: Any) -> Any:
+            found = self._behind.get(place, lambda: None)()
+            if found is None:
+                raise bls.BLSError(_GONE)
+            return bls.Inspection(found, **asked)
+
+        try:
+            opened = self._widget(inspect, place)
+        except Exception as error:  # of any kind: it is said beside the button
+            return first_line(str(error))
+        before = self._open.pop(place, None)
+        if before is not None:
+            before.close()
+        self._open[place] = opened
+        return ""
+
+    def close(self) -> None:
+        """Take the buttons away."""
+        if self._buttons is not None:
+            self._buttons.close()
+
+
+def answering(
+    inspect: Inspect, width: int, first: Any = None
+) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
+    """Return what answers a widget's questions: with HTML, and the state of the controls above it.
+
+    The first answer, to no question yet, is `first`, where there is one.
+    """
+    known: dict[str, Any] = {}
+
+    def answer(question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        asked: dict[str, Any] = {key: question[key] for key in ("tensor", "at") if key in question}
+        rate = question.get("rate") or None
+        try:
+            found = first if first is not None and not question else inspect(**asked, rate=rate)
+            html = displays.render(found.record, width=width).html
+        except Exception as error:  # of any kind: a question fails no cell
+            if not known:
+                raise
+            return "", {**known, **asked, "rate": rate or 0, "said": first_line(str(error))}
+        known.update(_state(found))
+        return html, dict(known)
+
+    return answer
+
+
+def _state(inspection: Any) -> dict[str, Any]:
+    views = getattr(inspection.record, "tensors", (inspection.record,))
+    return {
+        "tensors": [[name, list(dims)] for name, dims in inspection.tensors.items()],
+        "tensor": inspection.tensor,
+        "at": inspection.at,
+        "rate": inspection.rate or 0,
+        "sound": any(getattr(view, "sound", None) is not None for view in views),
+        "again": isinstance(inspection.value, str),  # a model goes on living
+        "said": "",
+    }
+
+
+def add_inspectors(notebook: Notebook) -> Callable[[], None]:
+    """Put buttons under responses and models; what this returns ends it."""
+    inspectors = notebook.inspectors = Inspectors(notebook)
+    events: Any = notebook.shell.events
+    events.register("post_run_cell", inspectors.after_cell)
+
+    def remove() -> None:
+        events.unregister("post_run_cell", inspectors.after_cell)
+        notebook.inspectors = None
+        inspectors.close()
+
+    return remove

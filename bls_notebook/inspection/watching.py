@@ -1,0 +1,182 @@
+"""`Watch`: looks at a repository every so often, while somebody follows it.
+
+Guarantees: models notice nothing of a look but that their statistics are added up; while nobody follows,
+nothing is looked at and nothing kept; a watch keeps no repository alive, and ends with it. Who follows is
+told from a thread of the watch's, so also while a cell runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.devices.listing import device_records
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.source.layout import shown_path
+
+from .watch_records import ModelNow, WatchRecord
+
+if TYPE_CHECKING:
+    from bls_notebook.records.repository import ModelRecord
+
+_FOLDERS_EVERY = 5.0  # seconds: folders are looked into less often than models
+_LATELY = 2.0  # seconds that a rate is of
+_VERBS = ("load", "unload", "reload")
+
+log = logging.getLogger("bls_notebook")
+
+
+class Watch:
+    """What a repository does just now, looked at every so many `seconds`; made by `ModelRepository.watch`.
+
+    In a notebook with the extension it is a live panel. It needs next to nothing, and nothing once nobody
+    looks.
+    """
+
+    def __init__(self, repository: Any, seconds: float) -> None:
+        if not isinstance(seconds, (int, float)) or not seconds >= 0.1:
+            raise BLSError(f"watch: seconds: got {seconds!r}, expected a number from 0.1 on")
+        self.seconds = seconds
+        self._repository = weakref.ref(repository)
+        self._place = ", ".join(map(shown_path, repository.paths)) or "memory"
+        self._lock = threading.Lock()
+        self._followers: dict[int, Callable[[WatchRecord], None]] = {}
+        self._numbers = count()
+        self._stop: threading.Event | None = None
+        self._kept: weakref.WeakSet[Any] = weakref.WeakSet()  # statistics that keep latencies for it
+        self._since = 0  # when it looked last, as statistics count time
+        self._counts: weakref.WeakKeyDictionary[LoadedModel, deque[tuple[float, int, int]]]
+        self._counts = weakref.WeakKeyDictionary()
+        self._folders: list[ModelRecord] = []
+        self._looked_at_folders = float("-inf")
+
+    @property
+    def record(self) -> WatchRecord:
+        with self._lock:
+            return self._look(0)
+
+    # -- following -----------------------------------------------------------------------------------
+
+    def follow(self, told: Callable[[WatchRecord], None]) -> Callable[[], None]:
+        """Have a function called with each look, from a thread, until what this returns is called."""
+        number = next(self._numbers)
+        with self._lock:
+            self._followers[number] = told
+            if self._stop is None:
+                self._stop = threading.Event()
+                threading.Thread(target=self._run, args=(self._stop,), name="bls-watch", daemon=True).start()
+
+        def end() -> None:
+            with self._lock:
+                self._followers.pop(number, None)
+                if not self._followers and self._stop is not None:
+                    self._stop.set()
+                    self._stop = None
+
+        return end
+
+    def _run(self, stop: threading.Event) -> None:
+        try:
+            while True:
+                with self._lock:
+                    if stop.is_set():
+                        return
+                    since, self._since = self._since, time.perf_counter_ns()
+                    record, followers = self._look(since), list(self._followers.values())
+                for told in followers:
+                    told(record)
+                if record.closed:
+                    return
+                stop.wait(self.seconds)
+        except Exception:
+            log.exception("watching the model repository has ended")
+        finally:
+            with self._lock:
+                if self._stop in (stop, None):
+                    self._stop = None
+                    for statistics in self._kept:
+                        statistics.keep_latencies(False)
+                    self._kept.clear()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def _look(self, since: int) -> WatchRecord:
+        repository = self._repository()
+        if repository is None or repository.closed:
+            return WatchRecord(time.time(), self._place, closed=True)
+        index, now = repository._catalog.service.index, time.monotonic()
+        if now - self._looked_at_folders > _FOLDERS_EVERY:
+            self._folders, self._looked_at_folders = index.rows(repository.paths), now
+        known = index.rows(())
+        names = {record.name for record in known}
+        records = sorted([*known, *(r for r in self._folders if r.name not in names)], key=_order)
+        serving = {name: repository._server.serving(name) for name in repository._server.names()}
+        models = [
+            self._now(each, serving.get(each.name, {}).get(each.version), since, now) for each in records
+        ]
+        return WatchRecord(time.time(), self._place, tuple(models), tuple(device_records()))
+
+    def _now(self, record: ModelRecord, model: LoadedModel | None, since: int, now: float) -> ModelNow:
+        if model is None:
+            return ModelNow(record.name, record.version, record.state, record.reason)
+        if self._stop is not None and model.statistics not in self._kept:
+            model.statistics.keep_latencies(True)
+            self._kept.add(model.statistics)
+        answered, failed, latencies = model.statistics.latest(since)
+        counts = self._counts.setdefault(model, deque())
+        counts.append((now, answered, failed))
+        while len(counts) > 2 and now - counts[1][0] >= _LATELY:
+            counts.popleft()
+        then, before, failed_before = counts[0]
+        seconds = now - then or 1.0
+        latencies.sort()
+        return ModelNow(
+            record.name,
+            record.version,
+            record.state,
+            f"stub: {record.stub}" if record.stub else record.reason,
+            instances=len(model.instances),
+            busy=sum(each.holder is not None or bool(each.serving) for each in model.instances),
+            queue=model.scheduler.pending,
+            answered=answered,
+            failed=failed,
+            rate=(answered - before) / seconds,
+            errors=(failed - failed_before) / seconds,
+            p50=latencies[len(latencies) // 2] if latencies else None,
+            p99=latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)] if latencies else None,
+        )
+
+    # -- doing -----------------------------------------------------------------------------------------
+
+    def act(self, verb: str, name: str, done: Callable[[str], None]) -> None:
+        """Load, unload or reload a model in a thread, where `done` is told what went wrong, or nothing."""
+        repository = self._repository()
+
+        def run() -> None:
+            problem = ""
+            try:
+                if verb not in _VERBS or repository is None:
+                    raise BLSError(f"{verb!r}: expected {', '.join(_VERBS)}, of a repository that is open")
+                getattr(repository, verb)(name)
+            except BLSError as error:
+                problem = str(error)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+                log.exception("%s of model %r failed", verb, name)
+            done(problem)
+
+        threading.Thread(target=run, name=f"bls-{verb}", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<Watch of {self._place}>"
+
+
+def _order(record: ModelRecord) -> tuple[str, int]:
+    return record.name, record.version

@@ -1,0 +1,155 @@
+"""A memory track: what was left behind, the picture, tables of devices and of what is alive."""
+
+from __future__ import annotations
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import join, tag
+from bls_notebook.display.pictures.svg import picture_html
+from bls_notebook.display.units import count, duration, size
+from bls_notebook.lifetimes.records import Lifetimes
+
+from .chart import chart_lines
+from .facts import (
+    Alive,
+    DeviceFacts,
+    alive_kinds,
+    device_facts,
+    device_label,
+    kind_of,
+    line_text,
+    owner,
+    sums_text,
+)
+from .flame import flame_lines, flame_svg, flames
+from .left_behind import left_behind
+from .picture import lifetimes_svg
+
+_TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
+
+
+def lifetimes_document(record: Lifetimes) -> doc.Document:
+    """Describe a memory track."""
+    first, *facts = summary(record)
+    top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
+    devices = _devices(record)
+    warnings = doc.Warnings(left_behind(record))
+    picture: list[doc.Block] = [
+        doc.Both(
+            lambda width: ["", *chart_lines(record, width=width)],
+            picture_html(lifetimes_svg(record), figure_alt(record)),
+        )
+    ]
+    peaks = flame_svg(record)
+    if peaks:
+        lines = doc.Both(
+            lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record))
+        )
+        picture.append(doc.Forms([lines], [doc.Fold("by line at the peak: what made it", [lines], True)]))
+    shown = picture if record.lives else []
+    order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
+    return doc.Document([top, order, *_alive(record)], styles="figure")
+
+
+def summary(record: Lifetimes) -> list[str]:
+    """Return the facts of the heading."""
+    models = {life.maker.model for life in record.lives if life.maker.model}
+    facts = [
+        f"memory of {record.name}" if record.name else "memory",
+        count(len(record.lives), "block") if record.lives else "nothing passed through a request",
+        count(len(models), "model") if models else "",
+        duration(record.wall / 1e9),
+        f"{record.dropped:,} more did not fit into the record" if record.dropped else "",
+    ]
+    return [fact for fact in facts if fact]
+
+
+def figure_alt(record: Lifetimes) -> str:
+    """Say in words what the figure shows."""
+    said = [
+        f"{facts.label}: peak {size(facts.peak)}, {sums_text(facts.at_peak)}; {size(facts.left)} left behind"
+        for facts in device_facts(record)
+        if facts.blocks
+    ]
+    return f"Lifetimes of {count(len(record.lives), 'block')} of memory. {'. '.join(said)}."
+
+
+def flame_alt(record: Lifetimes) -> str:
+    """Say in words what the picture of lines shows."""
+    return " ".join(
+        f"{flame.title}: "
+        + ", ".join(
+            f"{each.model or 'notebook'} {line_text(each.line) or each.what} {size(each.bytes)}"
+            for each in flame.lines[:6]
+        )
+        + "."
+        for flame in flames(record)
+    )
+
+
+def _devices(record: Lifetimes) -> list[doc.Block]:
+    used = [facts for facts in device_facts(record) if facts.blocks]
+    columns = [
+        doc.Column("device"), doc.Column("peak", "r"), doc.Column("capacity", "r"),
+        doc.Column("before", "r", in_html=any(facts.used for facts in used)),
+        doc.Column("left behind", "r"), doc.Column("alive at the peak"),
+    ]  # fmt: skip
+    return [doc.Table("Devices", columns, list(map(_device, used)), last="wrap")] if used else []
+
+
+def _device(facts: DeviceFacts) -> doc.Row:
+    left = join(
+        parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
+    )
+    return doc.Row([
+        parts.device(facts.label),
+        parts.memory(facts.peak),
+        parts.known(facts.total or -1),
+        parts.memory(facts.used) if facts.used else doc.Piece("", parts.memory(0).html),
+        doc.Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
+        doc.Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
+    ])  # fmt: skip
+
+
+def _alive(record: Lifetimes) -> list[doc.Block]:
+    kinds = alive_kinds(record)
+    if not kinds:
+        return []
+    heads = ("tensor", "size", "type", "device", "made by", "line", "held by")
+    columns = [doc.Column(head, "r" if head == "size" else "") for head in heads]
+
+    def table(most: int) -> doc.Table:
+        return doc.Table(
+            "Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28, last="wrap"
+        )
+
+    def rest(most: int) -> tuple[int, int]:
+        return sum(len(kind.lives) for kind in kinds[most:]), sum(kind.bytes for kind in kinds[most:])
+
+    def more(_: int) -> list[str]:
+        blocks, total = rest(_TEXT)
+        return [f"  and {blocks:,} more, {size(total)}"] if blocks else []
+
+    left = rest(_MOST)[0]
+    line: list[doc.Block] = [doc.Line([parts.quiet(f"and {left:,} more")])] if left else []
+    title = f"alive at the end: {count(rest(0)[0], 'block')}"
+    text: list[doc.Block] = [doc.Both(lambda _: ["", "  alive at the end"]), table(_TEXT), doc.Both(more)]
+    return [doc.Forms(text, [doc.Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
+
+
+def _lines_of(kind: Alive) -> str:
+    return ", ".join(dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives))))
+
+
+def _row(record: Lifetimes, kind: Alive) -> doc.Row:
+    life = kind.lives[0]
+    span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
+    return doc.Row([
+        parts.name(kind.label),
+        parts.memory(kind.bytes),
+        parts.code(kind_of(life)),
+        parts.device(device_label(record, life.device)),
+        owner(life.maker) + span,
+        parts.code(_lines_of(kind)),
+        parts.code(kind.held_by),
+    ])  # fmt: skip

@@ -1,0 +1,56 @@
+"""What the memory ledger knows of a notebook: which cell runs, what variables there are, what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from bls_notebook.devices.tracking import ledger
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.output.results import Responses, Streams
+
+from .holders import SearchRoot, kinds, providers
+from .model_roots import DEFAULT_REMEDY, say_how_to_reload
+
+_HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
+_LAST = ("_", "__", "___")
+_HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")
+
+kinds[Responses] = kinds[Streams] = "response"
+
+
+def watch_memory(notebook: Notebook) -> Callable[[], None]:
+    """Tell the ledger of a notebook; what this returns takes all of it back."""
+    events: Any = notebook.shell.events
+
+    def cell_begins(info: object = None) -> None:
+        ledger.set_cell(f"In [{notebook.cell_number}]")
+
+    def roots() -> Iterator[SearchRoot]:
+        yield from _roots(notebook.shell.user_ns)
+
+    def remove() -> None:
+        events.unregister("pre_run_cell", cell_begins)
+        providers.remove(roots)
+        say_how_to_reload(DEFAULT_REMEDY)
+        ledger.set_cell("")
+
+    events.register("pre_run_cell", cell_begins)
+    providers.insert(0, roots)  # a variable is the nearest name that there is
+    say_how_to_reload("%tritonrepo reload {name}")
+    cell_begins()
+    return remove
+
+
+def _roots(variables: dict[str, Any]) -> Iterator[SearchRoot]:
+    shown = variables.get("_oh")
+    history = dict(shown) if isinstance(shown, dict) else {}
+    for name, value in list(variables.items()):
+        if name in _HIDDEN or (name.startswith("_i") and name[2:].isdigit()):
+            continue
+        if name in _LAST:
+            yield SearchRoot("variable", name, value, _HISTORY)
+        elif not (name[:1] == "_" and name[1:].isdigit() and int(name[1:]) in history):
+            yield SearchRoot("variable", name, value)
+    for number, value in history.items():
+        yield SearchRoot("variable", f"Out[{number}]", value, _HISTORY)

@@ -1,0 +1,299 @@
+"""`connect`: models of a running server, as models of a repository here.
+
+Guarantees: connecting changes nothing where it fails; a server that is lost says so wherever its models are
+shown, and they are here again by themselves, as they are there then, once it answers; nothing of a connection
+is left when it is closed, or when its repository is.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.engine.errors import BLSError, ModelLoadError
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.records.progress import progress, stepped
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_model_name
+
+from . import TLS, Address, AddressError, Link, RemoteError, RemoteModel, RemoteServer, address_of
+from .loading import taken
+
+if TYPE_CHECKING:
+    from .records import ConnectionRecord
+
+_NONE = (
+    "it does not tell which models it has; name those that you want: bls.connect({url!r}, 'MODEL'), or "
+    "%tritonrepo connect {url} MODEL"
+)
+
+log = logging.getLogger("bls_notebook")
+
+
+class Connection:
+    """Models of a server as models of a repository; what `connect` gives, and a context manager.
+
+    Attributes
+    ----------
+    address : Address
+    models : dict of str to str
+        Names here, and there.
+    """
+
+    def __init__(self, repository: ModelRepository, address: Address) -> None:
+        self.address = address
+        self.models: dict[str, str] = {}
+        self.server = ""
+        self._notes: tuple[str, ...] = ()
+        self._repository = weakref.ref(repository)
+        self._server = RemoteServer(address, self._changed)  # whose models keep the connection
+
+    @property
+    def lost(self) -> str:
+        """Why the server does not answer, while it does not; else empty."""
+        return self._server.lost
+
+    @property
+    def connected(self) -> bool:
+        """Whether any of its models is still here."""
+        return self._server.connected
+
+    @property
+    def record(self) -> ConnectionRecord:
+        """What there is to say of it now, as plain data; what a notebook shows."""
+        from .records import ConnectionRecord
+
+        repository = self._repository()
+        rows = [] if repository is None or repository.closed else repository.index()
+        here = tuple(r for r in rows if r.name in self.models and r.remote == str(self.address))
+        state = "LOST" if self.lost else "CONNECTED"
+        return ConnectionRecord(
+            address=str(self.address),
+            state=state if self._server.connected else "DISCONNECTED",
+            server=self.server,
+            reason=self.lost,
+            models=here,
+            names=tuple((name, there) for name, there in self.models.items() if name != there),
+            notes=self._notes,
+        )
+
+    def disconnect(self) -> None:
+        """Take its models out of service, those that are still the server's; requests finish first."""
+        repository = self._repository()
+        if repository is None or repository.closed:
+            return
+        catalog = repository._catalog
+        for name in self.models:
+            source = catalog.service.sources.get(name)
+            if source is not None and source.remote is not None and source.remote.server is self._server:
+                repository.unload(name)
+                catalog.forget(name)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        state = f"lost: {self.lost}" if self.lost else "connected" if self._server.connected else "closed"
+        return f"<Connection {self.address} ({state}) {', '.join(self.models)}>"
+
+    # -- the server comes and goes -------------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """The server was lost, or answers again; on a thread of the link's."""
+        repository = self._repository()
+        if repository is None or repository.closed:
+            return
+        index = repository._catalog.service.index
+        for name in self.models:
+            index.remote_is(name, self.lost)
+        if not self.lost:
+            start_in_thread(self._look_again)
+
+    def _look_again(self) -> None:
+        """Take the models as they are now: the server may have others since it was lost."""
+        repository = self._repository()
+        for name in self.models:
+            if repository is None or repository.closed or self.lost:
+                return
+            source = repository._catalog.service.sources.get(name)
+            if source is None or source.remote is None or source.remote.server is not self._server:
+                continue
+            try:
+                if repository.ready(name):
+                    repository.reload(name)
+            except BLSError as error:
+                log.warning("%s", error)
+
+
+def connect(
+    url: str,
+    *models: str,
+    repo: ModelRepository | None = None,
+    names: Mapping[str, str] | None = None,
+    prefix: str = "",
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    root_certificates: str | Path | None = None,
+    private_key: str | Path | None = None,
+    certificate_chain: str | Path | None = None,
+) -> Connection:
+    """Have models of a running server as models here, which BLS models and the notebook call like any other.
+
+    The server is a Triton, or anything that speaks the KServe v2 protocol. Its models stay there: requests go
+    to it, any number at a time, and what they may be is for the server to say. Decoupled models need gRPC.
+
+    Parameters
+    ----------
+    url : str
+        ``grpc://HOST:PORT`` or ``http://HOST:PORT``; ``grpcs://`` or ``https://`` for TLS. Without a port it
+        is 8001 for gRPC, 8000 for HTTP and 443 for HTTPS.
+    *models : str
+        Their names there; by default all that are ready there.
+    repo : ModelRepository, optional
+        Default: `current_repository`.
+    names : mapping of str to str, optional
+        Other names for models here, by those there, where a model here has the name already.
+    prefix : str
+        Put before the name of each other model.
+    headers : mapping of str to str, optional
+        Sent with every request, such as ``{"authorization": "Bearer ..."}``. They are shown nowhere.
+    timeout : float, optional
+        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a server
+        that does not answer any more is noticed. So are, where the server is another kernel's `endpoint`,
+        models of both that can only wait for themselves: an error, as of models of one kernel.
+    root_certificates, private_key, certificate_chain : path, optional
+        Files in PEM form, for TLS; without them, what the system trusts.
+
+    Returns
+    -------
+    Connection
+        Its `disconnect` is the way back.
+
+    Raises
+    ------
+    BLSError
+        The server does not answer, has no such model, or a name is taken here; nothing has changed then.
+
+    Examples
+    --------
+    >>> bls.connect("grpc://gpu-server:8001", "resnet50")  # doctest: +SKIP
+    """
+    repository = current_repository() if repo is None else repo
+    try:
+        files = (None if f is None else Path(f) for f in (root_certificates, private_key, certificate_chain))
+        address = address_of(url, headers, TLS(*files), timeout)
+    except AddressError as error:
+        raise BLSError(f"connect: {error}") from error
+    connection = Connection(repository, address)
+    with CtrlC(), progress(f"connecting to {address}"):
+        try:
+            link = taken(connection._server)
+        except BackendError as error:
+            raise BLSError(f"connect: {error}") from error
+        try:
+            _look(connection, link, models, dict(names or {}), prefix)
+            _put_in_service(connection, repository)
+        finally:
+            link.release()
+    return connection
+
+
+def _look(
+    connection: Connection, link: Link, wanted: tuple[str, ...], names: dict[str, str], prefix: str
+) -> None:
+    """Find out what the server is and which of its models are wanted, by which names."""
+    try:
+        link.describe()
+        connection.server = link.server
+        found = tuple(dict.fromkeys(wanted)) or _ready_there(link, connection.address)
+    except RemoteError as error:
+        raise BLSError(f"connect: {link.address}: {_no_answer(error, link.address)}") from error
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise BLSError(f"connect: names: {unknown[0]!r} is none of the models there: {', '.join(found)}")
+    for there in found:
+        here = names.get(there, prefix + there)
+        check_model_name(here)
+        if here in connection.models:
+            raise BLSError(f"connect: two models would have the name {here!r} here; give others by names=")
+        connection.models[here] = there
+
+
+def _no_answer(error: RemoteError, address: Address) -> str:
+    if not error.lost:
+        hint = "; give it by headers= (--header authorization=...)" if "nauthor" in str(error) else ""
+        return f"{error}{hint}"
+    kind, other = ("HTTP", "gRPC") if address.scheme.startswith("http") else ("gRPC", "HTTP")
+    return (
+        f"no answer ({error.lost}); is a server running there, and is {address.port} its port for {kind}, "
+        f"not {other}? (Triton's are 8000 for HTTP and 8001 for gRPC)"
+    )
+
+
+def _ready_there(link: Link, address: Address) -> tuple[str, ...]:
+    try:
+        index = link.index()
+    except RemoteError as error:
+        if error.lost:
+            raise
+        raise BLSError(f"connect: {address}: {_NONE.format(url=str(address))}") from error
+    found = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
+    if not found:
+        known = ", ".join(dict.fromkeys(name for name, _, _ in index))
+        words = f"none of its models is ready ({known}); load one there" if known else "it has no models"
+        raise BLSError(f"connect: {address}: {words}")
+    return found
+
+
+def _put_in_service(connection: Connection, repository: ModelRepository) -> None:
+    catalog = repository._catalog
+    _refuse_taken(connection, repository)
+    done: list[str] = []
+    try:
+        models = list(connection.models.items())
+        for name, there in stepped(models, "models", len(models)) if len(models) > 1 else models:
+            folder = catalog.service.folder.write(name, {"1/.remote": str(connection.address).encode()})
+            remote = RemoteModel(connection._server, there)
+            source = ModelSource(name, folder, str(connection.address), remote=remote)
+            catalog.stand_in(source, define=True)
+            done.append(name)
+    except BaseException:
+        for name in connection.models:
+            if name in done:
+                repository.unload(name)
+            if not repository.ready(name):
+                catalog.forget(name)
+        raise
+
+
+def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
+    """Refuse names of models that serve here, those of the same server apart, and of one that is gone."""
+    taken: list[str] = []
+    gone: set[str] = set()
+    for name in connection.models:
+        serving = repository._server.find(name)
+        if serving is None or serving.seen.remote in (str(connection.address), *gone):
+            continue
+        source = repository._catalog.service.sources.get(name)
+        if source is not None and source.remote is not None and source.remote.server.is_gone():
+            gone.add(serving.seen.remote)
+        else:
+            taken.append(name)
+    if taken:
+        first, address = taken[0], connection.address
+        raise ModelLoadError(
+            f"connect: {', '.join(taken)}: a model that serves here has this name; take another "
+            f"name here: bls.connect({str(address)!r}, names={{{first!r}: 'there_{first}'}}) or "
+            f"prefix='there_' (%tritonrepo connect {address} --prefix there_)",
+            first,
+        )

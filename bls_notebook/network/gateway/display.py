@@ -1,0 +1,78 @@
+"""An endpoint: where clients ask the models of this process, what they have to send, and what they asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.units import count
+
+from .records import EndpointModel, EndpointRecord
+
+_COLUMNS = doc.columns("model | version:r | state | requests:r | failed:r")
+_KINDS = {"READY": "ready", "CLOSED": "unavailable"}
+_NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
+_OPEN = "no token: any program of this machine may ask these models, and load models with code of its own"
+_CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
+
+
+def endpoint_document(record: EndpointRecord) -> doc.Document:
+    """Describe an endpoint."""
+    return doc.Document(list(_blocks(record)), styles="tried error")
+
+
+def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
+    up = record.state != "STOPPED"
+    asked = {model.name: model.requests for model in record.models}
+    shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]
+    rest = len({model.name for model in record.models} - {model.name for model in shown})
+    facts = [count(len({m.name for m in shown}), "model"), count(sum(asked.values()), "request")]
+    facts += [f"{record.under_way} under way"] if record.under_way else []
+    state = parts.stated(record.state, _KINDS.get(record.state, ""))
+    yield doc.Line([parts.name("endpoint"), state, parts.quiet(" · ".join(facts))])
+    if up:
+        listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
+        rows = [doc.Row([what, parts.code(where)]) for what, where in listens]
+        rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
+        columns = doc.columns(" | ")
+        yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
+        yield from _clients(record)
+    if shown and (up or any(asked.values())):
+        yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_row, shown)))
+    if rest and up:
+        yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded, which clients may load"))
+    if record.error is not None and up:
+        yield doc.Words("what was answered last to a request that failed:")
+        yield error_box(record.error)
+    notes = [_OPEN] if up and not record.token else []
+    yield doc.Warnings([*notes, _CLOSED] if record.state == "CLOSED" else notes)
+
+
+def _row(model: EndpointModel) -> doc.Row:
+    state = parts.stated(model.state, "ready" if model.state == "READY" else "")
+    why = [parts.quiet(model.reason)] if model.reason else []
+    shown = parts.dots(state, *why, by=" ")
+    counts = [f"{each:,}" if each else "" for each in (model.requests, model.failed)]
+    return doc.Row([parts.name(model.name), str(model.version), shown, *counts])
+
+
+def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
+    """Lines that a person can paste and run."""
+    ready = [model for model in record.models if model.state == "READY"]
+    name = ready[0].name if ready else "MODEL"
+    header = f"authorization: Bearer {record.token}"
+    sent = f", headers={{'authorization': 'Bearer {record.token}'}}" if record.token else ""
+    yield doc.Words("to ask it from any program on this machine (pip install tritonclient[grpc]):")
+    yield parts.pasted(
+        "import tritonclient.grpc as triton; "
+        f"client = triton.InferenceServerClient({record.grpc!r}); "
+        f"print(client.get_model_metadata({name!r}{sent}))"
+    )
+    shell = f' -H "{header}"' if record.token else ""
+    others = [
+        f"curl{shell} {record.http}/v2/models/{name}",
+        f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}",
+    ]
+    yield doc.Fold("in a shell", [parts.pasted("\n".join(others))])

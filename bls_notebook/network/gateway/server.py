@@ -1,0 +1,288 @@
+"""`endpoint`: the models of this process for clients of a Triton server.
+
+Guarantees: it listens on loopback only; it runs in a thread of its own, so that clients are answered while
+the notebook is busy; once stopped, no thread, port or shared memory is left, and whoever waited has been
+answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import threading
+import time
+import weakref
+from typing import Any
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.shipping.servers.server_process import HOST, Listening
+
+from .admission import Admission, Limits
+from .models import Models
+from .records import EndpointModel, EndpointRecord
+from .settings import Settings
+from .shared_memory import Regions
+
+_GRACE = 1.0  # seconds that requests under way have when it is stopped
+_MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
+
+
+class Endpoint(Listening):
+    """What `endpoint` gives: where the models can be asked; a context manager.
+
+    Attributes
+    ----------
+    repository : ModelRepository
+        Whose models are answered for, as they are at each moment.
+    token : str
+        What clients have to send; empty where they need none.
+    http_port, grpc_port : int
+        Ports on 127.0.0.1.
+    """
+
+    def __init__(self, repository: ModelRepository, token: str, limits: Limits) -> None:
+        self.repository = repository
+        self.token = token
+        self._admission = Admission(token, limits)
+        self._regions = Regions()
+        self._began = time.monotonic()
+        self._running: _Running | None = None
+        self._let_go: Any = None  # stops it when nobody holds it any more, or Python ends
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What tritonclient takes as ``headers=``: the token; empty where none is needed."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes requests."""
+        return self._running is not None and self._running.thread.is_alive()
+
+    def stop(self) -> None:
+        """Stop: requests under way have a second, and are cancelled then. The second time, nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._let_go.detach()
+            running.stop()
+            self._regions.close()
+
+    def wait(self) -> None:
+        """Wait until it is stopped."""
+        running = self._running
+        while running is not None and running.thread.is_alive():
+            running.thread.join(0.5)  # so that Ctrl-C comes through
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def record(self) -> EndpointRecord:
+        """What there is to say of it now, as plain data; what a notebook shows."""
+        up = self.running
+        state = "STOPPED" if not up else "CLOSED" if self.repository.closed else "READY"
+        models = []
+        for row in self.repository.index():
+            requests, failed = self._admission.counted(row.name)
+            models.append(
+                EndpointModel(row.name, row.version, row.state, row.reason, row.decoupled, requests, failed)
+            )
+        return EndpointRecord(
+            state=state,
+            http=self.url,
+            grpc=self.grpc_url,
+            token=self.token,
+            models=tuple(models),
+            under_way=self._admission.under_way if up else 0,
+            error=self._error(),
+        )
+
+    def _error(self) -> ErrorRecord | None:
+        """What the last request that failed was answered, with what to do about it."""
+        from bls_notebook.records.advice.errors import advised  # first needed here
+
+        error = self._admission.last_error
+        return None if error is None else advised(error, self.repository._catalog.known)
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.record.state} {self.url}>"
+
+
+class _Running:
+    """The thread of an endpoint, with its event loop and both servers."""
+
+    def __init__(self, made: Endpoint, http: socket.socket, grpc_port: int) -> None:
+        self._owner = os.getpid()
+        self._loop = asyncio.SelectorEventLoop()  # which gRPC works with on every system
+        self._stopping = asyncio.Event()
+        self._ready: threading.Event = threading.Event()
+        self._failure: BaseException | None = None
+        self._admission, self._regions = made._admission, made._regions
+        self._models = Models(made.repository)
+        self._http, self._grpc_port = http, grpc_port
+        self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
+        self.thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self.thread.join()
+            raise self._failure
+
+    @property
+    def grpc_port(self) -> int:
+        """The port that gRPC was given."""
+        return self._grpc_port
+
+    def stop(self) -> None:
+        """Stop both servers and the thread; a forked child leaves them alone."""
+        if os.getpid() != self._owner:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._failure = self._failure or error
+        finally:
+            self._ready.set()
+            self._http.close()
+            with contextlib.suppress(Exception):
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        from .grpc_front import Service, grpc_server
+        from .http_front import HttpFront
+        from .http_server import HttpServer
+
+        parts = (self._models, self._regions, Settings(), self._admission)
+        server = grpc_server(Service(*parts), self._admission)
+        try:
+            found = server.add_insecure_port(f"{HOST}:{self._grpc_port}")
+        except RuntimeError:
+            found = 0
+        if not found:
+            raise BLSError(f"port {self._grpc_port} for gRPC is taken; give another, or 0 for a free one")
+        self._grpc_port = found
+        await server.start()
+        front = HttpServer(HttpFront(*parts), self._admission.limits)
+        serving = asyncio.ensure_future(front.serve(self._http))
+        self._ready.set()
+        await self._stopping.wait()
+        await asyncio.gather(server.stop(_GRACE), front.stop(serving, _GRACE))
+
+
+def endpoint(
+    repo: ModelRepository | None = None,
+    *,
+    http_port: int = 0,
+    grpc_port: int = 0,
+    token: str | None = None,
+    body_limit: int = 256 << 20,
+    max_requests: int = 1024,
+    patience: float = 60.0,
+) -> Endpoint:
+    """Answer clients of a Triton server with the models of this process, which stay where they are.
+
+    Any client of the KServe v2 protocol can ask them, over HTTP and gRPC, on 127.0.0.1 alone: those of
+    tritonclient, ``perf_analyzer``, curl. Each request goes to the model as it is at that moment, so a cell
+    can be run again meanwhile, and stops at its breakpoints. Questions and answers are Triton's.
+
+    Parameters
+    ----------
+    repo : ModelRepository, optional
+        Default: `current_repository`.
+    http_port, grpc_port : int
+        0 for free ones.
+    token : str, optional
+        What each request has to send, as the header ``Authorization: Bearer <token>``. Default: one made at
+        random. Empty: none, so that any program here may ask, and load models with code of its own.
+    body_limit : int
+        Bytes of a request, unpacked.
+    max_requests : int
+        How many may be under way at once; more are answered with an error.
+    patience : float
+        Seconds that a client may take to send a request.
+
+    Returns
+    -------
+    Endpoint
+        It runs; stop it by ``stop()``, or use it as a context manager.
+
+    Raises
+    ------
+    BLSError
+        A port is taken, or a package is missing.
+
+    Examples
+    --------
+    >>> with bls.endpoint() as endpoint:  # doctest: +SKIP
+    ...     client = tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://"))
+    ...     client.infer("add_sub", inputs, headers=endpoint.headers)
+    """
+    _check_packages()
+    token = secrets.token_urlsafe(24) if token is None else token
+    if (
+        not isinstance(token, str)
+        or not token.isascii()
+        or any(each.isspace() or not each.isprintable() for each in token)
+    ):
+        raise BLSError("token: expected ASCII text without spaces, or '' for none")
+    for name, value in (("body_limit", body_limit), ("max_requests", max_requests), ("patience", patience)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise BLSError(f"{name}: got {value!r}, expected a number above 0")
+    limits = Limits(body=int(body_limit), requests=int(max_requests), patience=float(patience))
+    made = Endpoint(repo if repo is not None else current_repository(), token, limits)
+    _check_port("http_port", http_port)
+    _check_port("grpc_port", grpc_port)
+    http = _listening(http_port)
+    made.http_port = http.getsockname()[1]
+    running = _Running(made, http, grpc_port)
+    made.grpc_port = running.grpc_port
+    made._running = running
+    made._let_go = weakref.finalize(made, running.stop)
+    return made
+
+
+def _check_packages() -> None:
+    for name in ("grpc", "starlette", "uvicorn"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise BLSError(_MISSING.format({"grpc": "grpcio"}.get(name, name))) from None
+
+
+def _check_port(name: str, port: Any) -> None:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+        raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
+
+
+def _listening(port: int) -> socket.socket:
+    # The protocol by name, or asyncio does not know that it is TCP, and answers wait for acknowledgements.
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, port))
+        made.listen(2048)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise BLSError(f"port {port} for HTTP: {error.strerror}; give another, or 0 for a free one") from None
+    except BaseException:
+        made.close()
+        raise
+    return made

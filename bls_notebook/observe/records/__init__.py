@@ -1,1 +1,0 @@
-"""What was observed, as frozen plain data that goes into JSON and back."""

@@ -1,0 +1,194 @@
+"""The call graph of a session: which model called which, how, and what became of the time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
+from bls_notebook.records.intervals import gaps, overlapping, total
+from bls_notebook.records.plain import Record
+
+from .span_tree import SpanTree, serving
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Node(Record):
+    """A model version; ``name`` is the model's, with ``/version`` where the session has several of it.
+
+    Of its time in `execute`, ``self_time`` is its own work and ``waiting`` was spent while a callee was under
+    way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
+    A ``stub`` answered in its place, or it is at a ``remote`` server.
+    """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
+
+    name: str
+    calls: int = 0
+    executions: int = 0
+    self_time: int = 0
+    waiting: int = 0
+    queued: int = 0
+    errors: int = 0
+    ensemble: bool = False
+    cycle: bool = False
+    stub: bool = False
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Edge(Record):
+    """All calls from one model to another; an empty ``caller`` is the notebook.
+
+    ``parallel`` of the ``calls`` were under way together with another call of the same execution of the
+    caller, the others came one after the other. The time of the calls (``duration``, ns) is ``queued``, plus
+    ``self_time`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
+    callees. ``cycle`` says that the edge lies on a cycle.
+    """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
+
+    caller: str
+    callee: str
+    calls: int = 0
+    parallel: int = 0
+    sync: int = 0
+    asynchronous: int = 0
+    stream: int = 0
+    ensemble: int = 0
+    duration: int = 0
+    queued: int = 0
+    self_time: int = 0
+    waiting: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    crossings: int = 0
+    errors: int = 0
+    cached: int = 0
+    cycle: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CallGraph(Record):
+    """Who called whom, by name; ``sender`` is what an empty caller is called."""
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    sender: str = NOTEBOOK
+
+
+def label(span: Span, several: frozenset[str]) -> str:
+    """Return what a span's model is called, where ``several`` models have more than one version."""
+    return f"{span.model}/{span.version}" if span.model in several else span.model
+
+
+def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
+    """Return the models that several versions of served."""
+    seen = Counter(name for name, _ in {(s.model, s.version) for s in spans})
+    return frozenset(name for name, versions in seen.items() if versions > 1)
+
+
+def call_graph(session: SessionData) -> CallGraph:
+    """Return the call graph of a session."""
+    tree = SpanTree(session)
+    several = of_several_versions(session.spans)
+    edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
+    parallel: set[int] = set()
+    for execution, children in tree.children.items():
+        caller = label(tree.spans[execution], several) if execution else ""
+        beside = overlapping([(c.sent, c.ended) for c in children])
+        parallel.update(c.id for c, is_so in zip(children, beside, strict=True) if is_so)
+        for child in children:
+            edges[caller, label(child, several)].append(child)
+    cycles = _on_cycles(edges)
+    seen = {(model.name, model.version): model for model in session.models}
+    nodes: defaultdict[str, list[Span]] = defaultdict(list)
+    for span in session.spans:
+        nodes[label(span, several)].append(span)
+    return CallGraph(
+        tuple(
+            _node(n, spans, tree, n in cycles, seen.get((spans[0].model, spans[0].version)))
+            for n, spans in sorted(nodes.items())
+        ),
+        tuple(
+            _edge(caller, callee, calls, parallel, tree, caller in cycles and callee in cycles[caller])
+            for (caller, callee), calls in sorted(edges.items())
+        ),
+        session.sender,
+    )
+
+
+def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: ModelSeen | None) -> Node:
+    executions = {tree.execution(s.id) for s in spans if s.ran}
+    served = sum(total([serving(tree.members[e][0])]) for e in executions)
+    self_time = sum(total(tree.self_time(e)) for e in executions)
+    return Node(
+        name,
+        len(spans),
+        len(executions),
+        self_time,
+        served - self_time,
+        sum(s.queue for s in spans),
+        sum(s.state == "error" for s in spans),
+        tree.is_ensemble(spans[0]),
+        cycle,
+        seen is not None and seen.stub,
+        seen is not None and bool(seen.remote),
+    )
+
+
+def _edge(
+    caller: str, callee: str, calls: list[Span], parallel: set[int], tree: SpanTree, cycle: bool
+) -> Edge:
+    kinds = Counter(c.kind for c in calls)
+    duration = sum(c.duration for c in calls)
+    queued = sum(c.queue for c in calls)
+    waiting = sum(_waiting(c, tree) for c in calls)
+    return Edge(
+        caller,
+        callee,
+        len(calls),
+        sum(c.id in parallel for c in calls),
+        kinds["sync"],
+        kinds["async"],
+        kinds["stream"],
+        kinds["ensemble"],
+        duration,
+        queued,
+        duration - queued - waiting,
+        waiting,
+        sum(c.bytes_in for c in calls),
+        sum(c.bytes_out for c in calls),
+        sum(c.crossings for c in calls),
+        sum(c.state == "error" for c in calls),
+        sum(c.cached for c in calls),
+        cycle,
+    )
+
+
+def _waiting(span: Span, tree: SpanTree) -> int:
+    """How long a request waited for its model's callees."""
+    when = serving(span)
+    return total([when]) - total(gaps(*when, tree.in_flight(tree.execution(span.id))))
+
+
+def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Return, for each model on a cycle of calls, those that it shares cycles with."""
+    after: defaultdict[str, list[str]] = defaultdict(list)
+    for caller, callee in edges:
+        after[caller].append(callee)
+    reached: dict[str, set[str]] = {}
+    for name in after:
+        found = reached[name] = set[str]()
+        todo = [name]
+        while todo:
+            new = set(after.get(todo.pop(), ())) - found
+            found |= new
+            todo += new
+    return {
+        name: frozenset(other for other in found if name in reached.get(other, ()))
+        for name, found in reached.items()
+        if name in found
+    }

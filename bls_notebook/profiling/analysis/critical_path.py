@@ -1,0 +1,154 @@
+"""The critical path: what bounded the wall time of a session, found backwards from its end.
+
+At every moment one thing kept the whole from being further on. From the end of a session backwards it is:
+
+- of the notebook, or of a model's `execute`: the request that it sent and that was answered last before this
+  moment; what is left between is its own work. (Requests that were answered earlier went on beside it.)
+- of a request: its phases from the last to the first. While it was queued, what counts is what its instance
+  did meanwhile for others, those that had been queued before it included; what is left is the queue itself (a
+  batcher that waits for more, the way to a thread).
+
+The steps found cover the wall time once, without gaps. Of a stream, an answer on the way counts as an end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+
+from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.records.plain import Record
+
+from .span_tree import SpanTree, holds
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Step(Record):
+    """A part of the critical path, from ``begin`` to ``end`` (ns).
+
+    ``span`` is whose time it was (0 for the notebook's) and ``phase`` what it did: compute_input, queue,
+    compute_infer (its own work in `execute`), compute_output, or notebook. ``behind`` is the request that
+    was queued behind this one meanwhile, which is how it came to be on the path; 0 for none.
+    """
+
+    begin: int
+    end: int
+    span: int = 0
+    phase: str = "notebook"
+    model: str = ""
+    version: int = 0
+    instance: str = ""
+    behind: int = 0
+
+
+Fields = tuple[int, int, int, str, str, int, str, int]
+"""The fields of a step, in order."""
+
+
+def critical_path(session: SessionData) -> tuple[Step, ...]:
+    """Return the steps that bounded the wall time of a session, in order."""
+    return tuple(Step(*fields) for fields in path(session, SpanTree(session)))
+
+
+def path(session: SessionData, tree: SpanTree) -> list[Fields]:
+    """Return the steps as tuples: where there are many, records take as long as finding them."""
+    return _Search(session, tree).steps()
+
+
+class _Search:
+    """Goes back from the end; what is still to be looked into is kept in a list, as calls may be deep."""
+
+    def __init__(self, session: SessionData, tree: SpanTree) -> None:
+        self._wall = session.wall
+        self._tree = tree
+        self._found: list[Fields] = []
+        self._todo: list[tuple[Span, int, int, int, bool]] = []
+        # A moment is ns * ids + the id of a span: such numbers are in order of time, and the garbage
+        # collector never looks at them.
+        self._ids = max(tree.spans, default=0) + 1
+        self._answered: dict[int, list[int]] = {}
+        # Of each instance, who left it when: in order.
+        self._left: defaultdict[tuple[str, int, str], list[int]] = defaultdict(list)
+        for members in tree.members.values():
+            span = members[0]
+            if span.instance and not tree.is_ensemble(span):
+                moment = holds(span)[1] * self._ids + span.id
+                self._left[span.model, span.version, span.instance].append(moment)
+        for left in self._left.values():
+            left.sort()
+
+    def steps(self) -> list[Fields]:
+        """Return the path."""
+        self._walk(self._answers(0), None, "notebook", 0, self._wall, 0)
+        while self._todo:
+            # A holder worked for a request while another one was queued for its instance.
+            span, begin, end, behind, holder = self._todo.pop()
+            ended = end if holder else span.ended
+            inferred = ended if span.kind == "stream" else span.inferred
+            self._add(span, "compute_output", max(begin, inferred), min(end, ended), behind)
+            answers = self._answers(self._tree.execution(span.id))
+            self._walk(answers, span, "compute_infer", max(begin, span.started), min(end, inferred), behind)
+            if not holder:
+                left = self._left.get((span.model, span.version, span.instance), [])
+                self._walk(left, span, "queue", max(begin, span.queued), min(end, span.started), behind)
+                self._add(span, "compute_input", begin, min(end, span.queued), behind)
+        return _joined(sorted(self._found))
+
+    def _add(self, span: Span | None, phase: str, begin: int, end: int, behind: int) -> None:
+        if begin >= end:
+            return
+        if span is None:
+            self._found.append((begin, end, 0, "notebook", "", 0, "", 0))
+        else:
+            self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
+
+    def _walk(
+        self, moments: list[int], span: Span | None, phase: str, begin: int, end: int, behind: int
+    ) -> None:
+        """Go back along the moments at which others were done; what is left between is the span's own.
+
+        While it was queued, the others are those that its instance worked for; else those that it had sent.
+        """
+        now, ids, execution = end, self._ids, self._tree.execution
+        queued = span if phase == "queue" else None
+        at = bisect_right(moments, now * ids + ids - 1)
+        while at and now > begin:
+            at -= 1
+            done, other_id = divmod(moments[at], ids)
+            if done <= begin:
+                break
+            other = self._tree.spans[other_id]
+            since = other.sent if queued is None else other.started
+            together = queued is not None and execution(queued.id) == execution(other_id)
+            if together or done > now or since >= done:
+                continue
+            self._add(span, phase, done, now, behind)
+            now = max(begin, since)
+            at = bisect_right(moments, now * ids + ids - 1, 0, at)
+            waiting = behind if queued is None else behind or queued.id
+            self._todo.append((other, now, done, waiting, queued is not None))
+        self._add(span, phase, begin, now, behind)
+
+    def _answers(self, execution: int) -> list[int]:
+        """Return when the requests that an execution sent gave an answer, and whose it was: in order."""
+        answers = self._answered.get(execution)
+        if answers is None:
+            ids, children = self._ids, self._tree.children.get(execution)
+            if not children:
+                return []
+            answers = [child.ended * ids + child.id for child in children]
+            answers += [m.ns * ids + c.id for c in children for m in c.marks if m.kind == "response"]
+            answers.sort()
+            self._answered[execution] = answers
+        return answers
+
+
+def _joined(steps: list[Fields]) -> list[Fields]:
+    """Put neighbours together that say the same."""
+    out: list[Fields] = []
+    for step in steps:
+        if out and out[-1][1] == step[0] and out[-1][2:] == step[2:]:
+            step = (out.pop()[0], *step[1:])
+        out.append(step)
+    return out

@@ -1,0 +1,197 @@
+"""Before and after: two sessions of one workload, compared model by model and call by call. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
+from bls_notebook.records.intervals import gaps, total
+from bls_notebook.records.plain import Record
+from bls_notebook.records.quartiles import NONE, Quartiles, quartiles
+
+from .call_graph import label, of_several_versions
+from .span_tree import SpanTree, serving
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(Record):
+    """One quantity before and after, ns a request.
+
+    ``verdict`` is faster or slower where each median lies outside of the other's quartiles, same where one
+    does not, and "" where one of the two has no requests.
+    """
+
+    before: Quartiles = NONE
+    after: Quartiles = NONE
+    verdict: str = ""
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast the median became; 0 where it cannot be said."""
+        return self.before.median / self.after.median if self.verdict and self.after.median else 0.0
+
+
+NO_CHANGE = Change()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelChange(Record):
+    """A model before and after; ``code`` and ``config`` are same, changed, or unknown.
+
+    ``moved`` says where it ran before and after, where that differs: "cpu to gpu:0", "1 to 4 instances".
+    """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
+
+    name: str
+    duration: Change = NO_CHANGE
+    queue: Change = NO_CHANGE
+    self_time: Change = NO_CHANGE
+    code: str = "unknown"
+    config: str = "unknown"
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EdgeChange(Record):
+    """The calls of one model to another before and after; an empty ``caller`` is the notebook."""
+
+    caller: str
+    callee: str
+    duration: Change = NO_CHANGE
+    queue: Change = NO_CHANGE
+    moved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Difference(Record):
+    """Two sessions compared: ``before`` and ``after`` are their names, ``wall_*`` their lengths (ns).
+
+    ``span_*`` is the time from the first request to the last answer. ``code`` is same where every model of
+    both has the same source and config, changed where one has not, unknown where it cannot be told.
+    """
+
+    before: str = ""
+    after: str = ""
+    wall_before: int = 0
+    wall_after: int = 0
+    span_before: int = 0
+    span_after: int = 0
+    code: str = "unknown"
+    models: tuple[ModelChange, ...] = ()
+    edges: tuple[EdgeChange, ...] = ()
+
+
+def direction(before: Quartiles, after: Quartiles) -> str:
+    """Return whether times became faster, slower, or stayed the same within their spread."""
+    if not before.count or not after.count:
+        return ""
+    if after.median < before.q1 and before.median > after.q3:
+        return "faster"
+    if after.median > before.q3 and before.median < after.q1:
+        return "slower"
+    return "same"
+
+
+class _Side:
+    """One of the two sessions, sorted by what is compared."""
+
+    def __init__(self, session: SessionData) -> None:
+        tree = SpanTree(session)
+        several = of_several_versions(session.spans)
+        self.models: defaultdict[str, list[Span]] = defaultdict(list)
+        self.edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
+        self.self_time: dict[int, int] = {}
+        for span in session.spans:
+            name = label(span, several)
+            parent = tree.spans.get(span.parent)
+            caller = label(parent, several) if parent is not None else ""
+            self.models[name].append(span)
+            self.edges[caller, name].append(span)
+            under_way = tree.in_flight(tree.execution(span.id))
+            self.self_time[span.id] = total(gaps(*serving(span), under_way))
+        self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
+        self.guessed = session.sender != NOTEBOOK  # instances that a server's trace does not have
+        self.length = max((s.ended for s in session.spans), default=0) - min(
+            (s.sent for s in session.spans), default=0
+        )
+
+
+def difference(before: SessionData, after: SessionData) -> Difference:
+    """Compare two sessions of one workload."""
+    old, new = _Side(before), _Side(after)
+    models = tuple(_model(name, old, new) for name in sorted(old.models.keys() | new.models.keys()))
+    words = {m.code for m in models} | {m.config for m in models}
+    return Difference(
+        before.name,
+        after.name,
+        before.wall,
+        after.wall,
+        old.length,
+        new.length,
+        next((word for word in ("changed", "unknown", "same") if word in words), "unknown"),
+        models,
+        tuple(_edge(key, old, new) for key in sorted(old.edges.keys() | new.edges.keys())),
+    )
+
+
+def _change(old: Iterable[int], new: Iterable[int]) -> Change:
+    before, after = quartiles(old), quartiles(new)
+    return Change(before, after, direction(before, after))
+
+
+def _changes(old: list[Span], new: list[Span]) -> tuple[Change, Change]:
+    """How the time of requests changed, and their time in the queue."""
+    return (
+        _change((s.duration for s in old), (s.duration for s in new)),
+        _change((s.queue for s in old), (s.queue for s in new)),
+    )
+
+
+def _model(name: str, old: _Side, new: _Side) -> ModelChange:
+    before, after = old.models.get(name, []), new.models.get(name, [])
+    was, is_now = old.seen.get(name), new.seen.get(name)
+    moved = _moved(before, after)
+    known = not (old.guessed or new.guessed)
+    if known and was is not None and is_now is not None and len(was.instances) != len(is_now.instances):
+        moved += (f"{len(was.instances)} to {len(is_now.instances)} instances",)
+    return ModelChange(
+        name,
+        *_changes(before, after),
+        _change((old.self_time[s.id] for s in before), (new.self_time[s.id] for s in after)),
+        _same(was.code if was else "", is_now.code if is_now else ""),
+        _same(was.config if was else "", is_now.config if is_now else ""),
+        moved,
+    )
+
+
+def _edge(key: tuple[str, str], old: _Side, new: _Side) -> EdgeChange:
+    before, after = old.edges.get(key, []), new.edges.get(key, [])
+    return EdgeChange(*key, *_changes(before, after), _moved(before, after))
+
+
+def _same(before: str, after: str) -> str:
+    if not before or not after:
+        return "unknown"
+    return "same" if before == after else "changed"
+
+
+def _moved(before: list[Span], after: list[Span]) -> tuple[str, ...]:
+    """What differs in how and where requests ran."""
+    out: list[str] = []
+    if not before or not after:
+        return ()
+    if len(before) != len(after):
+        out.append(f"{len(before)} to {len(after)} calls")
+    devices = ({s.device for s in spans if s.device and s.ran} for spans in (before, after))
+    kinds = ({s.kind for s in spans} for spans in (before, after))
+    for was, is_now in (map(sorted, devices), map(sorted, kinds)):
+        if was != is_now and was and is_now:
+            out.append(f"{' and '.join(was)} to {' and '.join(is_now)}")
+    alone, together = (sum(s.batch > 0 for s in spans) for spans in (before, after))
+    if bool(alone) != bool(together):
+        out.append("batched" if together else "no longer batched")
+    return tuple(out)

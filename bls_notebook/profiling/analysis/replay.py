@@ -1,0 +1,364 @@
+"""Requests seen one at a time, replayed all at once with any instance counts: how long would it take?
+
+A recipe is a request with its own work and the requests that it sent, each with what it waited for. The
+replay knows instances, queues and batches; processors only where it is told of a `Machine`: else `verdict`
+adds what these allow.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, count
+from statistics import median
+from typing import NamedTuple
+
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+
+from .span_tree import SpanTree
+from .tuning.sharing import ENGINE, Machine, Sharing
+
+Key = tuple[str, int]
+"""A model's name and version."""
+Batches = Mapping[Key, tuple[int, int, int]]
+"""Of a model that serves batches: how many requests at most, how long its `execute` takes, and how long it
+waits for a batch to fill though an instance is free (ns)."""
+UNLIMITED = 1 << 30
+
+
+class Queued(NamedTuple):
+    """A request that waits for an instance: since when, its rows, and what it calls at its end."""
+
+    recipe: Recipe
+    rows: int
+    since: int
+    done: Callable[[], None]
+    key: None = None  # all may share a batch
+
+
+class Batcher(NamedTuple):
+    """How a model forms batches: of a queue at a time, how many to run now, or when to look again.
+
+    ``time`` is how long an `execute` takes by the rows of its batch, ns; a request alone takes its own time.
+    """
+
+    form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
+    time: Callable[[int], int]
+
+    @staticmethod
+    def greedy(most: int, duration: int, delay: int) -> Batcher:
+        """Return one that takes what there is, so many at most, once the first has waited so long."""
+
+        def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
+            until = queue[0].since + delay + 1  # who comes at the end of it is of the batch
+            return (0, until) if len(queue) < most and now < until else (min(most, len(queue)), None)
+
+        return Batcher(form, lambda rows: duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that an `execute` sent: ``gap`` ns of own work after the answers that it ``waited`` for."""
+
+    recipe: Recipe
+    waited: tuple[int, ...] = ()
+    gap: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A request without its waits: hand over inputs, `execute` with what it sends, hand over outputs. ns.
+
+    Where there are ``steps`` (`Program`), these say when a request is sent and when its answer is needed;
+    what a request ``waited`` for are then others whose outputs are among its inputs.
+    """
+
+    model: Key
+    before: int = 0
+    sent: tuple[Sent, ...] = ()
+    waited: tuple[int, ...] = ()
+    gap: int = 0
+    after: int = 0
+    ran: bool = True
+    rows: int = 1
+    steps: tuple[tuple[int, int, int], ...] = ()
+
+
+def key_of(what: Span | ModelSeen) -> Key:
+    """Return name and version of the model of a span, or of a model."""
+    return (what.model if isinstance(what, Span) else what.name, what.version)
+
+
+def recipes(session: SessionData) -> tuple[Recipe, ...]:
+    """Return the recipe of each request of the notebook, in the order of sending."""
+    tree = SpanTree(session)
+
+    def recipe(span: Span) -> Recipe:
+        if not span.ran:
+            return Recipe(key_of(span), span.duration, ran=False)
+        children = tree.children.get(span.id, ())
+        answers = _Answers(children, span.started)
+        sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
+        # A decoupled model may go on when its `execute` has returned.
+        end = span.ended if span.kind == "stream" else span.inferred
+        waited, gap = answers.before(end)
+        after = span.ended - end
+        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows)
+
+    return tuple(recipe(span) for span in tree.children.get(0, ()))
+
+
+class _Answers:
+    """When the answers came to the requests that an `execute` sent."""
+
+    def __init__(self, children: Sequence[Span], started: int) -> None:
+        self._started = started
+        self._order = sorted(range(len(children)), key=lambda i: (children[i].ended, children[i].sent))
+        self._sent = [children[i].sent for i in self._order]
+        self._ended = [children[i].ended for i in self._order]
+        self._latest = list(accumulate(self._sent, max))
+
+    def before(self, moment: int) -> tuple[tuple[int, ...], int]:
+        """Return which answers had come by a moment, and how long ago the last of them did.
+
+        Not those for which one of the others had waited: of a thousand calls one after the other, each
+        waits for the one before.
+        """
+        known = self._until(moment, len(self._order))
+        if not known:
+            return (), max(0, moment - self._started)
+        first = self._until(self._latest[known - 1], known)
+        gap = moment - max(self._ended[known - 1], self._started)
+        return tuple(sorted(self._order[first:known])), max(0, gap)
+
+    def _until(self, moment: int, most: int) -> int:
+        """How many of the answers had come, to requests that were sent before."""
+        count = bisect_right(self._ended, moment, 0, most)
+        while count and self._sent[count - 1] >= moment:  # answered at once, just now
+            count -= 1
+        return count
+
+
+def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
+    """Return how many requests each model serves at once.
+
+    The `serial` ones have an event loop that was seen to be blocked: one request an instance, although they
+    could share it.
+    """
+    out = {}
+    for model in session.models:
+        shares = model.decoupled and model.is_async and key_of(model) not in serial
+        free = shares or model.scheduler == "ensemble" or not model.instances
+        out[key_of(model)] = UNLIMITED if free else len(model.instances)
+    return out
+
+
+def replay(
+    requests: Sequence[Recipe],
+    capacity: Mapping[Key, int],
+    *,
+    batches: Batches | None = None,
+    sent: Sequence[int] = (),
+    batchers: Mapping[Key, Batcher] | None = None,
+    machine: Machine | None = None,
+) -> int:
+    """Return when the last of several requests would be answered, ns.
+
+    A model serves as many requests at once as its `capacity`; a batch counts once, for models that serve
+    `batches`, or have `batchers`. Each is `sent` when that says so, ns, or at once. Work shares the
+    processors of a `machine`, where there is one.
+    """
+    served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
+    run = _Replay(capacity, {**served, **(batchers or {})}, machine)
+    return run.run(requests, sent)
+
+
+def batches_seen(session: SessionData) -> Batches:
+    """Return the models that served several requests by one `execute`, and how they did."""
+    executions: dict[Key, list[tuple[Span, ...]]] = {}
+    for members in SpanTree(session).members.values():
+        if members[0].ran:
+            executions.setdefault(key_of(members[0]), []).append(tuple(members))
+    found = {}
+    for key, every in executions.items():
+        batches = [members for members in every if len(members) > 1]
+        if not batches:
+            continue
+        took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
+        first = min(every, key=lambda members: members[0].started)  # all instances were free
+        delay = first[0].started - min(m.queued for m in first)
+        found[key] = (max(map(len, batches)), took, max(0, delay))
+    return found
+
+
+def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
+    """Return whether requests would wait for each other for ever: a model that calls itself, say."""
+    run = _Replay(capacity, {})
+    run.run(requests, ())
+    return run.unanswered > 0
+
+
+@dataclass
+class _Model:
+    free: int
+    queue: deque[Queued] = field(default_factory=deque)
+
+
+class _Replay:
+    def __init__(
+        self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher], machine: Machine | None = None
+    ) -> None:
+        self._capacity = capacity
+        self._batchers = batchers
+        self._sharing = Sharing(machine) if machine is not None and (machine.uses or machine.hop) else None
+        self._hop = machine.hop if machine is not None else 0
+        self._models: dict[Key, _Model] = {}
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._now = 0
+        self.unanswered = 0
+
+    def run(self, requests: Sequence[Recipe], sent: Sequence[int]) -> int:
+        def answered() -> None:
+            self.unanswered -= 1
+
+        self.unanswered = len(requests)
+        for i, recipe in enumerate(requests):
+            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
+        shared = self._sharing
+        while True:
+            over = None if shared is None else shared.next()
+            if shared is not None and over is not None and not (self._events and self._events[0][0] <= over):
+                ended = shared.end()
+                self._now = max(self._now, round(over))
+                ended()
+            elif self._events:
+                self._now, _, call = heapq.heappop(self._events)
+                call()
+            else:
+                return self._now
+
+    def _work(self, model: Key, length: int, call: Callable[[], None]) -> None:
+        """Call this when a model has worked so long, as fast as the machine lets it."""
+        if self._sharing is None or length <= 0 or not self._sharing.knows(model):
+            self._later(length, call)
+        else:
+            self._sharing.begin(self._now, model, length, call)
+
+    def _later(self, delay: int, call: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self._now + delay, next(self._order), call))
+
+    def _send(self, recipe: Recipe, done: Callable[[], None]) -> None:
+        if not recipe.ran:
+            self._later(recipe.before, done)
+            return
+
+        def queued() -> None:
+            if recipe.model not in self._models:
+                self._models[recipe.model] = _Model(self._capacity.get(recipe.model, UNLIMITED))
+            self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
+            self._later(0, lambda: self._serve(recipe.model))
+
+        self._later(recipe.before, lambda: self._work(ENGINE, self._hop, queued))
+
+    def _serve(self, key: Key) -> None:
+        model = self._models[key]
+        batcher = self._batchers.get(key)
+        while model.free and model.queue:
+            number, again = (1, None) if batcher is None else batcher.form(model.queue, self._now)
+            if not number:
+                if again is not None:
+                    self._later(max(1, again - self._now), lambda: self._serve(key))
+                return
+            model.free -= 1
+            batch = [model.queue.popleft() for _ in range(number)]
+
+            def ended(batch: list[Queued] = batch) -> None:
+                model.free += 1
+                for each in batch:
+                    each.done()
+                self._serve(key)
+
+            if batcher is not None and len(batch) > 1:
+                self._work(key, batcher.time(sum(each.rows for each in batch)), ended)
+            else:
+                self._execute(batch[0].recipe, ended)
+
+    def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        if recipe.steps:
+            self._program(recipe, ended)
+            return
+        last = len(recipe.sent)
+        waited = [*(child.waited for child in recipe.sent), recipe.waited]
+        missing = [len(answers) for answers in waited]
+        waiting: list[list[int]] = [[] for _ in recipe.sent]
+        for i, answers in enumerate(waited):
+            for answer in answers:
+                waiting[answer].append(i)
+
+        def go_on(i: int) -> None:
+            if i == last:
+                self._work(recipe.model, recipe.gap + recipe.after, ended)
+            else:
+                child = recipe.sent[i]
+                self._work(recipe.model, child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
+
+        def answered(i: int) -> None:
+            for j in waiting[i]:
+                missing[j] -= 1
+                if not missing[j]:
+                    go_on(j)
+
+        for i in range(last + 1):
+            if not missing[i]:
+                go_on(i)
+
+    def _program(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        """Go through the steps; it is over when all that was sent has been answered."""
+        answered: set[int] = set()
+        told: dict[int, list[Callable[[], None]]] = {}
+
+        def when(call: int, then: Callable[[], None]) -> None:
+            if call in answered:
+                then()
+            else:
+                told.setdefault(call, []).append(then)
+
+        def send(call: int) -> None:
+            missing = [n for n in recipe.sent[call].waited if n not in answered]
+            if missing:
+                when(missing[0], lambda: send(call))
+            else:
+                self._send(recipe.sent[call].recipe, lambda: done(call))
+
+        def done(call: int) -> None:
+            answered.add(call)
+            for then in told.pop(call, ()):
+                then()
+
+        def after(step: int) -> None:
+            if step < len(recipe.steps):
+                self._work(recipe.model, recipe.steps[step][0], lambda: at(step))
+            else:
+                self._work(recipe.model, recipe.gap, lambda: settle(0))
+
+        def at(step: int) -> None:
+            _, call, needed = recipe.steps[step]
+            if needed:
+                when(call, lambda: after(step + 1))
+            else:
+                send(call)
+                after(step + 1)
+
+        def settle(call: int) -> None:
+            while call < len(recipe.sent) and call in answered:
+                call += 1
+            if call < len(recipe.sent):
+                when(call, lambda: settle(call + 1))
+            else:
+                self._work(recipe.model, recipe.after, ended)
+
+        after(0)

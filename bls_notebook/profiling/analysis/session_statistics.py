@@ -1,0 +1,254 @@
+"""The figures of a session: pure functions of its spans."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.records.intervals import events, levels, occupied, total
+from bls_notebook.records.plain import Record
+from bls_notebook.records.quartiles import NONE, Quartiles, quartiles
+
+from .critical_path import Fields, path
+from .span_tree import SpanTree
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Level(Record):
+    """From ``ns`` on, ``working`` requests (a batch counts once) were worked on and ``queued`` waited."""
+
+    ns: int
+    working: int = 0
+    queued: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InstanceStatistics(Record):
+    """One instance: how many times it ran, for how many requests; ``busy`` is the time with one at least.
+
+    ``utilization`` is the part of the session's wall time that it was busy.
+    """
+
+    name: str
+    model: str
+    version: int = 1
+    device: str = "cpu"
+    executions: int = 0
+    requests: int = 0
+    busy: int = 0
+    utilization: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelStatistics(Record):
+    """One model version; times are ns.
+
+    ``busy`` is the sum over its instances. It splits, roughly, into ``self_time`` (no request that it had
+    sent was under way) and ``waiting`` (one at least was); both count an execution once, whatever its batch.
+    The quartiles are over requests: all of them for ``duration``, those that ran for the phases. ``critical``
+    is the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
+    request to it waited in the queue for whatever reason.
+    """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
+
+    name: str
+    version: int = 1
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    unfinished: int = 0
+    cached: int = 0
+    executions: int = 0
+    rows: int = 0
+    responses: int = 0
+    instances: int = 0
+    busy: int = 0
+    self_time: int = 0
+    waiting: int = 0
+    queued: int = 0
+    duration: Quartiles = NONE
+    compute_input: Quartiles = NONE
+    queue: Quartiles = NONE
+    compute_infer: Quartiles = NONE
+    compute_output: Quartiles = NONE
+    device_ns: int = -1
+    bytes_in: int = 0
+    bytes_out: int = 0
+    crossings: int = 0
+    critical: int = 0
+    blocked: int = 0
+    stub: bool = False  # a stub answered in its place
+    remote: str = ""  # address of the server that it is at
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SessionStatistics(Record):
+    """A session in figures; times are ns.
+
+    ``busy`` is the time in which at least one request was worked on, ``overlap`` that in which at least two
+    were (one that waits for its callees is not worked on, they are). ``work`` is the sum of all work, so
+    that ``work / busy`` is the mean concurrency; ``peak`` the most at once. ``queued`` is the sum of the
+    waits for an instance, ``waited`` the time in which at least one request waited. ``notebook`` is the
+    part of the critical path in which no request was under way.
+    """
+
+    wall: int = 0
+    requests: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    unfinished: int = 0
+    cached: int = 0
+    dropped: int = 0
+    busy: int = 0
+    work: int = 0
+    overlap: int = 0
+    peak: int = 0
+    queued: int = 0
+    waited: int = 0
+    notebook: int = 0
+    models: tuple[ModelStatistics, ...] = ()
+    instances: tuple[InstanceStatistics, ...] = ()
+
+    @property
+    def concurrency(self) -> float:
+        """How many requests were worked on at once, on average while any was."""
+        return self.work / self.busy if self.busy else 0.0
+
+
+def concurrency(session: SessionData) -> tuple[Level, ...]:
+    """Return how many requests were worked on, and how many waited, from moment to moment."""
+    working = dict(levels(SpanTree(session).working()))
+    queued = dict(levels([(s.queued, s.started) for s in session.spans]))
+    out: list[Level] = []
+    w = q = 0
+    for ns in sorted(working.keys() | queued.keys()):
+        w, q = working.get(ns, w), queued.get(ns, q)
+        out.append(Level(ns, w, q))
+    return tuple(out)
+
+
+def session_statistics(session: SessionData) -> SessionStatistics:
+    """Return the figures of a session."""
+    tree = SpanTree(session)
+    work = occupied(tree.working_events())
+    waits = occupied(events([(s.queued, s.started) for s in session.spans if s.started > s.queued]))
+    steps = path(session, tree)
+    instances = _instances(session, tree)
+    models = _models(session, tree, steps, instances)
+    states = Counter([span.state for span in session.spans])
+    return SessionStatistics(
+        wall=session.wall,
+        requests=len(session.spans),
+        failed=states["error"],
+        cancelled=states["cancelled"],
+        unfinished=states["open"],
+        cached=sum(s.cached for s in session.spans),
+        dropped=session.dropped,
+        busy=work.once,
+        work=work.sum,
+        overlap=work.twice,
+        peak=work.most,
+        queued=waits.sum,
+        waited=waits.once,
+        notebook=sum([end - begin for begin, end, _, phase, *_ in steps if phase == "notebook"]),
+        models=models,
+        instances=instances,
+    )
+
+
+def _instances(session: SessionData, tree: SpanTree) -> tuple[InstanceStatistics, ...]:
+    seen: defaultdict[tuple[str, int, str], list[Span]] = defaultdict(list)
+    for model in session.models:
+        for name in model.instances:
+            seen[model.name, model.version, name] = []
+    for span in session.spans:
+        if span.instance and not tree.is_ensemble(span):
+            seen[span.model, span.version, span.instance].append(span)
+    out = []
+    for (model_name, version, name), spans in sorted(seen.items()):
+        busy = occupied(events([(s.started, s.ended) for s in spans])).once
+        executions = len(tree.executions(spans))
+        share = busy / session.wall if session.wall else 0.0
+        device = spans[0].device if spans else "cpu"
+        out.append(InstanceStatistics(name, model_name, version, device, executions, len(spans), busy, share))
+    return tuple(out)
+
+
+def _models(
+    session: SessionData, tree: SpanTree, steps: list[Fields], instances: tuple[InstanceStatistics, ...]
+) -> tuple[ModelStatistics, ...]:
+    spans: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
+    for span in session.spans:
+        spans[span.model, span.version].append(span)
+    seen = {(m.name, m.version): m for m in session.models}
+    busy: Counter[tuple[str, int]] = Counter()
+    for instance in instances:
+        busy[instance.model, instance.version] += instance.busy
+    critical: Counter[tuple[str, int]] = Counter()
+    blocked: Counter[tuple[str, int]] = Counter()
+    for begin, end, of, phase, model, version, _, behind in steps:
+        critical[model, version] += end - begin
+        waiting = of if phase == "queue" else behind
+        if waiting:
+            waiter = tree.spans[waiting]
+            blocked[waiter.model, waiter.version] += end - begin
+    return tuple(
+        _model(key, group, tree, seen.get(key), busy[key], critical[key], blocked[key])
+        for key, group in sorted(spans.items())
+    )
+
+
+def _model(
+    key: tuple[str, int],
+    spans: list[Span],
+    tree: SpanTree,
+    seen: ModelSeen | None,
+    busy: int,
+    critical: int,
+    blocked: int,
+) -> ModelStatistics:
+    ran = [s for s in spans if s.instance]
+    executions = tree.executions(ran)
+    self_time = served = 0
+    measured = []
+    for execution in executions:
+        first = tree.members[execution][0]
+        length = first.ended - first.started
+        served += length
+        self_time += total(tree.self_time(execution)) if execution in tree.children else length
+        measured.append(first.device_ns)
+    states = Counter([s.state for s in spans])
+    return ModelStatistics(
+        name=key[0],
+        version=key[1],
+        requests=len(spans),
+        failed=states["error"],
+        cancelled=states["cancelled"],
+        unfinished=states["open"],
+        cached=sum([s.cached for s in spans]),
+        executions=len(executions),
+        rows=sum([s.rows for s in ran]),
+        responses=sum([s.responses for s in spans]),
+        instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
+        busy=busy,
+        self_time=self_time,
+        waiting=served - self_time,
+        queued=sum([s.started - s.queued for s in spans]),
+        duration=quartiles([s.ended - s.sent for s in spans]),
+        compute_input=quartiles([s.queued - s.sent for s in ran]),
+        queue=quartiles([s.started - s.queued for s in ran]),
+        compute_infer=quartiles([s.inferred - s.started for s in ran]),
+        compute_output=quartiles([s.ended - s.inferred for s in ran]),
+        device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
+        bytes_in=sum([s.bytes_in for s in spans]),
+        bytes_out=sum([s.bytes_out for s in spans]),
+        crossings=sum([s.crossings for s in spans]),
+        critical=critical,
+        blocked=blocked,
+        stub=seen is not None and seen.stub,
+        remote="" if seen is None else seen.remote,
+    )

@@ -1,0 +1,349 @@
+"""Why async helped, or did not: from the spans of both runs and a few measured figures.
+
+The gathered run is replayed from the requests as they were one at a time (`replay`), with the instances that
+there are, with as many as one likes, and with the code changed; what the processors and Python's lock allow
+bounds each of these from below. The cause is what, taken away, makes the workload faster.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import accumulate
+from statistics import median
+
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData
+from bls_notebook.profiling.records.verdicts import Measured, Verdict, WhatIf, failures
+from bls_notebook.records.intervals import minus, total
+from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.visible import spoken
+
+from .replay import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
+from .session_statistics import session_statistics
+from .span_tree import SpanTree, holds
+from .verdict_words import WORTH, Facts, advice, roughness, sentence
+from .waits import answered_by_cache, contention, self_times, serial_loops
+
+COUNTS = (1, 2, 4)
+LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
+_CACHED = 1_000_000  # ns of a request whose calls were answered by the cache: nothing else took long
+GAIN = WORTH  # what a change has to bring
+_EXPLAINED = 1.3  # times as long as replayed, at most, for more instances than are usual to be predicted
+NEAR = 0.8  # of the best possible: near it
+DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
+
+
+def verdict(
+    sequential: SessionData, gathered: SessionData, measured: Measured, counts: Iterable[int] = COUNTS
+) -> Verdict:
+    """Say whether async helped, and if not, why not; predict for these instance counts.
+
+    The sessions are of one workload, by `exec` one after the other, and by `async_exec` all at once.
+    """
+    for session in gathered, sequential:
+        if failures(session):
+            return failed(session)
+    facts = Case(sequential, gathered, measured).facts(tuple(counts))
+    return replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
+
+
+def failed(session: SessionData) -> Verdict:
+    """What there is to say of a run in which requests failed: nothing about how long they took."""
+    roots = [s for s in session.spans if not s.parent]
+    # Without the traceback that Triton puts below a message.
+    error = next(
+        (spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled"
+    )
+    model = roots[0].model
+    words = f"{failures(session)} of {len(roots)} requests to `{model}` failed: {error}"
+    return Verdict("failed", words, model=model)
+
+
+class Case:
+    """One workload in both ways, and what would be with other instances or other code."""
+
+    def __init__(self, sequential: SessionData, gathered: SessionData, measured: Measured) -> None:
+        self.sequential, self.gathered, self.measured = sequential, gathered, measured
+        self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
+        self.requests = recipes(sequential)
+        self.speedup = measured.speedup
+        self.batches = batches_seen(self.gathered)
+        self.serial_now = serial_loops(self.models.values(), sequential, gathered, measured.loops)
+        self.capacity = capacities(self.gathered, self.serial_now)
+        self.cached = answered_by_cache(sequential, gathered)
+        self.sync_callers = self._sync_callers()
+        roots = [s for s in gathered.spans if not s.parent]
+        first = roots[0].sent if roots else 0
+        self.sent = [s.sent - first for s in roots]
+        gil_share = self._gil_share()
+        # What one thread needs to be at work all the time, while others want the processors too.
+        needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
+        needed = max(needed, measured.cpu_sequential)
+        self.python = min(round(gil_share * measured.sequential), needed)
+        self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
+        # What no number of instances can go below, ns: here, and where instances are processes.
+        self.bound, self.bound_apart = max(self.python, self.cpu), self.cpu
+        # The cause is the workload's own: it is looked for as if no other program wanted the processors.
+        self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        own = round(measured.cpu_sequential / max(1, measured.cores))
+        self.own_cpu = own if self.disturbed else self.cpu
+        # A batch is worked on once: what its requests cost one by one is no bound.
+        if self.batches:
+            self.bound = self.bound_apart = self.own_cpu = 0
+
+    # -- what was seen ---------------------------------------------------------------------------------
+
+    def _sync_callers(self) -> set[Key]:
+        tree = SpanTree(self.sequential)
+        out = set()
+        for span in self.sequential.spans:
+            children = tree.children.get(span.id, ())
+            model = self.models.get(key_of(span))  # none where it was not loaded
+            if model is not None and model.is_async and any(c.kind == "sync" for c in children):
+                out.add(key_of(span))
+        return out
+
+    def _gil_share(self) -> float:
+        """The part of the sequential time that Python's lock was held."""
+        m = self.measured
+        if m.gil_share >= 0:
+            return m.gil_share
+        # Requests that overlap, each slower by as much as there were, on one processor: they took turns.
+        alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
+        figures = session_statistics(self.gathered)
+        if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
+            return 0.0
+        turns = together / alone > 0.7 * figures.concurrency
+        return 1.0 if turns and m.cpu_gathered < 1.3 * m.gathered else 0.0
+
+    @staticmethod
+    def _mean_self_time(session: SessionData) -> float:
+        tree = SpanTree(session)
+        own = [total(tree.self_time(execution)) for execution in tree.members]
+        return sum(own) / len(own) if own else 0.0
+
+    def _waited(self, key: Key) -> tuple[int, float]:
+        """How many requests waited for others of a model, and for which part of the gathered wall time."""
+        spans = [s for s in self.gathered.spans if key_of(s) == key]
+        # Until a thread has woken up, nobody is waited for.
+        idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
+        idle_begins = [begin for begin, _ in idle]
+        idle_by_then = list(accumulate((end - begin for begin, end in idle), initial=0))
+
+        def waited_until(moment: int) -> int:
+            i = bisect_right(idle_begins, moment)
+            return moment - idle_by_then[i] + (max(0, idle[i - 1][1] - moment) if i else 0)
+
+        least = 0.02 * self.measured.gathered
+        several = sum(waited_until(s.started) - waited_until(s.queued) > least for s in spans)
+        together = minus([(s.queued, s.started) for s in spans], idle)
+        return several, total(together) / max(1, self.measured.gathered)
+
+    # -- what would be ---------------------------------------------------------------------------------
+
+    def _wall(
+        self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None, *, apart: bool = False
+    ) -> int:
+        return max(self._queues(capacity, requests), self.bound_apart if apart else self.bound, 1)
+
+    def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+        """Return the time that instances and queues allow, whatever the processors do."""
+        return replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
+
+    def _limits(self) -> list[Key]:
+        """The models whose instances hold the workload back, the one that does most first."""
+        capacity = dict(self.capacity)
+        wall = self._queues(capacity)
+        out: list[Key] = []
+        while len(out) < len(capacity):
+            tries = {
+                key: self._queues({**capacity, key: UNLIMITED})
+                for key, n in capacity.items()
+                if n < UNLIMITED
+            }
+            if not tries:
+                break
+            key = min(tries, key=tries.__getitem__)
+            # Two models may hold each other back: a caller and its callee with as many instances.
+            found = [key] if tries[key] * GAIN <= wall else self._pair(capacity, wall)
+            if not found:
+                break
+            capacity |= dict.fromkeys(found, UNLIMITED)
+            out += found
+            wall = self._queues(capacity)
+        return out
+
+    def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
+        limited = [key for key, n in capacity.items() if n < UNLIMITED]
+        free = {**capacity, **dict.fromkeys(limited, UNLIMITED)}
+        if self._queues(free) * GAIN > wall:
+            return []
+        needed = list(limited)
+        for key in limited:
+            rest = [k for k in needed if k != key]
+            tried = {**capacity, **dict.fromkeys(rest, UNLIMITED)}
+            if self._queues(tried) * GAIN <= wall:
+                needed = rest
+        return needed
+
+    def _gathering(self) -> tuple[Recipe, ...]:
+        """The requests, if what calls by `exec` in a coroutine gathered these calls."""
+
+        def changed(recipe: Recipe) -> Recipe:
+            sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
+            if recipe.model in self.sync_callers and sent:
+                sent = tuple(Sent(s.recipe, (), sent[0].gap) for s in sent)
+                return replace(recipe, sent=sent, waited=tuple(range(len(sent))))
+            return replace(recipe, sent=sent)
+
+        return tuple(changed(r) for r in self.requests)
+
+    # -- the verdict -----------------------------------------------------------------------------------
+
+    def facts(self, counts: tuple[int, ...] = COUNTS) -> Facts:
+        """Return the verdict, still without words, and what these are made of."""
+        chain = max((replay([r], {}) for r in self.requests), default=0)
+        free = dict.fromkeys(self.models, UNLIMITED)
+        best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
+        limits = self._limits()
+        cause, key = self._cause(limits, best)
+        what_ifs = () if cause in ("contention", "cached") else self._what_ifs(limits, counts, cause)
+        chosen = min((w for w in what_ifs if w.wall <= 1.05 * min(x.wall for x in what_ifs)),
+                     key=lambda w: w.count, default=None)  # fmt: skip
+        if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched", "in_turn"):
+            chosen = None
+        count = 0
+        # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
+        now = self._wall(self.capacity)
+        if chosen is not None and now > GAIN * chosen.wall:
+            count = chosen.count
+        elif cause == "queue" and max(self.python, self.own_cpu) * GAIN * GAIN > now:
+            # They queue, but for want of processors: instances would queue for these.
+            cause, key = self._busy(best)
+        waiting, part = self._waited(key) if key else (0, 0.0)
+        found = Verdict(
+            cause,
+            sentence="",
+            model=key[0] if key else "",
+            speedup=self.speedup,
+            best=best,
+            chain=chain,
+            queued=part,
+            models=tuple(name for name, _ in limits),
+            count=count,
+            predicted=chosen.speedup if chosen is not None and count else self._by_code(cause),
+            what_ifs=what_ifs,
+        )
+        seen = self.models.get(key) if key else None
+        batch = max((each[0] for each in self.batches.values()), default=0)
+        alone, together = (
+            median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
+        )
+        return Facts(
+            found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together
+        )
+
+    def _spare(self) -> float:
+        """Return which part of the processors was idle while the requests ran together, 0 to 1."""
+        m = self.measured
+        return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
+
+    def _by_code(self, cause: str) -> float:
+        """The speed-up that a change of the code is predicted to bring, 0 for none known."""
+        if cause not in ("sync_exec", "blocking"):
+            return 0.0
+        requests = self._gathering() if cause == "sync_exec" else self.requests
+        return self.measured.sequential / self._wall(capacities(self.gathered), requests)
+
+    def _what_ifs(self, limits: list[Key], counts: tuple[int, ...], cause: str) -> tuple[WhatIf, ...]:
+        roots = {r.model for r in self.requests} & self.models.keys()
+        # Where each instance is a process of its own, all that hold Python's lock gain by more of them.
+        keys = limits or [
+            k for k in (self.models if cause == "gil" else roots) if self.models[k].scheduler != "ensemble"
+        ]
+        out = []
+        now = self.capacity
+        more: set[int] = set()
+        explained = _EXPLAINED * self._wall(now) > self.measured.gathered - self.measured.waited_gathered
+        if limits and explained and cause in ("queue", "one_at_a_time", "batched"):
+            # As many as the first counts, or more, are there already: twice and four times as many, then,
+            # and no more than there are requests.
+            key = limits[0]
+            requests = sum(key_of(span) == key for span in self.sequential.spans)
+            if now.get(key, 1) >= max(counts, default=1):
+                more = {min(64, requests, now[key] * factor) for factor in (2, 4)} - {now[key]}
+        for count in sorted({*counts, *more}):
+            capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
+            if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
+                continue
+            wall = self._wall(capacity)
+            apart = self._wall(capacity, apart=True)
+            out.append(WhatIf(count, wall, self.measured.sequential / wall, self.measured.sequential / apart))
+        return tuple(out)
+
+    def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
+        speedup = self.speedup
+        root = self.requests[0].model if self.requests else None
+        if len(self.requests) < 2:
+            return "one", root
+        if self.batches and speedup > GAIN:
+            return "batched", max(self.batches, key=lambda key: self.batches[key][0])
+        cached = self.cached.spans
+        if cached and not cached[0].parent:
+            return "cached", key_of(cached[0])
+        if cached and self._each() < _CACHED:  # what is left is the way to them
+            return "cached", key_of(cached[0])
+        if self._each() < LITTLE and speedup < 1.5:
+            return "little", root
+        bound = max(self.python, self.own_cpu)
+        now = max(self._queues(self.capacity), bound)
+        contended = contention(self.sequential, self.gathered, self.measured, now)
+        if contended is not None:
+            return "contention", contended
+        for key in self.sync_callers:
+            wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
+            if max(wall, bound) * GAIN < now:
+                return "sync_exec", key
+        # Where Python's lock or the processors allow no less than there is, nothing else can help.
+        if bound * GAIN > now:
+            return self._busy(best)
+        for key in self.serial_now:
+            return "blocking", key
+        if limits:
+            model = self.models[limits[0]]
+            waiting = model.is_async and not model.decoupled and len(model.instances) == 1
+            return ("one_at_a_time" if waiting else "queue"), limits[0]
+        if self._near(best):
+            return "helped", root
+        return ("partly" if speedup > GAIN else "chain"), root
+
+    def _busy(self, best: float) -> tuple[str, Key | None]:
+        """What the work itself is bound by."""
+        # The lock first: without it, there would still be the processors, but not the other way round.
+        if self.python * GAIN > self.own_cpu:
+            return "gil", self._burner()
+        if self.serial_now and self._spare() > 0.4:  # one thread can use no more
+            return "blocking", next(iter(self.serial_now))
+        return ("helped" if self._near(best) else "cores"), self._burner()
+
+    def _each(self) -> float:
+        """How long a request takes by itself, ns."""
+        durations = quartiles(s.duration for s in self.sequential.spans if not s.parent)
+        # Beside other programs a few take long that would not.
+        return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
+
+    def _near(self, best: float) -> bool:
+        """Whether async helped as much as it can, but for what other programs took."""
+        measured = self.measured
+        wall = measured.sequential / best + measured.waited_gathered
+        return self.speedup > GAIN and NEAR * measured.gathered < wall
+
+    def _burner(self) -> Key | None:
+        """The model with most work of its own."""
+        own: dict[Key, int] = {}
+        tree = SpanTree(self.sequential)
+        for execution, members in tree.members.items():
+            key = key_of(members[0])
+            own[key] = own.get(key, 0) + total(tree.self_time(execution))
+        return max(own, key=own.__getitem__, default=None)

@@ -1,0 +1,69 @@
+"""Sessions as JSON, to be read again: drawn and compared without the models.
+
+A file is one object: ``format`` says what it is, ``schema`` is the version of the schema, the rest are the
+fields of `SessionData`. Fields that have their default value are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import TypeVar
+
+from bls_notebook.profiling.records.spans import SCHEMA, SessionData
+from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.plain import plain
+from bls_notebook.records.record_file import read_json, told
+
+FORMAT = "bls_notebook session"
+_Session = TypeVar("_Session", bound=SessionData)
+
+
+def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
+    """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
+    data = {"format": FORMAT, "schema": SCHEMA, **plain(session, defaults=False)}
+    # ASCII escapes: a model's name or error may hold half a surrogate pair, which has no UTF-8.
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise BLSError(f"session: cannot be saved: {error}") from None
+    return gzip.compress(text, 6, mtime=0) if compressed else text
+
+
+def read_session(path: str | Path, kind: type[_Session]) -> _Session:
+    """Read a session from a file; see `load_session`."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise BLSError(f"load_session: expected the path of a file, got {type(path).__name__}")
+    file = Path(path)
+    try:
+        found = read_json(file)
+    except OSError as error:
+        raise _foreign(file, f"it cannot be read: {error}") from None
+    except ValueError as error:
+        raise _foreign(file, str(error)) from None
+    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+        is_chrome = isinstance(found, dict) and "traceEvents" in found
+        hint = " (a Chrome trace; save the session as .json)" if is_chrome else ""
+        raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
+    schema = found.get("schema")
+    if type(schema) is not int or schema < 1:
+        raise _foreign(file, f"its schema is {told(repr(schema))}, expected a number up to {SCHEMA}")
+    if schema > SCHEMA:
+        raise BLSError(
+            f"session {file.name!r}: its schema is {told(schema)}, this version reads up to {SCHEMA}; "
+            "upgrade bls_notebook to load it"
+        )
+    found["schema"] = SCHEMA  # what an older one lacks has a default
+    try:
+        return kind.from_dict(found)
+    except ValueError as error:
+        raise _foreign(file, str(error)) from None
+
+
+def _foreign(file: Path, why: str) -> BLSError:
+    return BLSError(
+        f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or "
+        ".json.gz"
+    )

@@ -1,0 +1,217 @@
+"""``%blsprofile``: sync against async, and why; ``%%blsprofile``: profile a cell."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import bls_notebook as bls
+from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.output.changed_cell import make_cell
+from bls_notebook.magics.parsing.arguments import Parser, counts, identifier, whole_number
+from bls_notebook.magics.parsing.expressions import Variables, evaluate
+from bls_notebook.magics.parsing.request_line import read_line
+from bls_notebook.magics.saving import check_file, save
+from bls_notebook.magics.shell.failing import fail_on, reported
+
+if TYPE_CHECKING:
+    from .records.session import SessionAnalysis
+
+
+PARSER = Parser(
+    "%blsprofile",
+    "Runs one workload in two ways, N requests by exec one after the other and by async_exec all at "
+    "once, and shows both on one time axis, with a sentence that says why async helped, or did not: "
+    "too few instances, Python's lock, exec in a coroutine, a coroutine that blocks, batches, busy "
+    "processors, or too little work; and what would help, with what that is predicted to bring. --tune looks "
+    "for the smallest setting that gets there. "
+    "INPUT=EXPRESSION is an input by its name, as for %bls. Warmed up, repeated in random order; medians "
+    "are compared. %%blsprofile profiles a cell. In scripts: bls.compare().",
+    """\
+  %blsprofile digit_reader IMAGE=image -n 8
+  %blsprofile resize IN=x --instances 1,2,4 --verify
+  %blsprofile digit_reader IMAGE=image --overlap --apply
+  %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save model_analyzer.yaml
+  found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
+""",
+)
+PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
+_add = PARSER.add_argument
+_add("model", metavar="MODEL", help="the model's name")
+_add(
+    "-n", dest="count", type=whole_number(1), metavar="N",
+    help="how many requests (default: 8, and 1 with --overlap)",
+)  # fmt: skip
+_add(
+    "--overlap", action="store_true",
+    help="instead: which exec calls of MODEL could have been in flight together, what that brings, proven by "
+    "running MODEL as it is with these calls sent ahead, and the code to write",
+)  # fmt: skip
+_add(
+    "--apply", action="store_true",
+    help="with --overlap: run the model with the change that is shown, prove that answers are equal and that "
+    "it is faster, and make a new cell with it below; the cell that defines MODEL stays as it is",
+)  # fmt: skip
+_add(
+    "--tune", action="store_true",
+    help="instead: the smallest setting that gets N requests at once near the best there is (instances of "
+    "every model that they reach, and batches), the lines of config.pbtxt to change, and a configuration for "
+    "Model Analyzer on a server; --verify runs it",
+)  # fmt: skip
+_add(
+    "--instances", type=counts, metavar="1,2,4",
+    help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
+    "afterwards the instances are the ones from before",
+)  # fmt: skip
+_add(
+    "--repeat", type=whole_number(1), metavar="R",
+    help="runs of each way (default: 5, and up to 25 within a few seconds where they differ much)",
+)  # fmt: skip
+_add(
+    "--verify", action="store_true",
+    help="run the change that is predicted to help most, if it is one of instance counts, or what --tune "
+    "found",
+)  # fmt: skip
+_add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
+_add(
+    "--save", metavar="FILE",
+    help="a file for it, for bls.load_comparison; compressed if it ends with .gz. With --tune .pbtxt is for "
+    "the lines to change, .yaml for Model Analyzer",
+)  # fmt: skip
+_add("-q", "--quiet", action="store_true", help="show nothing")
+
+CELL_PARSER = Parser(
+    "%%blsprofile",
+    "Runs the cell, which may send requests in any way, await included, and shows what happened to them: "
+    "a timeline with a lane for each instance, how long requests waited and for whom, and what the time "
+    "was spent on. A click on a block shows the code that sent the request and that served it; "
+    'bls.mark("loaded") names a moment, in the cell or in a model. A cell that fails shows what was '
+    "recorded until then. In scripts: with bls.profile().",
+    """\
+  %%blsprofile
+  answers = %bls digit_reader IMAGE=image -n 4 --async
+
+  %%blsprofile --into before --save before.json
+  for image in images:
+      %bls digit_reader IMAGE=image -q
+
+  %%blsprofile --beside before
+  answers = %bls digit_reader IMAGE=images -n 8 --async
+""",
+)
+_add = CELL_PARSER.add_argument
+_add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
+_add(
+    "--save", metavar="FILE",
+    help="a file for it: .json or .json.gz for bls.load_session, .pftrace, .trace.json, .csv",
+)  # fmt: skip
+_add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
+_add(
+    "--beside", metavar="NAME", type=identifier,
+    help="a variable with an earlier profile: show both on one axis of time, and what changed",
+)  # fmt: skip
+_add(
+    "--overlap", action="store_true",
+    help="see, too, which calls of models need each other, and draw where the others could have begun; each "
+    "call takes a little longer for it",
+)  # fmt: skip
+_add(
+    "--record", metavar="FILE",
+    help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load_recording",
+)  # fmt: skip
+_add("-q", "--quiet", action="store_true", help="show nothing")
+
+
+def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Compare exec with async_exec."""
+    read = read_line(PARSER, line, variables)
+    arguments = PARSER.parse(read.words)
+    check_file(PARSER, arguments.save)
+    inputs = read.values(variables, "%blsprofile")
+    if arguments.apply and not arguments.overlap:
+        PARSER.error("--apply is for the change that --overlap finds: give both")
+    if arguments.tune:
+        return _tuned(notebook, arguments, inputs)
+    if arguments.overlap:
+        if arguments.instances or arguments.verify or arguments.save:
+            PARSER.error("--overlap compares a model with itself: leave --instances, --verify and --save out")
+        with reported(notebook):
+            overlap = bls.compare(
+                arguments.model, inputs, n=arguments.count, repeat=arguments.repeat, overlap=True,
+                apply=arguments.apply,
+            )  # fmt: skip
+        notebook.assign(arguments.into, overlap)
+        if arguments.apply:
+            make_cell(notebook, overlap, arguments.into or "")
+        return None if arguments.quiet else overlap
+    with reported(notebook):
+        found = bls.compare(
+            arguments.model, inputs, n=arguments.count, instances=arguments.instances,
+            repeat=arguments.repeat, verify=arguments.verify,
+        )  # fmt: skip
+    notebook.assign(arguments.into, found)
+    notebook.remember(found)
+    if arguments.verify and found.verification is None:
+        why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
+        notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
+    save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
+    fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
+    return None if arguments.quiet else found
+
+
+def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, object]) -> object:
+    """Find the smallest setting."""
+    if arguments.instances or arguments.overlap:
+        PARSER.error("--tune looks for instance counts itself: leave --instances and --overlap out")
+    if arguments.save and not arguments.save.endswith((".yaml", ".yml", ".pbtxt")):
+        PARSER.error(
+            f"--save: got {arguments.save!r}, expected a name that ends with .yaml (for Model Analyzer) or "
+            ".pbtxt (the lines to change)"
+        )
+    options = {} if arguments.count is None else {"n": arguments.count}
+    with reported(notebook):
+        found = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
+    notebook.assign(arguments.into, found)
+    save(notebook, "%blsprofile", found, arguments.save)
+    return None if arguments.quiet else found
+
+
+def _profile(name: str, variables: Variables) -> SessionAnalysis:
+    """Return the profile that a variable has."""
+    from .records.session import SessionAnalysis  # first needed here
+
+    found = evaluate(name, variables, "%%blsprofile: --beside")
+    if not isinstance(found, SessionAnalysis):
+        CELL_PARSER.error(
+            f"--beside: {name} is {type(found).__name__}, expected a profile, as %%blsprofile --into {name} "
+            "keeps one"
+        )
+    return found
+
+
+def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Run a cell, and show what happened to its requests."""
+    __tracebackhide__ = True
+    arguments = CELL_PARSER.parse_line(line, variables)
+    check_file(CELL_PARSER, arguments.save)
+    body = cell_body(notebook, "%%blsprofile", cell)
+    before = None if arguments.beside is None else _profile(arguments.beside, variables)
+    limit = {} if arguments.limit is None else {"limit": arguments.limit}
+    name = f"In [{notebook.cell_number}]"
+    profile = bls.profile(name=name, overlap=arguments.overlap, **limit)
+    recorder: Any = nullcontext()
+    if arguments.record is not None:
+        with reported(notebook):
+            recorder = bls.record(arguments.record, tensors="all")
+    try:
+        with recorder, profile:
+            value = body()
+    finally:
+        notebook.assign(arguments.into, profile)
+        notebook.remember(profile)
+        if not arguments.quiet:
+            notebook.show(profile if before is None else before.beside(profile))
+        save(notebook, "%%blsprofile", profile, arguments.save, "load_session")
+    return None if cell.rstrip().endswith(";") else value

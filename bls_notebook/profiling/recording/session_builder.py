@@ -1,0 +1,241 @@
+"""Makes a session of what was logged: spans whose times are in order and within the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from types import CodeType
+from typing import Any
+
+from bls_notebook.engine.recording.log import Log, Place
+from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
+
+from .sources import Sources
+
+_NOWHERE: Place = (ModelSeen(""), "", "cpu", None)
+
+
+class _Facts:
+    """What is known of one request; times of 0 have not happened."""
+
+    __slots__ = (
+        "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
+        "parent", "place", "queued", "released", "request_id", "responses", "rows", "seen", "sent", "site",
+        "started", "state", "thread", "timer",
+    )  # fmt: skip
+
+    def __init__(
+        self, parent: int, seen: ModelSeen, kind: str, request_id: str, bytes_in: int, sent: int, queued: int
+    ) -> None:
+        self.parent, self.seen, self.kind, self.request_id = parent, seen, kind, request_id
+        self.bytes_in, self.sent, self.queued = bytes_in, sent, queued
+        self.place = _NOWHERE
+        self.thread = self.started = self.inferred = self.released = self.ended = self.batch = 0
+        self.rows = 1
+        self.state, self.error = "ok", ""
+        self.responses = self.bytes_out = self.crossings = 0
+        self.cached = False
+        self.timer: Any = None  # of the GPU
+        self.site: tuple[CodeType, int] | None = None
+
+
+def session_of(
+    log: Log,
+    start: int,
+    end: int,
+    limit: int,
+    began: str = "",
+    name: str = "",
+    dropped: int = 0,
+    sender: int = 0,
+) -> Session:
+    """Return the session of what was logged between two readings of the clock.
+
+    Entries of a request may be in any order; what happened after `end` is as if it had not happened yet. The
+    first `limit` spans are kept, and as many marks; `dropped` did not fit into the log. `sender` is the
+    number of who sent what is wanted, with all that it led to; 0 for everything.
+    """
+    end = max(start, end)
+    facts = _facts(log)
+    if sender:
+        facts = _sent_by(sender, facts)
+    numbers = [n for n, f in facts.items() if start <= f.sent <= end]
+    numbers.sort(key=lambda n: (facts[n].sent, n))
+    dropped += max(0, len(numbers) - limit)
+    kept = dict.fromkeys(numbers[:limit])
+    marks = _marks(log, kept, start, end, limit)
+    batches: dict[int, int] = {}
+    sources, lines = _sources(log, facts, kept)
+    spans = []
+    for number in kept:
+        one = facts[number]
+        batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
+        parent = one.parent - log.base if one.parent in kept else 0
+        span = _span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number])
+        spans.append(span)
+    models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
+    named = [
+        NamedMark(when - start, said, number - log.base if number in kept else 0)
+        for number, when, said in _entries(log.named, 3)
+        if start <= when <= end and (not sender or number in facts)
+    ]
+    named.sort(key=attrgetter("ns"))
+    return Session(
+        tuple(spans),
+        tuple(models),
+        end - start,
+        began,
+        name,
+        dropped,
+        marks=tuple(named[:limit]),
+        sources=tuple(sources),
+    )
+
+
+def _entries(values: list[Any], width: int) -> Iterator[Sequence[Any]]:
+    """The entries of a list that others may be adding to; what they add is whole."""
+    whole = values[:]
+    return zip(*[iter(whole)] * width, strict=False)
+
+
+def _facts(log: Log) -> dict[int, _Facts]:
+    out: dict[int, _Facts] = {}
+    for number, *rest in _entries(log.begun, 8):
+        out[number] = _Facts(*rest)
+    for number, parent, place, options, *rest, ended, size in _entries(log.whole, 13):
+        bytes_in, sent, queued, thread, rows, started, inferred = rest
+        one = out[number] = _Facts(
+            parent, place[0], "sync", options.request_id, bytes_in, sent, queued or started
+        )
+        one.place, one.thread, one.rows, one.started, one.inferred = place, thread, rows, started, inferred
+        one.released = one.ended = ended
+        one.responses, one.bytes_out = 1, size
+
+    def known(entries: list[Any], width: int) -> Iterator[tuple[_Facts, list[Any]]]:
+        return ((out[number], rest) for number, *rest in _entries(entries, width) if number in out)
+
+    for one, (place, thread, rows, started, batch) in known(log.placed, 6):
+        if not one.started:  # of an iterative sequence, the first time counts
+            one.seen, one.place, one.thread, one.rows, one.batch = place[0], place, thread, rows, batch
+            one.started = started
+    for one, rest in known(log.ran, 3):
+        one.inferred, one.released = rest
+    for one, rest in known(log.ended, 6):
+        one.ended, one.state, one.error, one.responses, one.bytes_out = rest
+    for one, (until,) in known(log.held, 2):
+        one.ended = max(one.ended, until)
+    for one, (count,) in known(log.crossed, 2):
+        one.crossings += count
+    for one, (code, at) in known(log.sites or [], 3):
+        one.site = code, at
+    for one, (timer,) in known(log.device_times, 2):
+        one.timer = timer
+    for one, _ in known(log.cached, 1):
+        one.cached = True
+    for one in out.values():
+        if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
+            one.kind = "ensemble"
+    return out
+
+
+def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
+    """What one has sent, and what that led to: who sends has a lower number than what it sends."""
+    senders = {sender}
+    for number in sorted(facts):
+        if facts[number].parent in senders:
+            senders.add(number)
+    return {number: one for number, one in facts.items() if number in senders}
+
+
+def _sources(
+    log: Log, facts: dict[int, _Facts], kept: dict[int, None]
+) -> tuple[list[Source], dict[int, tuple[int, int]]]:
+    """The code that served and sent the requests, and of each request the source and line that sent it."""
+    lines = dict.fromkeys(kept, (0, 0))
+    if log.sites is None:
+        return [], lines
+    sources = Sources()
+    places = dict.fromkeys((facts[number].seen, facts[number].place[3]) for number in kept)
+    begins: dict[int, int] = {}  # where `execute` does, by the number of a source
+    for seen, code in places:
+        number = 0 if code is None else sources.number(code, seen.name, seen.version)
+        if code is not None and number:
+            begins[number] = code.co_firstlineno
+    for number in kept:
+        site = facts[number].site
+        if site is not None:
+            sender = facts.get(facts[number].parent)
+            seen = ModelSeen("") if sender is None else sender.seen
+            source = sources.number(site[0], seen.name, seen.version)
+            line = sources.line(*site) if source else 0
+            if line:
+                lines[number] = source, line
+    found = [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.found, 1)]
+    return found, lines
+
+
+def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
+    found: dict[int, list[Mark]] = {}
+    left = limit
+    for number, when, kind in _entries(log.marks, 3):
+        if number in kept and start <= when <= end and left:
+            found.setdefault(number, []).append(Mark(when - start, kind))
+            left -= 1
+    return {number: tuple(sorted(marks, key=attrgetter("ns"))) for number, marks in found.items()}
+
+
+def _span(
+    number: int,
+    one: _Facts,
+    parent: int,
+    batch: int,
+    start: int,
+    end: int,
+    marks: tuple[Mark, ...],
+    line: tuple[int, int],
+) -> Span:
+    is_open = not one.ended or one.ended > end
+    last = end if is_open else max(one.sent, one.ended)
+    ran = 0 < one.started <= last and one.place is not _NOWHERE
+    # What has not happened is as late as what would have followed; time never runs backwards here.
+    begun = one.started if ran else last
+    now = start
+    times = []
+    for time in (one.sent, one.queued or begun, begun, one.inferred or last, last):
+        now = min(max(now, time), last)
+        times.append(now - start)
+    sent, queued, started, inferred, ended = times
+    _, name, device, _ = one.place if ran else _NOWHERE
+    shared = one.seen.decoupled and one.seen.is_async  # its loop takes the next at once
+    released = min(one.released or (one.started if shared else end), end) - start
+    return Span(
+        id=number,
+        model=one.seen.name,
+        version=one.seen.version,
+        parent=parent,
+        instance=name,
+        device=device,
+        kind=one.kind,
+        batch=batch if ran else 0,
+        sent=sent,
+        queued=queued,
+        started=started,
+        inferred=inferred,
+        ended=ended,
+        state="open" if is_open else one.state,
+        error="" if is_open else one.error,
+        request_id=one.request_id,
+        rows=one.rows,
+        thread=one.thread,
+        bytes_in=one.bytes_in,
+        bytes_out=0 if is_open and not marks else one.bytes_out,
+        crossings=one.crossings,
+        device_ns=-1 if one.timer is None else one.timer.ns(),
+        marks=marks,
+        released=max(started, released) if ran else 0,
+        cached=one.cached,
+        responses=sum(m.kind == "response" for m in marks) if is_open else one.responses,
+        source=line[0],
+        line=line[1],
+    )

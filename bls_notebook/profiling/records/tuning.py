@@ -1,0 +1,152 @@
+"""What a search for the smallest setting found: frozen, plain, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bls_notebook.records.exceptions import FileError
+from bls_notebook.records.plain import Record
+from bls_notebook.records.record_file import told, write_file
+
+from .comparison import Verdict
+from .session import Session
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelSetting(Record):
+    """How a model is configured: its instances in all, and its batches.
+
+    ``batches`` says whether it has a dynamic batcher, with these ``preferred`` sizes in rows and a ``delay``
+    in microseconds.
+    """
+
+    count: int = 1
+    max_batch_size: int = 0
+    batches: bool = False
+    preferred: tuple[int, ...] = ()
+    delay: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TunedModel(Record):
+    """A model that requests went to, as it is configured ``now``, and the smallest setting ``found``.
+
+    ``on_server`` is what is found for a Triton server with as many processors, where each instance is a
+    process. ``kind`` is that of its instance group, ``devices`` how many instances one of ``count`` makes,
+    ``group`` what config.pbtxt says of the group besides its count.
+    ``batch_times`` are (rows, ns) of an `execute`, where that was measured. ``host_bytes`` and
+    ``device_bytes`` are what an instance takes, -1 where that was not seen; ``most`` is how many instances
+    these requests could use and there is memory for.
+    """
+
+    name: str
+    version: int
+    now: ModelSetting
+    found: ModelSetting
+    on_server: ModelSetting
+    kind: str = "KIND_CPU"
+    devices: int = 1
+    group: str = ""
+    batch_times: tuple[tuple[int, int], ...] = ()
+    host_bytes: int = -1
+    device_bytes: int = -1
+    most: int = 64
+
+    @property
+    def changed(self) -> bool:
+        """Whether another setting was found."""
+        return self.found != self.now
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Walls(Record):
+    """How long the requests take, sent at once, ns: with the setting ``now``, ``found``, and the ``best``."""
+
+    now: int = 0
+    found: int = 0
+    best: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Less(Record):
+    """A smaller setting, in the order of the models: a ``part`` of the best, the ``wall`` that takes, ns."""
+
+    part: float
+    wall: int
+    settings: tuple[ModelSetting, ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning(Record):
+    """The smallest setting that gets a workload within 5% of the best there is: `bls.tune`.
+
+    ``sentence`` says it, ``advice`` what else there is to know: of a server, of memory, of what was not
+    measured. ``predicted`` and ``on_server`` are of this kernel, and of a Triton server with as many
+    processors. ``measured`` is what a run took with the setting as it is (``now``) and, where that was asked
+    for, with the one found: 0 where it was not run, and ``problem`` says why it could not be. ``confirmed``
+    is False where it was run and did not bring what was predicted: ``pbtxt`` changes nothing then. ``runs``
+    counts the runs of the workload, ``replays`` the settings that were computed; ``unseen`` is what could not
+    be measured. ``less`` is what smaller settings get.
+    ``pbtxt`` has the lines of config.pbtxt that change, by model, and ``model_analyzer`` a configuration of
+    Model Analyzer: these are for servers too, and count instances as `on_server` does where that has more.
+    """
+
+    model: str
+    requests: int
+    sentence: str
+    advice: tuple[str, ...]
+    models: tuple[TunedModel, ...]
+    predicted: Walls
+    on_server: Walls
+    measured: Walls
+    verdict: Verdict
+    gathered: Session
+    then: Session | None = None
+    confirmed: bool = True
+    problem: str = ""
+    runs: int = 0
+    replays: int = 0
+    unseen: tuple[str, ...] = ()
+    less: tuple[Less, ...] = ()
+    pbtxt: tuple[tuple[str, str], ...] = ()
+    model_analyzer: str = ""
+
+    @property
+    def changed(self) -> tuple[TunedModel, ...]:
+        """The models with another setting than now."""
+        return tuple(model for model in self.models if model.changed)
+
+    @property
+    def off(self) -> float:
+        """How far the prediction was off, as a part of what was measured; 0 where it was not."""
+        if not self.measured.found:
+            return 0.0
+        return abs(self.predicted.found - self.measured.found) / self.measured.found
+
+    def save(self, path: str | Path) -> Path:
+        """Write what to change to a file; what its name ends with says for whom.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.yaml`` or ``.yml`` for Model Analyzer, ``.pbtxt`` for the lines of each config.pbtxt.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        BLSError
+            Another ending, or it cannot be written.
+        """
+        path = Path(path)
+        texts = {".pbtxt": "\n".join(text for _, text in self.pbtxt)}
+        texts |= dict.fromkeys((".yaml", ".yml"), self.model_analyzer)
+        if path.suffix not in texts:
+            raise FileError(
+                f"a tuning: cannot save to {told(path.name)!r}: expected a name that ends with .yaml (for "
+                "Model Analyzer) or .pbtxt (the lines that change)"
+            )
+        return write_file(path, texts[path.suffix].encode(), "a tuning")

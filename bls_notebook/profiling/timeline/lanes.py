@@ -1,0 +1,243 @@
+"""Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
+
+The first lane is the notebook's, which waits for what it has sent, or does work of its own. Every other lane
+is an instance, and one more for each GPU that spans have device time on. Requests that never ran have a lane
+of their model without an instance, and the instances of a model that did nothing share one. Within a lane
+the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each other; those of
+one batch share a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.records.intervals import Rows
+
+# A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
+# it; shorter ones are drawn where the run begins, under what is there.
+_OF_SESSION = 1 / 400
+_OF_RUN = 0.5
+_RUNS = 3  # of numbers of idle instances: more are only counted
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of the timeline.
+
+    ``kind`` is notebook, instance, idle (all instances of a model that did nothing), refused (requests of a
+    model that never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's;
+    ``rows`` and ``waits`` count its rows of blocks and of queued requests. A ``stub`` answers in its place,
+    or a ``remote`` server.
+    """
+
+    kind: str
+    name: str
+    model: str = ""
+    version: int = 0
+    rows: int = 1
+    waits: int = 0
+    stub: bool = False
+    remote: bool = False
+
+    @property
+    def label(self) -> str:
+        """What tells the lane from the others of its model."""
+        if self.kind == "refused":
+            return "never ran"
+        if self.kind == "idle":
+            return f"{self.name} idle"
+        if self.kind == "notebook":
+            return ""
+        if self.kind != "instance":
+            return self.name.partition("://")[2].removesuffix(" (mean)") or "device"
+        if self.remote:
+            return "remote"
+        return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
+
+    @property
+    def title(self) -> str:
+        """Whose lane it is: its model's, else the notebook's, a GPU's, or that of servers elsewhere."""
+        if self.kind == "gpu" and "://" in self.name:
+            return "server"
+        return self.model or self.name
+
+
+def _short(instance: str, model: str) -> str:
+    """Return what tells an instance from the others of its model: ``3`` of ``resize_0_3``."""
+    short = instance.removeprefix(model).strip("_") if instance != model else ""
+    return short.removeprefix("0_")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of a session's spans, all in the order of `Session.spans`.
+
+    ``lanes`` are from top to bottom: callers above those they call, lanes of one model together, GPUs at the
+    end; the notebook has one if it sent anything. Each span runs in a ``lane`` and ``row``; ``wait`` is the
+    row of its queueing, counted upwards from the blocks, -1 if it waited next to nothing. ``first`` is the
+    index of the first span of its batch, whose row it shares: it has share ``part`` of so many ``parts``.
+    ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row there.
+    ``parent`` is the index of its caller; -1 for the notebook, or where the caller was not recorded.
+    """
+
+    lanes: tuple[Lane, ...]
+    lane: Sequence[int]
+    row: Sequence[int]
+    wait: Sequence[int]
+    first: Sequence[int]
+    part: Sequence[int]
+    parts: Sequence[int]
+    device: Sequence[int]
+    device_row: Sequence[int]
+    parent: Sequence[int]
+
+
+def lay_out(session: Session) -> Layout:
+    """Place the spans of a session, which may be in any order; the same for equal sessions."""
+    spans = session.spans
+    index = {span.id: i for i, span in enumerate(spans)}
+    parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]
+    keys = _lanes(session, parent)
+    number = {key: i for i, key in enumerate(keys)}
+    lane = [number[_key(span)] for span in spans]
+    device = [number[("gpu", span.device, "", 0)] if span.device_ns >= 0 else -1 for span in spans]
+    places = _Places(spans, session.wall)
+    rows, waits = [1] * len(keys), [0] * len(keys)
+    for which, members in enumerate(_by_lane(lane, len(keys))):
+        rows[which] = places.blocks(members)
+        if keys[which][0] == "instance":
+            waits[which] = places.waits(members)
+    for which, members in enumerate(_by_lane(device, len(keys))):
+        if members:
+            rows[which] = places.on_device(members)
+    stubs = {(model.name, model.version) for model in session.models if model.stub}
+    remote = {(model.name, model.version) for model in session.models if model.remote}
+    lanes = tuple(
+        Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)
+    )
+    row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
+    return Layout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
+
+
+_Key = tuple[str, str, str, int]
+
+
+def _key(span: Span) -> _Key:
+    if span.instance:
+        return ("instance", span.instance, span.model, span.version)
+    return ("refused", "", span.model, span.version)
+
+
+def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
+    """The lanes in order: models by how deep they are called at most, then by their first request."""
+    spans = session.spans
+    depth = [0] * len(spans)
+    moments = [(span.sent, span.id) for span in spans]
+    for i in sorted(range(len(spans)), key=moments.__getitem__):
+        if parent[i] >= 0:
+            depth[i] = depth[parent[i]] + 1
+    seen: set[_Key] = set()
+    deepest: dict[tuple[str, int], tuple[int, int]] = {}
+    for i, span in enumerate(spans):
+        seen.add(_key(span))
+        model = (span.model, span.version)
+        level, first = deepest.get(model, (0, span.sent))
+        deepest[model] = (max(level, depth[i]), min(first, span.sent))
+    for known in session.models:  # instances without work are worth seeing too
+        if (known.name, known.version) in deepest:
+            idle = [i for i in known.instances if ("instance", i, known.name, known.version) not in seen]
+            if idle:
+                seen.add(("idle", _which(idle, known.name), known.name, known.version))
+
+    def order(key: _Key) -> tuple[object, ...]:
+        kind, name, model, version = key
+        kinds = ("instance", "idle", "refused").index(kind)
+        return (*deepest[model, version], model, version, kinds, _numbers(name))
+
+    gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
+    notebook: list[_Key] = [("notebook", session.sender, "", 0)] if -1 in parent else []
+    return [*notebook, *sorted(seen, key=order), *sorted(gpus)]
+
+
+def _which(instances: Sequence[str], model: str) -> str:
+    """Say which instances of a model these are, in few words: ``0, 4–15``."""
+    names = [_short(instance, model) for instance in instances]
+    if not all(name.isdecimal() for name in names):
+        return f"{len(names)} others" if len(names) > 1 else names[0]
+    runs: list[list[int]] = []
+    for number in sorted(map(int, names)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    if len(runs) > _RUNS:
+        return f"{len(names)} others"
+    return ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)
+
+
+def _numbers(name: str) -> tuple[tuple[int, str], ...]:
+    """So that `m_0_10` comes after `m_0_9`."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.split("_"))
+
+
+def _by_lane(lane: Sequence[int], count: int) -> list[list[int]]:
+    members: list[list[int]] = [[] for _ in range(count)]
+    for i, which in enumerate(lane):
+        if which >= 0:
+            members[which].append(i)
+    return members
+
+
+class _Places:
+    """The rows of blocks and of waits, filled in lane by lane."""
+
+    def __init__(self, spans: Sequence[Span], wall: int) -> None:
+        self._spans, count = spans, len(spans)
+        self.row, self.wait = [0] * count, [-1] * count
+        self.first, self.part, self.parts = list(range(count)), [0] * count, [1] * count
+        self.on = [0] * count
+        self._sent = [span.sent for span in spans]
+        self._started = [span.started for span in spans]
+        self._until = [span.ended for span in spans]
+        self._long = wall * _OF_SESSION
+        self._batch: dict[int, list[int]] = {}
+        together: dict[tuple[str, int], list[int]] = {}
+        for i, span in enumerate(spans):
+            if span.batch and span.instance:
+                self._batch[i] = together.setdefault((span.instance, span.batch), [])
+                self._batch[i].append(i)
+
+    def blocks(self, members: Iterable[int]) -> int:
+        """Give each span of a lane its row, and return how many there are."""
+        rows, started, until = Rows(), self._started, self._until
+        for i in sorted(members, key=started.__getitem__):
+            batch = self._batch.get(i, ())
+            if len(batch) < 2:
+                self.row[i] = rows.take(started[i], until[i])
+            elif self.parts[i] == 1:
+                place = rows.take(started[i], max(until[j] for j in batch))
+                for k, j in enumerate(batch):
+                    self.row[j], self.first[j] = place, batch[0]
+                    self.part[j], self.parts[j] = k, len(batch)
+        return max(rows.count, 1)
+
+    def waits(self, members: Iterable[int]) -> int:
+        """Give each wait of a lane that is worth a row its row, and return how many there are."""
+        rows, sent, started, until = Rows(), self._sent, self._started, self._until
+        for i in sorted(members, key=sent.__getitem__):
+            waited = started[i] - sent[i]
+            if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
+                self.wait[i] = rows.take(sent[i], started[i])
+        return rows.count
+
+    def on_device(self, members: Iterable[int]) -> int:
+        """Give each stretch of device time of a GPU its row, and return how many there are.
+
+        When within its `execute` the device was at work is not known; it is drawn from the start of it.
+        """
+        rows, started = Rows(), self._started
+        for i in sorted(members, key=started.__getitem__):
+            self.on[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
+        return max(rows.count, 1)

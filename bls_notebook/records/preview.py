@@ -1,0 +1,153 @@
+"""Tensor records with a preview of the first elements.
+
+The work is bounded whatever the tensor's size: a few elements are read, never a reduction, never a
+copy of the whole, and nothing at all is read from an array that lies on a device.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .visible import visible
+
+if TYPE_CHECKING:
+    from .repository import TensorRecord
+
+WHOLE = 12  # tensors of up to so many elements are shown whole
+HEAD = 4  # elements at the head of a longer row; its last one is shown too
+CHARACTERS = 40  # of one BYTES element
+COUNTED = 1000  # BYTES elements whose lengths are added up
+
+ITEM_BYTES = {
+    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
+    "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
+}  # fmt: skip
+
+
+def tensor_record(
+    name: str,
+    datatype: str,
+    array: Any,
+    device: str = "cpu",
+    *,
+    shape: tuple[int, ...] | None = None,
+    nbytes: int | None = None,
+    reason: str = "",
+) -> TensorRecord:
+    """Describe one tensor without copying it.
+
+    ``array`` is a NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read; or
+    None where nothing can be shown. Elements are read on the device ``cpu`` only, and where no ``reason``
+    says why there is no preview. ``shape`` and ``nbytes`` (of BYTES with the four bytes of each length) are
+    for callers that know them; the record's ``bytes`` is -1 where the size cannot be known without reading
+    everything.
+    """
+    from .repository import TensorRecord  # first needed here
+
+    found = getattr(array, "shape", ()) if shape is None else shape
+    dims = tuple(int(n) for n in found)
+    if nbytes is None:
+        nbytes = _size(datatype, array, dims, device)
+    if device != "cpu":
+        text = f"on {device}, not copied"
+    elif reason:
+        text = f"… ({reason})"
+    else:
+        text = preview(array, datatype)
+    return TensorRecord(name, datatype, dims, device, nbytes, text)
+
+
+def preview(array: Any, datatype: str) -> str:
+    """Format the first few elements of a NumPy array; say why where that cannot be done."""
+    if datatype == "BF16" and getattr(getattr(array, "dtype", None), "name", "") != "bfloat16":
+        return "… (NumPy has no BF16)"
+    # Without an import: where NumPy is not loaded there is no NumPy array.
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(array, numpy.ndarray):
+        return "… (no data)" if array is None else f"… ({type(array).__name__} is not a NumPy array)"
+    plain = array.view(numpy.ndarray)  # a subclass may index in ways of its own
+    if plain.dtype.kind not in "biufcOSU" and plain.dtype.name != "bfloat16":
+        return f"… (NumPy {plain.dtype.name})"
+    return "empty" if plain.size == 0 else _nested(plain, plain.size <= WHOLE)
+
+
+def _nested(array: Any, whole: bool) -> str:
+    if array.ndim == 0:
+        return _element(array[()])
+    count = array.shape[0]
+    if whole or count == 1:
+        parts = [_nested(array[i, ...], whole) for i in range(count)]
+    elif array.ndim == 1:
+        short = count <= HEAD + 2
+        parts = [_nested(array[i, ...], whole) for i in range(count if short else HEAD)]
+        parts += [] if short else ["…", _nested(array[-1, ...], whole)]
+    else:
+        parts = [_nested(array[0, ...], whole), "…"]
+    return f"[{', '.join(parts)}]"
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if isinstance(value, str):
+        return _quoted(value[: CHARACTERS + 1])
+    kind = type(value)
+    if value is None or kind is bool or kind is int or getattr(kind, "__module__", "") == "numpy":
+        return _float(value) if getattr(getattr(value, "dtype", None), "kind", "") == "f" else str(value)
+    if kind.__name__ == "bfloat16" or kind is float:
+        return _float(value)
+    return f"<{visible(kind.__name__)}>"  # an unknown object's own repr could cost or do anything
+
+
+def _float(value: Any) -> str:
+    """Spell a float in at most about seven characters; ``0.50`` is never written for what is not 0.5."""
+    exact = str(value)
+    number = float(value)
+    if len(exact) <= 6 or not math.isfinite(number):
+        return exact
+    size = abs(number)
+    if 1e3 <= size < 1e6:
+        return f"{number:.1f}"
+    return f"{number:#.4g}"
+
+
+def _bytes(value: bytes) -> str:
+    head = value[: CHARACTERS * 4 + 4]
+    try:
+        # Not final: the cut may fall inside a character, which is no fault of the text.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(value))
+    except UnicodeDecodeError:
+        more = "…" if len(value) > CHARACTERS // 2 else ""
+        return f"{value[: CHARACTERS // 2]!r}{more}"
+    return _quoted(text[: CHARACTERS + 1])
+
+
+def _quoted(text: str) -> str:
+    more = "…" if len(text) > CHARACTERS else ""
+    inside = text[:CHARACTERS].replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{visible(inside)}{more}"'
+
+
+def _size(datatype: str, array: Any, dims: tuple[int, ...], device: str) -> int:
+    count = math.prod(dims)
+    if datatype != "BYTES":
+        size = getattr(array, "nbytes", None)
+        if size is not None:
+            return int(size)
+        return count * ITEM_BYTES[datatype] if datatype in ITEM_BYTES else -1
+    if count == 0:
+        return 0
+    if array is None or device != "cpu" or count > COUNTED or not hasattr(array, "flat"):
+        return -1
+    lengths = [_length(item) for item in array.flat]
+    return -1 if -1 in lengths else sum(lengths)
+
+
+def _length(item: Any) -> int:
+    """Return what one BYTES element takes when it is sent: its length in four bytes, then itself."""
+    if isinstance(item, str):
+        return 4 + len(item.encode("utf-8", "surrogatepass"))
+    return 4 + len(item) if isinstance(item, bytes) else -1

@@ -1,0 +1,157 @@
+"""Records in files: one JSON object, gzipped or not, that says of what kind and schema it is.
+
+Guarantees: whatever is in a file, and whether there is one or not, reading it gives a record or raises a
+`FileError` of one line; a gzipped file is not unpacked beyond what any record would be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import math
+import os
+import stat
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
+
+from .exceptions import FileError
+from .plain import Record
+from .visible import visible
+
+RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
+ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case
+MOST = 1 << 31  # bytes of a file, unpacked
+_Record = TypeVar("_Record", bound=Record)
+
+
+def read_json(path: str | Path) -> Any:
+    """Return what is in a file of JSON text, gzipped or not; the OSError or ValueError says why it cannot."""
+    return json_of(read_bytes(path))
+
+
+def json_of(data: bytes) -> Any:
+    """Return what JSON text says; the OSError or ValueError says why that cannot be."""
+    try:
+        return json.loads(data, parse_constant=_no_number, parse_float=_number)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"it is no JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("it is no JSON (nested without end)") from None
+    except MemoryError:
+        raise OSError("it takes more memory than there is") from None
+
+
+def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
+    """Return what is in a file, unpacked; a gzipped one that is cut off is refused, or is read so far."""
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no file")
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            most = min(MOST, max(ALWAYS, RATIO * found.st_size) if packed else MOST)
+            if not packed:
+                data = file.read(most + 1)
+            elif is_whole:
+                data = gzip.GzipFile(fileobj=file).read(most + 1)
+            else:
+                data = _unpacked(file, most + 1)
+        if len(data) > most:
+            how = "unpacks to" if packed else "has"
+            raise OSError(f"it {how} more than {most:,} bytes, no record does")
+        return data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"it is no JSON ({error})") from None
+    except MemoryError:
+        raise OSError("it takes more memory than there is") from None
+    except OSError as error:
+        raise OSError(error.strerror or str(error)) from None
+
+
+def _unpacked(file: BinaryIO, most: int) -> bytes:
+    """What there is of a gzipped file that may be cut off."""
+    data = bytearray()
+    with gzip.GzipFile(fileobj=file) as unpacked, contextlib.suppress(EOFError):
+        while len(data) < most and (piece := unpacked.read1(1 << 16)):
+            data += piece
+    return bytes(data)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"it is no JSON ({text} is no number there)")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"it is no JSON (a number of {len(text)} digits is out of range)")
+    return number
+
+
+def write_file(path: Path, data: bytes, what: str) -> Path:
+    """Write a file, or raise a FileError."""
+    try:
+        path.write_bytes(data)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FileError(f"{what}: cannot save to {told(path.name)!r}: {why}") from error
+    return path
+
+
+def told(text: object) -> str:
+    """What a file says, or is called, as part of a message: one short line."""
+    shown = visible(str(text))
+    return shown if len(shown) <= 300 else f"{shown[:300]}…"
+
+
+@dataclass(frozen=True)
+class RecordFile(Generic[_Record]):
+    """Files that hold a record of one type; `a_file` and `content` are what messages call them."""
+
+    record: type[_Record]
+    kind: str
+    schema: int
+    a_file: str
+    content: str
+
+    def save(self, record: _Record, path: str | Path) -> Path:
+        """Write a record; compressed where the file's name ends with ``.gz``."""
+        target = Path(path)
+        try:
+            text = json.dumps({"kind": self.kind, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
+        except ValueError as error:
+            raise FileError(f"{self.content}: cannot save to {told(target.name)!r}: {error}") from None
+        data = text.encode()
+        packed = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
+        return write_file(target, packed, self.content)
+
+    def load(self, path: str | Path) -> _Record:
+        """Read a record that was saved, or raise what `load_lifetimes` and `load_comparison` say."""
+        if not isinstance(path, (str, os.PathLike)):
+            raise FileError(f"expected the path of a file, got {type(path).__name__}")
+        name = told(Path(path).name)
+        foreign = f"{name}: not {self.a_file}"
+        try:
+            plain = read_json(path)
+        except OSError as error:
+            raise FileError(f"{name}: {self.a_file} cannot be read from it: {told(error)}") from None
+        except ValueError as error:
+            raise FileError(f"{foreign}: {told(error)}") from None
+        kind = plain.pop("kind", None) if isinstance(plain, dict) else None
+        if kind != self.kind:
+            what = f"its kind is {told(repr(kind))}" if kind is not None else "it has no kind"
+            raise FileError(f"{foreign}: {what}, expected {self.kind!r}")
+        schema = plain.get("schema")
+        if schema != self.schema:
+            raise FileError(
+                f"{name}: {self.content} of schema {told(repr(schema))}, expected {self.schema}: "
+                "read it with the version of bls_notebook that wrote it"
+            )
+        try:
+            return self.record.from_dict(plain)
+        except ValueError as error:
+            raise FileError(f"{foreign}: {told(error)}") from None

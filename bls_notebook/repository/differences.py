@@ -1,0 +1,148 @@
+"""Two tensors side by side: how much they differ, where, and a picture of it; worked out where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices import moves
+from bls_notebook.devices.registry import backend_of
+from bls_notebook.inspection.figures import figures
+from bls_notebook.inspection.images import layout_of, pictures
+from bls_notebook.inspection.placed import CHUNK, sampled, to_host, working_on
+from bls_notebook.inspection.tensors import GLANCE, numbers
+from bls_notebook.pb_utils.gpu_text import TextOnGPU
+from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.inspection import TensorsCompared
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.records.repository import TensorRecord
+from bls_notebook.records.tensors import Media
+
+LOOK = 1 << 26  # elements that are compared
+_PIXELS = 200
+_BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def compared(first: Tensor | None, second: Tensor | None, name: str = "") -> TensorsCompared:
+    """Return how two tensors differ; None for one that is not there."""
+    names = name or (first or second)._name  # type: ignore[union-attr]
+    records = _record(first), _record(second)
+    out = TensorsCompared(names, *records)
+    if first is None or second is None:
+        return replace(out, reason="only in the first" if second is None else "only in the second")
+    arrays = [_array(first), _array(second)]
+    if arrays[0].shape != arrays[1].shape:
+        return replace(out, reason=f"shapes differ: {list(arrays[0].shape)} and {list(arrays[1].shape)}")
+    texts = [array.dtype.kind in "OSU" for array in arrays]
+    if any(texts):
+        return _texts(out, *arrays) if all(texts) else replace(out, reason="text and numbers")
+    if any(array.dtype.kind not in "biuf" for array in arrays):
+        return replace(out, reason="no numbers that can be compared")
+    return _numbers(out, *_beside(*arrays)) if arrays[0].size else out
+
+
+def _record(tensor: Tensor | None) -> TensorRecord | None:
+    if tensor is None:
+        return None
+    return tensor_record(tensor._name, tensor._datatype, tensor._array, tensor._device().label)
+
+
+def _array(tensor: Tensor) -> Any:
+    array: Any = tensor._array
+    if isinstance(array, TextOnGPU):
+        return array.on_cpu()
+    array = array.view(np.ndarray) if isinstance(array, np.ndarray) else array
+    return numbers(array, tensor._datatype, LOOK)[0]
+
+
+def _beside(first: Any, second: Any) -> tuple[Any, Any]:
+    """Two arrays on one device: the second comes to the first's."""
+    if moves.device_of(first) == moves.device_of(second):
+        return first, second
+    if backend_of(first) is None:
+        return first, moves.to_cpu(second)
+    return first, moves.to_gpu(second, moves.device_of(first).index)
+
+
+def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
+    first, every = sampled(first, LOOK)
+    second, _ = sampled(second, LOOK)
+    shape = first.shape
+    differing, at, ulps = 0, 0, None
+    greatest = relative = 0.0
+    exact = first.dtype == second.dtype and first.dtype.kind == "f" and first.dtype.itemsize in _BITS
+    with working_on(first) as xp, np.errstate(all="ignore"):
+        flat = [xp.ascontiguousarray(each).reshape(-1) for each in (first, second)]
+        for start in range(0, flat[0].size, CHUNK):
+            a, b = (each[start : start + CHUNK] for each in flat)
+            unlike = ~((a == b) | ((a != a) & (b != b)))
+            count = int(unlike.sum())
+            if not count:
+                continue
+            differing += count
+            wide = a.astype(np.float64), b.astype(np.float64)
+            gaps = xp.where(unlike, xp.abs(wide[0] - wide[1]), 0.0)
+            gaps = xp.where(xp.isnan(gaps), np.inf, gaps)  # NaN beside a number
+            place = int(gaps.argmax())
+            gap = float(gaps[place])
+            if gap > greatest or not greatest:
+                greatest, at = max(gap, greatest), start + (place if gap else int(unlike.argmax()))
+            sizes = xp.maximum(xp.abs(wide[0]), xp.abs(wide[1]))
+            parts = xp.where(unlike, gaps / xp.where(sizes > 0, sizes, 1.0), 0.0)
+            relative = max(relative, float(xp.where(xp.isnan(parts), np.inf, parts).max()))
+            if exact:
+                both = xp.isfinite(a) & xp.isfinite(b)
+                steps = xp.where(both, xp.abs(_ordered(xp, a) - _ordered(xp, b)), 0.0)
+                ulps = max(ulps or 0.0, float(steps.max()))
+        where = tuple(int(i) for i in np.unravel_index(at, shape)) if differing else ()
+        values = [str(to_host(each[at : at + 1])[0]) for each in flat] if differing else ["", ""]
+        shown = _pictures(xp, first, second, where) if differing else ()
+    return replace(
+        out, elements=flat[0].size, differing=differing, absolute=greatest, relative=relative, ulps=ulps,
+        where=where if every == 1 else (), values=(values[0], values[1]), pictures=shown, every=every,
+    )  # fmt: skip
+
+
+def _ordered(xp: Any, values: Any) -> Any:
+    """The number of each float, counted from zero, as a float: neighbours differ by one."""
+    bits = values.view(_BITS[values.dtype.itemsize]).astype(np.float64)
+    lowest = float(np.iinfo(_BITS[values.dtype.itemsize]).min)
+    return xp.where(bits < 0, lowest - bits, bits)
+
+
+def _pictures(xp: Any, first: Any, second: Any, where: tuple[int, ...]) -> tuple[Media, ...]:
+    """Pictures of both, and of the difference, white where it is greatest; of a batch, the one with that."""
+    way = layout_of(first.shape)
+    if way is None or first.size > GLANCE * 16:
+        return ()
+    if way.batch >= 0:
+        first, second = first[where[way.batch]], second[where[way.batch]]
+    wide = first.astype(np.float64), second.astype(np.float64)
+    gap = xp.where(
+        (wide[0] == wide[1]) | (xp.isnan(wide[0]) & xp.isnan(wide[1])), 0.0, xp.abs(wide[0] - wide[1])
+    )
+    found = [pictures(each, figures(each, GLANCE), 1, _PIXELS) for each in (first, second)]
+    found.append(pictures(gap, figures(gap, GLANCE), 1, _PIXELS, stretched=True))
+    return tuple(each[0] for each in found if each)
+
+
+def _texts(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
+    pairs = list(zip(first.reshape(-1).tolist(), second.reshape(-1).tolist(), strict=True))
+    kinds = (bytes, str)
+    unlike = [i for i, (a, b) in enumerate(pairs) if not (type(a) in kinds and type(a) is type(b) and a == b)]
+    if not unlike:
+        return replace(out, elements=len(pairs))
+    at = unlike[0]
+    where = tuple(int(i) for i in np.unravel_index(at, first.shape))
+    values = [tensor_record("", "BYTES", _one(each)).preview for each in pairs[at]]
+    return replace(
+        out, elements=len(pairs), differing=len(unlike), where=where, values=(values[0], values[1])
+    )
+
+
+def _one(element: object) -> np.ndarray[Any, Any]:
+    array = np.empty((), object)
+    array[()] = element
+    return array

@@ -1,0 +1,163 @@
+"""The two places that a request is sent to: the models of this process, and a server with a copy of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.network.gateway.failures import HTTP_STATUS
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.instance_counts import with_instances
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
+from bls_notebook.shipping.exports.proof_script import PREFIX
+from bls_notebook.shipping.servers.serving import LocalServer
+from bls_notebook.shipping.servers.tritonserver import END, START, TritonRequestError, TritonServerError
+
+from .answers import Answer, Output
+from .asked import Request, Steps
+from .counts import Counts, counts
+from .streams import ask_stream
+
+SECONDS = 30.0  # that an answer of the server may take
+
+Timed = tuple[list[Answer], int]  # the responses to one request, and ns
+
+
+def flags_of(number: int, steps: int) -> int:
+    """Return the flags of a request of a sequence."""
+    return START * (number == 0) | END * (number == steps - 1)
+
+
+class Here:
+    """A model of a repository in this process."""
+
+    def __init__(self, repository: ModelRepository, spec: ModelSpec, names: Iterable[str] = ()) -> None:
+        self.repository = repository
+        self.spec = spec
+        self.names = tuple(names)
+        self.words = [spec.name]  # that text is made of
+
+    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
+        """Send a request, and return its responses."""
+        inputs, more = dict(request.inputs), {**more, "parameters": dict(request.parameters)}
+        began = time.perf_counter_ns()
+        if self.spec.decoupled:
+            answered = list(self.repository.stream(self.spec.name, inputs, **more))
+        else:
+            answered = [self.repository.infer(self.spec.name, inputs, preferred_memory="cpu", **more)]
+        took = time.perf_counter_ns() - began
+        return [self._answer(each) for each in answered], took
+
+    def _answer(self, response: Response) -> Answer:
+        if response.error is not None:
+            told = response.error.message()
+            entrance = PREFIX.match(told)
+            if self.spec.decoupled or (entrance and entrance.group(1)):  # which has codes of its own
+                return Answer(error=told)
+            return Answer(error=told, status=HTTP_STATUS.get(response.error.code(), 400))
+        arrays = response.as_numpy()
+        outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
+        if self.spec.decoupled:
+            return Answer(outputs)
+        return Answer(outputs, version=response.version, parameters=response.parameters())
+
+    def counts(self) -> Counts:
+        """Return what the statistics say of the model and of those that it calls."""
+        names = [name for name in self.names if self.repository.ready(name)]
+        return {name: counts(self.repository.statistics(name)["model_stats"]) for name in names}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Have so many instances of the model, for a while."""
+        with with_instances(self.repository, [self.spec.name], count):
+            yield
+
+
+class Elsewhere(Here):
+    """The same model on a server that runs already: a remote model of a repository.
+
+    Others may ask it too, so that its statistics say nothing, and it is left as it is.
+    """
+
+    lost = False
+
+    def _answer(self, response: Response) -> Answer:
+        return replace(super()._answer(response), status=0)  # codes come as its protocol has them
+
+    def counts(self) -> Counts:
+        """Return nothing."""
+        return {}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Refuse."""
+        raise BLSError("compare: instance counts are tried on a server of one's own; leave out the address")
+        yield
+
+
+class There:
+    """The same model on a server of ours."""
+
+    def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str]) -> None:
+        self.server = server
+        self.spec = spec
+        self.names = tuple(names)
+        self.words = sorted(server.exported.names)  # a model may call what an input names
+        self.lost = False
+
+    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
+        """Send a request, and return its responses; a server that is lost is started again."""
+        began = time.perf_counter_ns()
+        try:
+            if self.spec.decoupled:
+                more = _of_sequence(more)
+                answers = ask_stream(self.server.grpc_url, self.spec.name, request, more, SECONDS)
+                return answers, time.perf_counter_ns() - began
+            result = self.server.infer(
+                self.spec.name, request.inputs, wait=SECONDS, parameters=request.parameters, **more
+            )
+        except TritonRequestError as error:
+            return [Answer(error=str(error), status=error.status)], time.perf_counter_ns() - began
+        except TritonServerError as error:
+            self.lost = True
+            self.server.restart()
+            return [Answer(error=str(error).partition("\n")[0], lost=True)], 0
+        took = time.perf_counter_ns() - began
+        outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
+        return [Answer(outputs, version=int(result.version or 0), parameters=result.parameters)], took
+
+    def counts(self) -> Counts:
+        """Return what the statistics say of the model and of those that it calls."""
+        return {name: counts(self.server.statistics(name)["model_stats"]) for name in self.names}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Have so many instances of the model, for a while."""
+        name = self.spec.name
+        config = self.server.config(name)
+        groups = config.get("instance_group") or [{}]
+        self.server.load(name, {**config, "instance_group": [{**groups[0], "count": count}]})
+        try:
+            yield
+        finally:
+            self.server.load(name, config)
+
+
+def _of_sequence(more: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a request stands in a sequence, as KServe's protocol says it."""
+    if "correlation_id" not in more:
+        return {}
+    flags = more.get("flags", 0)
+    start, end = bool(flags & START), bool(flags & END)
+    return {"sequence_id": more["correlation_id"], "sequence_start": start, "sequence_end": end}
+
+
+def shown(steps: Steps) -> tuple[tuple[Tensor, ...], ...]:
+    """Return the tensors of the requests of a case."""
+    return tuple(tuple(step.inputs.values()) for step in steps)

@@ -1,0 +1,179 @@
+"""The functions of `torch.cuda` on simulated GPUs, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from bls_notebook.simulation import machine
+from bls_notebook.simulation.machine import SimulatedGPU
+
+from . import streams
+from .places import chosen
+
+NAME = "simulated GPU"
+CAPABILITY = (8, 0)  # what libraries ask before they use bfloat16, say
+
+
+def _gpu(device: Any = None) -> SimulatedGPU:
+    return machine.gpu_at(chosen(device))
+
+
+def _index_of(device: Any) -> int:
+    """The number of a GPU to be made current; below 0 for leaving it as it is."""
+    index = getattr(device, "idx", device)  # of torch.cuda.device
+    return int(index) if isinstance(index, int) and index < 0 else chosen(index)
+
+
+def set_device(device: Any) -> None:
+    """Make a GPU the one that this thread works on."""
+    index = _index_of(device)
+    if index >= 0:
+        machine.set_current(index)
+
+
+def exchange_device(index: int) -> int:
+    return machine.current_gpu().index if index < 0 else machine.set_current(index)
+
+
+def properties(device: Any = None) -> SimpleNamespace:
+    gpu = _gpu(device)
+    return SimpleNamespace(
+        name=NAME,
+        major=CAPABILITY[0],
+        minor=CAPABILITY[1],
+        total_memory=gpu.capacity,
+        multi_processor_count=1,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=166912,
+        shared_memory_per_multiprocessor=167936,
+        L2_cache_size=41943040,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName=NAME,
+        pci_bus_id=gpu.index,
+        uuid=f"simulated-{gpu.index}",
+    )
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Return the bytes that are free, and the capacity."""
+    gpu = _gpu(device)
+    return max(0, gpu.capacity - gpu.used), gpu.capacity
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Return the bytes in use, those of other models and of CuPy's arrays among them."""
+    return _gpu(device).used
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """Return the most bytes that were in use at once."""
+    gpu = _gpu(device)
+    return max(gpu.peak, gpu.used)
+
+
+def reset_peak(device: Any = None) -> None:
+    """Forget what was in use before."""
+    gpu = _gpu(device)
+    gpu.peak = gpu.used
+
+
+def set_fraction(fraction: float, device: Any = None) -> None:
+    """Let less memory be used."""
+    gpu = _gpu(device)
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+    gpu.capacity = int(gpu.capacity * fraction)
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Return figures of memory, as far as they make sense here."""
+    now, peak = memory_allocated(device), max_memory_allocated(device)
+    kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
+    figures = {f"{kind}.all.current": now for kind in kinds}
+    return {**figures, **{f"{kind}.all.peak": peak for kind in kinds}, "num_ooms": 0, "num_alloc_retries": 0}
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    return "\n".join(f"{name:32} {value:>16,}" for name, value in memory_stats(device).items())
+
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    """Set the state of random numbers, which is the CPU's too."""
+    torch.set_rng_state(new_state)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Nothing to be done."""
+
+
+def _synchronize(device: Any = None) -> None:
+    _gpu(device)  # is it there?
+
+
+_ALIKE: dict[Callable[..., Any], str] = {
+    _nothing: "empty_cache init ipc_collect reset_accumulated_memory_stats",
+    exchange_device: "_exchange_device _maybe_exchange_device",
+    max_memory_allocated: "max_memory_allocated max_memory_cached max_memory_reserved",
+    memory_allocated: "memory_allocated memory_cached memory_reserved",
+    reset_peak: "reset_max_memory_allocated reset_max_memory_cached reset_peak_memory_stats",
+    (lambda *_, **__: True): "is_bf16_supported is_initialized is_tf32_supported",
+    (lambda *_, **__: False): "can_device_access_peer is_current_stream_capturing",
+    (lambda seed: torch.default_generator.manual_seed(int(seed))): "manual_seed manual_seed_all",
+    (lambda: torch.default_generator.seed()): "seed seed_all",
+}
+CUDA: dict[str, Callable[..., Any]] = {
+    **{name: function for function, names in _ALIKE.items() for name in names.split()},
+    "current_device": lambda: machine.current_gpu().index,
+    "current_stream": streams.current_stream,
+    "default_stream": streams.default_stream,
+    "device_count": lambda: len(machine.gpus()),
+    "get_arch_list": lambda: ["sm_80"],
+    "get_device_capability": lambda device=None: (properties(device).major, properties(device).minor),
+    "get_device_name": lambda device=None: f"{NAME} {_gpu(device).index}",
+    "get_device_properties": properties,
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+    "get_rng_state_all": lambda: [torch.get_rng_state()],
+    "initial_seed": torch.initial_seed,
+    "is_available": lambda: len(machine.gpus()) > 0,
+    "mem_get_info": mem_get_info,
+    "memory_stats": memory_stats,
+    "memory_summary": memory_summary,
+    "set_device": set_device,
+    "set_per_process_memory_fraction": set_fraction,
+    "set_rng_state": set_rng_state,
+    "set_rng_state_all": lambda new_states: set_rng_state(new_states[0]),
+    "set_stream": streams.set_stream,
+    "stream": streams.StreamContext,
+    "synchronize": _synchronize,
+    "utilization": lambda device=None: 0,
+}
+"""Of `torch.cuda`."""
+
+NVTX: dict[str, Callable[..., Any]] = {
+    "mark": _nothing,
+    "range_end": _nothing,
+    "range_pop": lambda: 0,
+    "range_push": lambda msg: 0,
+    "range_start": lambda msg: 0,
+}
+"""Of `torch.cuda.nvtx`."""
+
+ACCELERATOR: dict[str, Callable[..., Any]] = {
+    **{name: function for name, function in CUDA.items() if name != "get_device_capability"},  # another
+    "current_accelerator": lambda check_available=False: torch.device("cuda"),
+    "current_device_idx": CUDA["current_device"],
+    "current_device_index": CUDA["current_device"],
+    "get_memory_info": mem_get_info,
+    "set_device_idx": set_device,
+    "set_device_index": set_device,
+}
+"""Of `torch.accelerator`; what it does not have is not put there."""

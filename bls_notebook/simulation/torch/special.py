@@ -1,0 +1,245 @@
+"""PyTorch's functions that say where a tensor is, or make one of something else, for simulated GPUs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from bls_notebook.devices import dlpack
+from bls_notebook.simulation import entering
+from bls_notebook.simulation.sharing import block_of_capsule, exported
+
+from .functions import call, dispatch, plainly, special
+from .legacy import name_of, of_host
+from .moving import moved
+from .places import gpu_index, named
+from .tensors import NATIVE, GpuTensor, Tensor, block_of, index_of, placed, unplaced
+
+Getter = Any
+
+
+def _getter(name: str) -> Getter:
+    return getattr(Tensor, name).__get__
+
+
+@special(_getter("device"))
+def _device(func: Any, args: Any, kwargs: Any) -> Any:
+    index = index_of(args[0])
+    return func(*args) if index < 0 else named(index)
+
+
+@special(torch.device)
+def _named(func: Any, args: Any, kwargs: Any) -> Any:
+    """A device by its number alone is a GPU."""
+    by_number = len(args) == 1 and isinstance(args[0], int) and not kwargs
+    return named(args[0]) if by_number else func(*args, **kwargs)
+
+
+@special(_getter("is_cuda"), _getter("is_cpu"))
+def _is_there(func: Any, args: Any, kwargs: Any) -> bool:
+    if index_of(args[0]) < 0:
+        return bool(func(*args))
+    return bool(func == _getter("is_cuda"))
+
+
+@special(Tensor.get_device, torch.get_device)
+def _get_device(func: Any, args: Any, kwargs: Any) -> int:
+    index = index_of(args[0])
+    return func(*args) if index < 0 else index
+
+
+@special(Tensor.numpy, Tensor.__array__)
+def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
+    index = index_of(args[0])
+    if index < 0 or kwargs.get("force"):
+        with NATIVE():
+            return func(*args, **kwargs)
+    raise TypeError(
+        f"can't convert cuda:{index} device type tensor to numpy. "
+        "Use Tensor.cpu() to copy the tensor to host memory first."
+    )
+
+
+@special(Tensor.type)
+def _type(func: Any, args: Any, kwargs: Any) -> Any:
+    index = index_of(args[0])
+    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if wanted is None:
+        with NATIVE():
+            name: str = func(args[0])
+        return name if index < 0 else name.replace("torch.", "torch.cuda.", 1)
+    host_type = of_host(name_of(wanted))
+    if host_type:
+        with NATIVE():
+            host = func(args[0].detach(), host_type)
+        return moved(args[0], index if index >= 0 else gpu_index("cuda"), dtype=host.dtype)
+    if name_of(wanted) and index >= 0:  # torch.FloatTensor is one of the CPU
+        return func(moved(args[0], -1), wanted)
+    return plainly(func, args, kwargs)
+
+
+@special(Tensor.pin_memory)
+def _pin_memory(func: Any, args: Any, kwargs: Any) -> Any:
+    if index_of(args[0]) >= 0:
+        raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
+    if getattr(args[0], "_pinned", False):
+        return args[0]
+    copy = args[0].clone()
+    copy._pinned = True
+    return copy
+
+
+@special(Tensor.is_pinned)
+def _is_pinned(func: Any, args: Any, kwargs: Any) -> bool:
+    return bool(getattr(args[0], "_pinned", False))
+
+
+@special(Tensor.data.__set__)
+def _set_data(func: Any, args: Any, kwargs: Any) -> None:
+    tensor, data = args
+    index, before = index_of(data), index_of(tensor)
+    with NATIVE():
+        func(tensor, data)
+        if index >= 0:
+            if before != index:
+                if before >= 0:
+                    unplaced(tensor)
+                placed(tensor, index)
+        elif before >= 0:
+            unplaced(tensor)
+
+
+@special(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
+def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
+    is_new = func == Tensor.new_tensor
+    data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
+    asked = kwargs.get("device")
+    if asked is None:
+        process = entering.here()
+        where = args[0] if is_new else data
+        if isinstance(where, Tensor):
+            to = index_of(where)
+        else:
+            to = -1 if process is None else gpu_index(process.default_device)
+    else:
+        to = gpu_index(asked)
+    kwargs = {**kwargs, "device": "cpu"} if to >= 0 else kwargs
+    result = call(func, args, kwargs, -1)
+    # A list of numbers on a GPU is one of the CPU; and memory of NumPy's is copied to a GPU.
+    if to < 0 or index_of(result) == to:
+        return result
+    with NATIVE():
+        shared = func != torch.tensor and not is_new
+        needs_grad = result.requires_grad
+        copy = result.detach().clone() if shared else result
+        return placed(copy.requires_grad_(needs_grad) if shared else copy, to)
+
+
+@special(Tensor.__repr__, Tensor.__format__)
+def _shown(func: Any, args: Any, kwargs: Any) -> str:
+    tensor = args[0]
+    index = index_of(tensor)
+    with NATIVE():
+        if index < 0:
+            return str(func(*args, **kwargs))
+        if func == Tensor.__format__ and not tensor.ndim:
+            return format(tensor.item(), *args[1:])
+        plain = tensor.detach().as_subclass(Tensor)
+        text: str = torch._tensor_str._str(plain).removesuffix(")") + f", device='cuda:{index}'"
+        if plain.dtype not in _SHOWN_WITHOUT_TYPE and (at := text.rfind(", dtype=")) >= 0:
+            end = text.index(", device=", at)  # the device comes first
+            text = text[:at] + text[end:] + text[at:end]
+        if tensor.grad_fn is not None:
+            return f"{text}, grad_fn=<{type(tensor.grad_fn).__name__}>)"
+        return text + (", requires_grad=True)" if tensor.requires_grad else ")")
+
+
+_SHOWN_WITHOUT_TYPE = (torch.float32, torch.int64, torch.bool)
+
+
+@special(Tensor.__deepcopy__)
+def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
+    tensor, memo = args
+    index = index_of(tensor)
+    if index < 0:
+        return func(*args)
+    if id(tensor) in memo:
+        return memo[id(tensor)]
+    with NATIVE():
+        if not tensor.is_leaf:
+            return func(*args)  # refuses it
+        copy = tensor.detach().as_subclass(Tensor).clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, tensor.requires_grad)
+        else:
+            copy.requires_grad_(tensor.requires_grad)
+        memo[id(tensor)] = placed(copy, index)
+        if tensor.grad is not None:
+            grad = tensor.grad.detach().as_subclass(Tensor).clone()
+            copy.grad = placed(grad, index)
+    return copy
+
+
+@special(Tensor.__reduce_ex__)
+def _reduced(func: Any, args: Any, kwargs: Any) -> Any:
+    tensor = args[0]
+    if index_of(tensor) < 0:
+        return func(*args)
+    with NATIVE():  # it is saved as one of the CPU
+        host = tensor.detach().as_subclass(Tensor)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(host, tensor.requires_grad).__reduce_ex__(args[1])
+        return host.requires_grad_(tensor.requires_grad).__reduce_ex__(args[1])
+
+
+# -- DLPack ------------------------------------------------------------------------------------------
+
+
+@special(Tensor.__dlpack_device__)
+def _dlpack_device(func: Any, args: Any, kwargs: Any) -> Any:
+    index = index_of(args[0])
+    return func(*args) if index < 0 else (2, index)
+
+
+@special(Tensor.__dlpack__)
+def _dlpack(func: Any, args: Any, kwargs: Any) -> Any:
+    if index_of(args[0]) < 0:
+        return func(*args, **kwargs)
+    return to_dlpack(args[0])
+
+
+def to_dlpack(tensor: Any) -> object:
+    """Return a DLPack capsule that shares a tensor's memory, wherever that is."""
+    with NATIVE():
+        block = block_of(tensor)
+        capsule: object = torch._C._to_dlpack(tensor)
+        return capsule if block is None else exported(capsule, block)
+
+
+def from_dlpack(ext_tensor: Any, original: Any, **options: Any) -> Any:
+    """Return a tensor that shares the memory of a capsule, or of an object that has DLPack."""
+    if isinstance(ext_tensor, GpuTensor):
+        capsule = to_dlpack(ext_tensor)
+    elif dlpack.is_capsule(ext_tensor):
+        if dlpack.device_of_capsule(ext_tensor)[0] in dlpack.CPU_DEVICES:
+            return original(ext_tensor, **options)
+        capsule = ext_tensor
+    else:
+        asked = options.get("device")
+        kind = ext_tensor.__dlpack_device__()[0] if hasattr(ext_tensor, "__dlpack_device__") else 0
+        if kind not in dlpack.CUDA_DEVICES:
+            if asked is None or gpu_index(asked) < 0:
+                return original(ext_tensor, **options)
+            return dispatch(Tensor.to, (original(ext_tensor), asked), {})
+        capsule = ext_tensor.__dlpack__()
+    block = block_of_capsule(capsule)
+    dlpack.move_capsule(capsule, (1, 0))
+    with NATIVE():
+        return placed(torch._C._from_dlpack(capsule), block.device_id, block)
+
+
+def told(what: str) -> None:
+    """Warn of what does nothing here."""
+    warnings.warn(f"{what} on a simulated GPU", RuntimeWarning, stacklevel=4)

@@ -1,0 +1,120 @@
+"""Puts simulated GPUs into PyTorch, once; for threads that run models' code.
+
+What is put in place of PyTorch's own asks whose code runs (`entering`), and calls PyTorch's own for everybody
+else. Of classes (`torch.cuda.Stream`) subclasses are put in place, which know both kinds of objects.
+
+Guarantees: nothing of it stays on a thread that leaves a model's code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from bls_notebook.simulation import entering
+from bls_notebook.simulation.finders import finders
+
+from . import cuda, legacy, others, special, streams
+from .functions import dispatch
+from .tensors import block_of
+
+
+class Mode(TorchFunctionMode):  # type: ignore[misc]
+    """Shows every call of PyTorch's functions on a thread to `dispatch`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+
+_mode = Mode()
+
+
+def _turn(on: bool) -> None:
+    """Have this thread see the simulated GPUs, or PyTorch as it is."""
+    if on:
+        _mode.__enter__()
+    elif _mode in _get_current_function_mode_stack():  # else the model has taken away what is not its own
+        while torch._C._pop_torch_function_stack() is not _mode:
+            pass  # what the model has put on top of it
+
+
+def install() -> None:
+    """Put the simulated GPUs into PyTorch, which is imported."""
+    for module, functions in (
+        (torch.cuda, cuda.CUDA),
+        (torch.cuda.memory, cuda.CUDA),
+        (torch.cuda.random, cuda.CUDA),
+        (getattr(torch.cuda, "nvtx", None), cuda.NVTX),
+        (getattr(torch, "accelerator", None), cuda.ACCELERATOR),
+        (getattr(getattr(torch, "accelerator", None), "memory", None), cuda.ACCELERATOR),
+    ):
+        for name, ours in functions.items():
+            own = getattr(module, name, None)
+            if own is not None and not hasattr(own, "_of_simulated_gpus"):
+                setattr(module, name, _either(own, ours))
+    for path, ours in others.OTHERS.items():
+        *parents, name = path.split(".")
+        try:
+            place = functools.reduce(getattr, parents, torch)
+            own = getattr(place, name)
+        except AttributeError:
+            continue  # not in this version of PyTorch
+        setattr(place, name, _either(own, functools.partial(ours, own)))
+    for name, made in (
+        ("Stream", streams.Stream),
+        ("Event", streams.Event),
+        ("ExternalStream", streams.ExternalStream),
+    ):
+        own = getattr(torch.cuda, name)
+        for module in (torch.cuda, torch.cuda.streams):
+            setattr(module, name, _either_class(own, made, made))
+    for name in legacy.NAMES:
+        if hasattr(torch.cuda, name):
+            setattr(torch.cuda, name, legacy.legacy_type(name))
+    torch.Generator = _either_class(
+        torch._C.Generator, functools.partial(others.generator, torch._C.Generator), others.Generator
+    )
+    to_dlpack, from_dlpack = torch._C._to_dlpack, torch.from_dlpack
+
+    def shared(ext_tensor: Any, **options: Any) -> Any:
+        return special.from_dlpack(ext_tensor, from_dlpack, **options)
+
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
+    finders.append(block_of)
+    entering.install(_turn)
+
+
+def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ours for models, and PyTorch's own for everybody else."""
+
+    @functools.wraps(own)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs) if entering.here() is None else ours(*args, **kwargs)
+
+    call._of_simulated_gpus = True  # type: ignore[attr-defined]
+    return call
+
+
+def _either_class(own: Any, make: Callable[..., Any], ours: type) -> type:
+    """Return a class in whose place `own` was, objects of which are PyTorch's own or ours."""
+
+    class Either(type(own)):  # type: ignore[misc]
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is not either:  # of a class that somebody has derived
+                return super().__call__(*args, **kwargs)
+            return own(*args, **kwargs) if entering.here() is None else make(*args, **kwargs)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, (own, ours)) if cls is either else super().__instancecheck__(instance)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, (own, ours)) if cls is either else super().__subclasscheck__(other)
+
+    names = {"__module__": own.__module__, "__doc__": own.__doc__, "__qualname__": own.__qualname__}
+    either = Either(own.__name__, (own,), names)
+    return either

@@ -1,0 +1,165 @@
+"""What a drill found: a table of faults and who had them, and each thing to look at with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.units import count
+from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase
+
+_MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}
+_COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "dim"}
+_TOLD = {"bad": "bad", "odd": "to look at", "good": "good", "open": "open"}
+MEANING = {
+    "crash": "the callee's error is lost in another one, raised by accident",
+    "rubbish": "an answer that is wrong for certain, without an error",
+    "hang": "no answer, though nothing it waits for is open any more",
+    "leak": "requests, threads or memory stay behind",
+    "spoilt": "the model is not as before once all is well again",
+    "vague": "an error that does not say which model failed",
+    "stumbles": "an error, raised by accident: it does not say that the callee's answer was wrong",
+    "silent": "an answer made of a wrong one or of none, without a word; whether that is meant is unknown",
+    "waits": "it has no time limit, and is answered when the callee is",
+    "clear": "an error that tells of the callee",
+    "fallback": "an answer that does without the callee",
+    "unharmed": "the same answer, at another time",
+    "unaffected": "the same answer as ever: to this request the fault makes no difference",
+    "unjudged": "answers differ from request to request anyway",
+    "not reached": "the request did not come to the callee",
+}
+
+
+def drilled_document(drilled: Drilled) -> doc.Document:
+    """Show what came of each fault, and where in the code."""
+    return doc.Document(list(_blocks(drilled)), styles="drill")
+
+
+def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
+    tally = [f"{len(cases)} {told}" for worth, told in _TOLD.items() if (cases := drilled.of(worth))]
+    facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
+    mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"
+    said = parts.dots(*facts, parts.time(drilled.seconds))
+    yield doc.Line([parts.name(drilled.model), parts.quiet(said)], mark=mark)
+    single = [case for case in drilled.cases if len(case.faults) == 1]
+    if single:
+        yield _table(drilled, single)
+    for worth, title in (("bad", "what is bad"), ("odd", "what to look at")):
+        found = _grouped(drilled.of(worth))
+        if found:
+            yield doc.Forms(
+                [doc.Words(f"{title}:", gap=True), *(line for group in found for line in _in_text(group))],
+                [doc.Fold(f"{title}: {len(found)}", [_list(found)], is_open=worth == "bad")],
+            )
+    if drilled.unreached:
+        names = ", ".join(drilled.unreached)
+        yield doc.Words(f"named in the code, and not reached by this request: {names}", gap=True)
+    for number, note in enumerate(drilled.notes):
+        yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
+    verdicts = [verdict for verdict in MEANING if any(case.verdict == verdict for case in drilled.cases)]
+    if verdicts:
+        means = [doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap") for verdict in verdicts]
+        rows = [doc.Row(pair) for pair in zip(verdicts, means, strict=True)]
+        table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
+        yield doc.Forms([], [doc.Fold("what the words mean", [table])])
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
+    by = {(case.faults[0].fault, case.faults[0].model): case for case in cases}
+    faults = dict.fromkeys(case.faults[0].fault for case in cases)
+    columns = [doc.Column("fault"), *(doc.Column(parts.name(callee)) for callee in drilled.callees)]
+    rows = [
+        doc.Row([fault, *(_cell(by.get((fault, callee))) for callee in drilled.callees)]) for fault in faults
+    ]
+    return doc.Table("What came of each fault of each model", columns, rows, indent="  ")
+
+
+def _cell(case: DrilledCase | None) -> doc.Piece:
+    if case is None:
+        return doc.Piece("", Html())
+    words = f"{_MARKS[case.worth]} {case.verdict}"
+    shown = tag("span", words, cls=_COLOURS[case.worth])
+    where = "" if case.at is None else f"\n{_where(case.at)}  {case.at.code}"
+    return doc.Piece(words, shown, title=f"{case.said}{where}")
+
+
+# -- what to look at -----------------------------------------------------------------------------
+
+
+def _grouped(cases: Sequence[DrilledCase]) -> list[list[DrilledCase]]:
+    """Cases with the same verdict on the same line of code, of any callee; else of the same callee."""
+    groups: dict[tuple[object, ...], list[DrilledCase]] = {}
+    for case in cases:
+        at = case.at or case.sent
+        where = (at.model, at.file, at.line) if at else _callees(case)
+        groups.setdefault((case.verdict, len(case.faults), where), []).append(case)
+    return list(groups.values())
+
+
+def _callees(case: DrilledCase) -> tuple[str, ...]:
+    return tuple(each.model for each in case.faults)
+
+
+def _faults(group: Sequence[DrilledCase]) -> str:
+    """The faults of a group in words, of one model its name once."""
+    if any(len(case.faults) > 1 for case in group):
+        return "; ".join(case.name for case in group)
+    by: dict[str, list[str]] = {}
+    for case in group:
+        by.setdefault(case.faults[0].model, []).append(case.faults[0].fault)
+    return "; ".join(f"{callee}: {', '.join(faults)}" for callee, faults in by.items())
+
+
+def _said(group: Sequence[DrilledCase]) -> list[str]:
+    """What is said of them: each sentence once, with its faults where they differ."""
+    sentences: dict[str, list[DrilledCase]] = {}
+    for case in group:
+        sentences.setdefault(case.said, []).append(case)
+    if len(sentences) == 1:
+        return list(sentences)
+    if len({_callees(case) for case in group}) > 1:
+        return [f"{_faults(cases)}: {said}" for said, cases in sentences.items()]
+    of = {
+        said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences
+    }
+    return [f"{', '.join(faults)}: {said}" for said, faults in of.items()]
+
+
+def _where(at: CodePlace) -> str:
+    return f"{at.file}:{at.line}" if at.file else f"{at.model}, line {at.line}"
+
+
+def _in_text(group: Sequence[DrilledCase]) -> Iterator[doc.Block]:
+    case = group[0]
+    mark = f"{_MARKS[case.worth]} "
+    yield doc.Words(f"{case.verdict}  {_faults(group)}", indent=mark, hang="  ")
+    for said in _said(group):
+        yield doc.Words(said, indent="    ", hang="    ")
+    for what, at in _places(case):
+        yield doc.Line([f"{what} {_where(at)}", at.code], indent="    ")
+
+
+def _places(case: DrilledCase) -> Iterator[tuple[str, CodePlace]]:
+    if case.at is not None:
+        yield "at", case.at
+    elif case.sent is not None:
+        yield "called at", case.sent
+
+
+def _list(groups: Sequence[Sequence[DrilledCase]]) -> doc.Both:
+    return doc.Both(lambda _: [], tag("div", *map(_item, groups)))
+
+
+def _item(group: Sequence[DrilledCase]) -> Html:
+    case = group[0]
+    head = join(tag("b", case.verdict, cls=_COLOURS[case.worth]), tag("b", _faults(group)), by=" ")
+    lines = [tag("div", head), *(tag("div", sentence) for sentence in _said(group))]
+    for what, at in _places(case):
+        place = tag("span", f"{what} {_where(at)}", cls="dim")
+        lines.append(tag("div", join(place, tag("code", at.code), by=" "), cls="drill-at"))
+    return tag("div", *lines, cls=f"drill-item drill-{case.worth}")

@@ -1,0 +1,81 @@
+"""``%blsreplay``: recorded requests sent again, or one of them opened in the debugger."""
+
+from __future__ import annotations
+
+import bls_notebook as bls
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import Parser, add_tolerance, identifier, whole_number
+from bls_notebook.magics.parsing.expressions import Variables
+from bls_notebook.magics.shell.failing import fail_on, reported
+from bls_notebook.magics.shell.stopping import has_frontend, stopped_in
+from bls_notebook.records.quantities import count
+
+_KEYS = "; n: next line, s: into a call, p VALUE: print, c: go on, q: leave"
+
+PARSER = Parser(
+    "%blsreplay",
+    "Sends recorded requests again, to the same models or a changed one, and says which answers are other "
+    "than recorded, and where. Recordings are made by with bls.record('run.blsrec', tensors='all') or "
+    "%%blsprofile --record run.blsrec. With --only one model runs alone, and what it called is answered from "
+    "the recording. With --at a request is given to its model's execute once more, with the tensors that it "
+    "had then, and the debugger stops at the first line (that of %debug; where JupyterLab's is switched on, "
+    "that). KServe v2 requests and perf_analyzer's input data (JSON, with --model) are read "
+    "too: what has answers to compare with is sent, and --at takes any. "
+    "In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
+    """\
+  %blsreplay run.blsrec
+  %blsreplay run.blsrec --only resize
+  %blsreplay run.blsrec --model resize_v2 --only resize
+  %blsreplay run.blsrec --at 17
+""",
+)
+PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--at ID] [options]"
+_add = PARSER.add_argument
+_add("file", metavar="FILE", help="the recording")
+_add("--model", metavar="MODEL", help="send them to this model; of a recording of it, its requests alone")
+_add("--only", metavar="MODEL", help="run this model alone, with all requests that it got")
+_add(
+    "--at", type=whole_number(1), metavar="ID",
+    help="open the debugger in this request: its number in the recording, and of its span in a profile",
+)  # fmt: skip
+_add("--server", action="store_true", help="send them to a real tritonserver with a copy of the models")
+add_tolerance(PARSER)
+_add("--into", type=identifier, metavar="NAME", help="a variable for what came of it")
+
+
+def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Send recorded requests again."""
+    __tracebackhide__ = True
+    arguments = PARSER.parse_line(line, variables)
+    if arguments.at is not None:
+        return _opened(notebook, arguments.file, arguments.at, arguments.model, arguments.only)
+    with reported(notebook):
+        found = bls.replay(
+            arguments.file, arguments.model, only=arguments.only, server=arguments.server,
+            tolerance=arguments.tolerance, ulps=arguments.ulps,
+        )  # fmt: skip
+    notebook.assign(arguments.into, found)
+    differ = f"not answered as recorded: {count(len(found.unequal), 'request')}"
+    fail_on(notebook, [differ] * (not found.equal), found)
+    return found
+
+
+def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
+    __tracebackhide__ = True
+    from .again import again
+
+    with reported(notebook):
+        recording = bls.load_recording(file, model)
+        asked = recording.request(at).model
+        if only not in (None, asked):
+            raise bls.BLSError(f"--at {at} is a request to {asked!r}, --only {only!r}: give the same")
+        execution = again(recording, at, model, only is not None)
+    inputs = ", ".join(
+        f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs
+    )
+    notebook.say(
+        f"request {at} to {execution.model}: {inputs}", "info",
+        hint="`requests` has it" + _KEYS * (not has_frontend(notebook)),
+    )  # fmt: skip
+    responses = stopped_in(notebook, execution.code, execution.run)
+    return responses[0] if len(responses) == 1 else responses

@@ -1,0 +1,141 @@
+"""Requests that a newcomer can send at once: values that the inputs of a model may well take."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+
+from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.repository.repository import ModelRepository
+
+# By what the name says, for inputs that carry text.
+_TEXTS = (
+    (r"lang|locale", "en"),
+    (r"json|schema|config|param", "{}"),
+    (r"url|uri", "https://example.com/"),
+    (r"voice|speaker", "default"),
+    (r"format|codec", "wav"),
+    (r"prompt|question|query", "What is a model repository?"),
+    (r"id$|uuid", "1"),
+)
+_TEXT = "It was a bright cold day in April."
+_NUMBERS = (
+    (r"top_k|beam|num_", "1"),
+    (r"max|len|size|width|height|limit", "64"),
+    (r"temperature|top_p|threshold|score|scale|speed", "0.5"),
+    (r"sample_rate|sampling_rate|rate$", "16000"),
+)
+_IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNORECASE)
+_AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
+_DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
+_SAMPLES = 8000
+_DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
+_DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
+# A PNG of 8 by 8 grey pixels, as texts carry it; models that say nothing of texts take the file.
+_PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
+
+
+def takes_files(sources: Sequence[str]) -> bool:
+    """Whether a model's pictures are the bytes of files, going by its source and that of what it calls."""
+    return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
+
+
+def request_line(record: ModelRecord, sequence: bool = False, other: str = "", files: bool = False) -> str:
+    """Return a line of ``%bls`` that the model can answer, as far as its configuration tells.
+
+    `other` is a model that it may be asked to call; `files` says that its pictures are the bytes of files.
+    """
+    sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
+    inputs = [
+        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds, other, files)}"
+        for spec in record.inputs
+        if not spec.optional
+    ]
+    words = ["%bls", record.name, *inputs]
+    if record.decoupled:
+        words.append("--stream")
+    if sequence:
+        words.append("--sequence 1:start,end")
+    return " ".join(words)
+
+
+def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
+    """A value for an input; `sounds` says that another one is a sound."""
+    name = spec.name.lower()
+    shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
+    if files and spec.datatype == "UINT8" and spec.dims == (-1,):
+        file = str(list(base64.b64decode(_PICTURE)))
+        return f"[{file}]" if batching else file
+    if spec.datatype == "BYTES":
+        text = next((value for pattern, value in _TEXTS if re.search(pattern, name)), _TEXT)
+        text = other if other and "model" in name else text
+        if text == _TEXT and (_IMAGE.search(name) or (files and _DATA.search(name))):
+            return _nested(repr(base64.b64decode(_PICTURE) if files else _PICTURE), shape)
+        return _nested(repr(text), shape)
+    number = next((value for pattern, value in _NUMBERS if re.search(pattern, name)), "1")
+    if sounds and re.search(r"len|num_samples", name):
+        number = str(_SAMPLES)
+    if spec.datatype == "BOOL":
+        number = "True"
+    elif spec.datatype.startswith("FP") or spec.datatype == "BF16":
+        number = "0.5" if number == "1" else number
+    elif "." in number:
+        number = "1"
+    return _nested(number, shape)
+
+
+def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
+    """Sizes for those that vary: a small picture's, half a second of sound, else one element."""
+    out = list(spec.dims)
+    rank = len(out)
+    coloured = any(dim in (1, 3, 4) for dim in out)
+    for place in [i for i, dim in enumerate(out) if dim == -1]:
+        if image and rank >= 3:
+            first = place < rank - 3  # a batch of its own
+            last = place == rank - 1 and not coloured
+            out[place] = 1 if first else 3 if last else 32
+        else:
+            out[place] = _SAMPLES if audio and place == rank - 1 else 1
+    return out
+
+
+def _nested(value: str, shape: Sequence[int]) -> str:
+    """The value in brackets for each dimension; where that were long, as a product of lists."""
+    if prod(shape) == 1:
+        return value
+    out = value
+    for size in reversed(shape):
+        out = f"[{', '.join([out] * size)}]" if size == 1 or size * len(out) <= 30 else f"[{out}] * {size}"
+    return out
+
+
+def requests_to(
+    repository: ModelRepository, names: Iterable[str], files: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return a line of ``%bls`` for each of these models, in step; `files` as for `request_line`."""
+    out = []
+    known = [record for record in repository.index() if record.state == "READY"]
+    for name in names:
+        sequence = _in_sequences(repository, name)
+        record = repository.record(name)
+        out.append(request_line(record, sequence, _other(record, known), files(name)))
+    return tuple(out)
+
+
+def _in_sequences(repository: ModelRepository, name: str) -> bool:
+    """Whether a model, or a step of it, takes requests of sequences alone."""
+    config = repository.config(name)
+    steps = {step.model_name for step in config.ensemble_scheduling.step}
+    return config.HasField("sequence_batching") or any(
+        _in_sequences(repository, each) for each in steps if repository.ready(each)
+    )
+
+
+def _other(record: ModelRecord, known: Iterable[ModelRecord]) -> str:
+    """The model that takes most of the inputs that a model has: what it calls, where it is told whom."""
+    names = {spec.name for spec in record.inputs}
+    shared = {each.name: len(names & {spec.name for spec in each.inputs}) for each in known}
+    shared.pop(record.name, None)
+    return max(shared, key=lambda name: (shared[name], name), default="")
