@@ -81,7 +81,7 @@ lint: .venv/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python tests/packaging/house.py
+	$(BIN)/python tests/packaging/structure.py
 
 # Notebooks are run in this environment and their outputs compared with the committed ones. Warnings are
 # the kernel's affair here, hence -W default.

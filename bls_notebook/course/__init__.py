@@ -1,1 +1,1 @@
-"""Course."""
+"""Exercises for learners: guess first, then check."""

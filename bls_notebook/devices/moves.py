@@ -6,6 +6,7 @@ observer is told of each. A GPU's arrays are CuPy's or simulated ones, the CPU's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter_ns
 from typing import Any
 
@@ -61,3 +62,25 @@ def copied(array: Any) -> Any:
     copy = there.to_gpu(array, there.device_of(array).index)
     observer.moved("copy", array, copy)
     return copy
+
+
+def nbytes(tensors: Iterable[Any]) -> int:
+    """Return the size of tensors, in bytes, as they are sent."""
+    size = 0
+    for tensor in tensors:
+        size += tensor._array.nbytes if tensor._datatype != "BYTES" else text_bytes(tensor._array)
+    return size
+
+
+def text_bytes(array: Any) -> int:
+    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
+
+    So Triton holds them. Elements that are no bytes yet count by their number of characters.
+    """
+    if not hasattr(array, "tolist"):  # on a GPU it is held so
+        return int(array.nbytes)
+    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
+    try:
+        return 4 * len(elements) + sum(map(len, elements))
+    except TypeError:
+        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))

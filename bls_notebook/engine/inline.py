@@ -18,6 +18,7 @@ from itertools import starmap
 from time import perf_counter_ns
 from typing import Any
 
+from bls_notebook.devices.moves import nbytes
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -35,7 +36,6 @@ from .logs import log_lost
 from .messages import execute_failed
 from .recording import log as recording
 from .recording import spans
-from .recording.log import nbytes
 from .schedulers.lifecycle import Lifecycle
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
+from bls_notebook.devices.moves import nbytes
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -214,7 +215,7 @@ class Ticket:
         number = 0 if unread is None else len(unread)
         if unread is None or not number or number & (number - 1):
             return
-        size = recording.nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
+        size = nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
         if size + number * _RESPONSE_BYTES >= UNREAD_BYTES:
             told = unread_responses(self.model.name, number, size)
             log.warning(told)

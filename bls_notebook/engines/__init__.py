@@ -1,1 +1,1 @@
-"""Engines."""
+"""The onnxruntime and PyTorch backends."""

@@ -1,1 +1,1 @@
-"""What the inspector finds out of tensors, responses and models, and tells as records."""
+"""The inspector: contents of tensors, responses, models and requests, as records."""

@@ -1,1 +1,1 @@
-"""Lifetimes."""
+"""Memory recordings: the lifetime of every tensor, its owners, and leaks."""

@@ -1,1 +1,1 @@
-"""Network."""
+"""Models over the network: the KServe protocol, connections to servers, and the gateway for clients."""

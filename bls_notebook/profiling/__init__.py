@@ -1,1 +1,1 @@
-"""Sync against async, measured: `bls.compare` and its parts."""
+"""Profiles of requests: sync compared with async, dependences of calls, and the smallest setting."""

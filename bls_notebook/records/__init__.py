@@ -1,1 +1,1 @@
-"""What was observed, as frozen plain data. Nothing here draws, and nothing here runs a model."""
+"""Recorded data: frozen and plain. Nothing here draws or runs a model."""

@@ -1,1 +1,1 @@
-"""What left for a server, and what was proven of it."""
+"""Shipping models to a server: exports, the local tritonserver, and the proof of equal answers."""

@@ -1,1 +1,1 @@
-"""Simulated GPUs: host memory that behaves as a GPU's, for machines that have none."""
+"""Simulated GPUs in host memory, for CuPy's and PyTorch's interfaces, on machines without a GPU."""

@@ -26,8 +26,7 @@ from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
 
-from bls_notebook.devices.moves import device_of
-from bls_notebook.engine.recording.log import text_bytes
+from bls_notebook.devices.moves import device_of, text_bytes
 
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key

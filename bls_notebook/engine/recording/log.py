@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, Protocol
 
+from bls_notebook.devices.moves import nbytes
 from bls_notebook.records.seen import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time
@@ -221,25 +222,3 @@ def stop(owner: object) -> None:
 def span_id(number: int) -> int:
     """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
     return number - _base if number > _base else 0
-
-
-def nbytes(tensors: Iterable[Any]) -> int:
-    """Return the size of tensors, in bytes, as they are sent."""
-    size = 0
-    for tensor in tensors:
-        size += tensor._array.nbytes if tensor._datatype != "BYTES" else text_bytes(tensor._array)
-    return size
-
-
-def text_bytes(array: Any) -> int:
-    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
-
-    So Triton holds them. Elements that are no bytes yet count by their number of characters.
-    """
-    if not hasattr(array, "tolist"):  # on a GPU it is held so
-        return int(array.nbytes)
-    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
-    try:
-        return 4 * len(elements) + sum(map(len, elements))
-    except TypeError:
-        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))

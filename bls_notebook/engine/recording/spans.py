@@ -1,7 +1,7 @@
 """Recording for a profile, off the hot path: what the engine says of a request that is not plain.
 
-Every function does nothing where no profile is on any more. See `engine.recording.log`. Below `Ticket`, which is
-untyped here.
+Every function does nothing where no profile is on any more. See `engine.recording.log`. Below `Ticket`,
+which is untyped here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.moves import nbytes
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import Options
@@ -24,7 +25,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.seen import ModelSeen
 
 from . import log as recording
-from .log import Log, nbytes
+from .log import Log
 
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"

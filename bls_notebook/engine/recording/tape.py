@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.moves import nbytes, text_bytes
 from bls_notebook.devices.registry import backend_of, gpu_arrays
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.tensors.reshape import Reshape
@@ -29,8 +30,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.seen import ModelSeen
-
-from .log import nbytes, text_bytes
 
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]

@@ -8,13 +8,13 @@ from dataclasses import replace
 from sys import _getframe
 from time import perf_counter_ns
 
+from bls_notebook.devices.moves import nbytes
 from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import nbytes
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest

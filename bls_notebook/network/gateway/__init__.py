@@ -1,1 +1,1 @@
-"""The endpoint: the models of this process over the KServe v2 protocol, HTTP and gRPC, on loopback."""
+"""The gateway: serves the models of this process over KServe v2, HTTP and gRPC, on loopback."""

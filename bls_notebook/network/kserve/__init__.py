@@ -1,1 +1,1 @@
-"""Kserve."""
+"""The KServe v2 protocol, as clients and servers use it."""

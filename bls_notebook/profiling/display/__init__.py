@@ -1,1 +1,1 @@
-"""What a profile recorded, in figures and tables, as a call graph, and compared with another one."""
+"""Displays of profiles: summary, call graph, comparison, tuning."""

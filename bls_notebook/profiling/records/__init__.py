@@ -1,1 +1,1 @@
-"""What profiles record: sessions, their spans, comparisons, and the program of a run."""
+"""Records of profiles: sessions, spans, comparisons, verdicts."""

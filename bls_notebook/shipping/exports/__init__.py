@@ -1,1 +1,1 @@
-"""Models on their way out: a model repository as Triton wants it, with what it takes to serve it."""
+"""Exports: a model repository in Triton's layout, with the files of its deployment."""

@@ -1,1 +1,1 @@
-"""The same requests in this process and on a real server, and what differs."""
+"""Proof: the same requests here and on a real server, and the differences of their answers."""

@@ -1,1 +1,1 @@
-"""The way out: what connects this package with a real Triton server."""
+"""The real tritonserver beside the notebook: environment, process, container."""
