@@ -53,7 +53,7 @@ CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="what should 
 def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
     """Judge claims, and show what was seen."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
-    recorded = notebook.recorded
+    recorded: Any = _last_records(notebook)
     if arguments.of:
         recorded = evaluate(arguments.of, variables, "%blscheck: --of")
     _judge(notebook, recorded, _claims(PARSER, arguments.claim))
@@ -80,8 +80,18 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
         notebook.remember(recorder)
     if "%bls" in needed and value is not None:
         notebook.remember(value)
-    _judge(notebook, notebook.recorded, claims)
+    _judge(notebook, _last_records(notebook), claims)
     return None if cell.rstrip().endswith(";") else value
+
+
+def _last_records(notebook: Notebook) -> dict[str, Any]:
+    """Return what claims can be about, by the magic that recorded it last."""
+    from bls_notebook.testing.claims import records_of
+
+    found: dict[str, Any] = {}
+    for record in notebook.recorded.values():
+        found.update(records_of(record))
+    return found
 
 
 def _claims(parser: Parser, words: list[str]) -> list[str]:

@@ -27,7 +27,7 @@ _ONE = {
     "Drilled": "testing.display.drilled.drilled_document",
     "Exported": "shipping.exports.display.exported_document",
     "Findings": "checking.display.findings_document",
-    "Judgement": "display.records.messages.judgement_document",
+    "Judgement": "testing.display.judgement.judgement_document",
     "Lifetimes": "lifetimes.display.report.lifetimes_document",
     "Recorded": "testing.display.recording.recording_document",
     "Replay": "testing.display.replay.replay_document",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said, Warnings, Words, piece
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
-from bls_notebook.inspection.watch_records import ModelNow
-from bls_notebook.records.repository import ModelRecord
 from bls_notebook.records.stubbed import went_through
 from bls_notebook.records.visible import visible
 
@@ -134,10 +133,16 @@ def opened(title: str, blocks: Sequence[Block], is_open: bool = True) -> Forms:
     return Forms([Words(title, gap=True), *blocks], [Fold(title, blocks, is_open)])
 
 
-def state(record: ModelRecord | ModelNow) -> Piece:
-    """Show a model's state; one that nobody has loaded, or that was unloaded on purpose, is no failure."""
-    is_known = record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason not in (
-        "unloaded",
-        "not loaded",
-    )
+class _HasState(Protocol):
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def state(record: _HasState) -> Piece:
+    """Show a model's state; one that was never loaded, or unloaded on purpose, is not marked as failed."""
+    states = ("READY", "LOADING", "UNLOADING", "UNAVAILABLE")
+    is_known = record.state in states and record.reason not in ("unloaded", "not loaded")
     return stated(record.state, record.state.lower() if is_known else "")

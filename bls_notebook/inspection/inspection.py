@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.registry import backend_of
+from bls_notebook.devices.tracking.ledger import owner_kinds
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.lifetimes.holders import kinds
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
-from bls_notebook.records.inspection import Compared, ResponseView, TensorView
+from bls_notebook.records.differences import Compared
+from bls_notebook.records.inspection import ResponseView, TensorView
 from bls_notebook.records.plain import Record
 from bls_notebook.records.repository import ModelRecord
 from bls_notebook.records.visible import first_line
 from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.differences import compared
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.requests.tensor_differences import compared
 
 from .requests import request_seen
 from .tensors import array_view, datatype_of, tensor_view
@@ -200,4 +201,4 @@ def _spelled(part: Any) -> str:
     return "..." if part is Ellipsis else str(part)
 
 
-kinds[Inspection] = "inspection"
+owner_kinds[Inspection] = "inspection"

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.records.tensors import Figures, Media
-
-from .placed import sampled, to_host, working_on
+from bls_notebook.repository.requests.tensor_statistics import sampled, to_host, working_on
 
 RATE = 16_000  # samples a second where nobody says
 POINTS = 300

@@ -1,4 +1,4 @@
-"""Tensors as they want to be seen: at a glance, under a response, or whole, in the inspector."""
+"""Views of tensors for the inspector: statistics, pictures, sound, text and values of a corner."""
 
 from __future__ import annotations
 
@@ -8,59 +8,23 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.moves import device_of
-from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.inspection import TensorView
-from bls_notebook.records.preview import WHOLE, tensor_record
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.repository.requests.tensor_images import layout_of, pictures
+from bls_notebook.repository.requests.tensor_preview import GLANCE, numbers
+from bls_notebook.repository.requests.tensor_statistics import figures, to_host, working_on
 
-from .figures import figures
-from .files import media_of, texts
-from .images import layout_of, pictures
-from .placed import sampled, to_host, working_on
 from .rows import line_of, sound_of
 from .slices import sliced
+from .texts import texts
 
-GLANCE = 1 << 20  # elements that are looked at: about a millisecond
 LOOK = 1 << 26  # in the inspector: a third of a second
 LOOK_ON_GPU = 1 << 30
-_FEW, _SMALL = 4, 64  # pictures at a glance, and pixels of their sides
-_LIGHT = 100_000  # bytes of a picture that is a file
 _PICTURES, _PIXELS = 16, 384  # in the inspector: pictures, and pixels of the side of one alone
 _CORNER = 8  # rows and columns
-
-
-def at_a_glance(tensor: Tensor) -> dict[str, Any]:
-    """Return figures and small pictures of a tensor, as fields of its record.
-
-    Nothing is looked at on a GPU, where a glance could take seconds, nor what is shown whole in any case.
-    """
-    array: Any = tensor._array
-    if not tensor.is_cpu():
-        return {}
-    array = array.view(np.ndarray)
-    if tensor._datatype == "BYTES":
-        few = array.reshape(-1)[:_FEW].tolist()
-        found = (media_of(element, _LIGHT) for element in few)
-        shown = (each for each in found if each is not None and each.data)
-        return {"pictures": tuple(each for each in shown if each.kind.startswith("image"))}
-    if array.size <= WHOLE:
-        return {}
-    array, every = numbers(array, tensor._datatype, GLANCE)
-    seen = figures(array, GLANCE)
-    if seen is not None and every > 1:
-        seen = replace(seen, every=every)
-    return {"figures": seen, "pictures": pictures(array, seen, _FEW, _SMALL) if every == 1 else ()}
-
-
-def numbers(array: Any, datatype: str, most: int) -> tuple[Any, int]:
-    """Return what can be computed with, and of how many elements one is in it: BF16 has to be copied."""
-    if datatype != "BF16" or array.dtype.name == "bfloat16":
-        return array, 1
-    few, every = sampled(array, most)
-    with working_on(few):
-        return from_bits(few), every
 
 
 def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> TensorView:

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.tracking.ledger import gpu_block
+from bls_notebook.devices.tracking.ledger import foreign_blocks, gpu_block, owner_kinds
 from bls_notebook.engine.waiting.stacks import stacks, variables_of
 from bls_notebook.records.seen import Holder
-from bls_notebook.simulation.finders import finders
 
 from .paths import text_of_path
 from .referrers import unnamed_holders
@@ -61,8 +60,6 @@ class SearchRoot:
 
 # Who knows roots; each is called when somebody asks. What has the nearest names comes first.
 providers: list[Callable[[], Iterable[SearchRoot]]] = []
-# Types of this package that tensors are in, and the kind of holder that they are.
-kinds: dict[type, str] = {}
 
 
 def find_holders(
@@ -87,7 +84,7 @@ def find_holders(
     if unnamed:
         few = {number: owners.pop(number) for number in list(unnamed)[:UNNAMED]}
         del unnamed
-        found |= unnamed_holders(few, kinds, UNNAMED_SECONDS)
+        found |= unnamed_holders(few, owner_kinds, UNNAMED_SECONDS)
     return {number: holders for number, holders in found.items() if holders}
 
 
@@ -169,7 +166,7 @@ class _Search:
             memory = value.data.mem
             self.memories[key] = memory
             return (memory,)
-        for find in finders:
+        for find in foreign_blocks:
             block = find(value)
             if block is not None:
                 self.memories[block.device.name, block.key] = block
@@ -193,15 +190,14 @@ def _is_namespace(value: Any) -> bool:
 def _is_closed(value: Any) -> bool:
     """Whether an object is the package's own, and no container of tensors."""
     kind = type(value)
-    return str(getattr(kind, "__module__", "")).startswith("bls_notebook.") and kind not in kinds
+    return str(getattr(kind, "__module__", "")).startswith("bls_notebook.") and kind not in owner_kinds
 
 
 def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
     path, deletable = text_of_path(way)
     if root.kind == "frame":
-        passed = [
-            kinds[type(value)] for value in way if type(value) in kinds and kinds[type(value)] != "tensor"
-        ]
+        on_way = [owner_kinds[type(value)] for value in way if type(value) in owner_kinds]
+        passed = [kind for kind in on_way if kind != "tensor"]
         return Holder(passed[0] if root.name == "" and passed else "frame", root.name)
     name = root.name + path
     remedy = root.remedy

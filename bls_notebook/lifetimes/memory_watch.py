@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices.tracking.ledger import owner_kinds
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Responses, Streams
 
-from .holders import SearchRoot, kinds, providers
+from .holders import SearchRoot, providers
 from .model_roots import DEFAULT_REMEDY, say_how_to_reload
 
 _HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
 _LAST = ("_", "__", "___")
 _HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")
 
-kinds[Responses] = kinds[Streams] = "response"
+owner_kinds[Responses] = owner_kinds[Streams] = "response"
 
 
 def watch_memory(notebook: Notebook) -> Callable[[], None]:

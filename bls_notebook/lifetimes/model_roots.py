@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from bls_notebook.devices.tracking.ledger import owner_kinds
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server, servers
 from bls_notebook.engine.description import ModelHome
@@ -15,11 +16,11 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .holders import ATOMS, SearchRoot, kinds, providers
+from .holders import ATOMS, SearchRoot, providers
 
 DEFAULT_REMEDY = "repo.reload({name!r})"
 _remedy = DEFAULT_REMEDY
-kinds.update(
+owner_kinds.update(
     {
         Tensor: "tensor",
         InferenceRequest: "request",

@@ -28,7 +28,7 @@ class Notebook:
     definition_lines: dict[str, str] = field(default_factory=dict)
     """What stood behind ``%%tritonmodel`` in the cell of each model."""
     recorded: dict[str, Any] = field(default_factory=dict)
-    """What magics recorded last, each by its name: for ``%blscheck``."""
+    """The last record of each kind that a magic made, oldest first, by the name of its class."""
     kept: dict[str, Any] = field(default_factory=dict)
     """The last profile and the last memory track, which the inspector finds requests in."""
     guesses: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -60,10 +60,13 @@ class Notebook:
         self.latest = weakref.ref(answers[-1] if answers else result)
 
     def remember(self, recorded: Any) -> None:
-        """Keep what ``%blscheck`` can judge of what a magic recorded, until the next does."""
-        from bls_notebook.testing.claims import records_of  # first needed here
-
-        self.recorded.update(records_of(recorded))
+        """Keep the record of what a magic returned until the next of its kind, as `recorded`."""
+        record = recorded if isinstance(recorded, Record) else getattr(recorded, "record", None)
+        if record is None and isinstance(recorded, (list, tuple)):
+            record = getattr(recorded, "records", [getattr(each, "record", None) for each in recorded])
+        if record is not None:
+            self.recorded.pop(type(record).__name__, None)
+            self.recorded[type(record).__name__] = record
         if type(recorded).__name__ in ("Profile", "MemoryTrack"):  # no more: a response has tensors
             self.kept[type(recorded).__name__] = recorded
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.inspection import TensorsCompared
+from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.visible import first_line
-from bls_notebook.repository.differences import compared
+from bls_notebook.repository.requests.tensor_differences import compared
 
 _Array = np.ndarray[Any, Any]
 

@@ -13,8 +13,9 @@ from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.changes import Change
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.records.differences import Compared, TensorsCompared
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.records.inspection import Compared, RequestSeen, ResponseView, TensorsCompared, TensorView
+from bls_notebook.records.inspection import RequestSeen, ResponseView, TensorView
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (

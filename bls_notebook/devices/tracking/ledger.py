@@ -273,6 +273,10 @@ _cell = ""  # of the notebook, that runs now
 
 # Gives the number of the request that is executed on this thread, 0 (as here) for none; the engine sets it.
 current_request: Callable[[], int] = int
+# Types of this package that have tensors inside, and the kind of owner that an allocation table calls them.
+owner_kinds: dict[type, str] = {}
+# Each returns the block of a simulated GPU that a tensor of another library is in, None for any other object.
+foreign_blocks: list[Callable[[Any], Any]] = []
 
 
 def unwatched(array: Any) -> bool:

@@ -6,7 +6,6 @@ from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Piece, Words
 from bls_notebook.display.html import join, tag
 from bls_notebook.records.repository import MessageRecord
-from bls_notebook.testing.judging import Judgement
 
 _MARKS = {
     "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),
@@ -26,9 +25,3 @@ def message_document(record: MessageRecord) -> Document:
     if record.hint:
         blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
     return Document(blocks, styles="message")
-
-
-def judgement_document(judgement: Judgement) -> Document:
-    """Show whether a claim holds, what was seen, and the hint on a line of its own."""
-    kind = "done" if judgement.holds else "error"
-    return message_document(MessageRecord(f"{judgement.claim}: {judgement.seen}", kind, judgement.hint))

@@ -8,8 +8,8 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.tensor_parts import figures_piece, media_html
 from bls_notebook.display.units import shape
-from bls_notebook.inspection.display.seen import figures_piece, media_html
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
 
 _COLUMNS = doc.columns("name | datatype | shape | device | size:r")

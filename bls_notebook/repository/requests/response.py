@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.tracking.ledger import owner_kinds
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.lifetimes.holders import kinds
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.records.advice.errors import advised
@@ -167,7 +167,7 @@ class Response:
 
     def looked_at(self) -> ResponseRecord:
         """Return `record` with figures and small pictures of the outputs, at a cost that is bounded."""
-        from bls_notebook.inspection.tensors import at_a_glance
+        from bls_notebook.repository.requests.tensor_preview import at_a_glance
 
         seen = map(at_a_glance, self._response._outputs)
         record = self.record
@@ -184,4 +184,4 @@ class Response:
         return f"<Response of {self.model!r}: {', '.join(told + more) or 'no outputs'}>"
 
 
-kinds[Response] = "response"
+owner_kinds[Response] = "response"

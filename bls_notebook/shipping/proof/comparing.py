@@ -13,7 +13,7 @@ import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.inspection import TensorsCompared
+from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import Progress
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from bls_notebook.devices.tracking.ledger import foreign_blocks
 from bls_notebook.simulation import entering
-from bls_notebook.simulation.finders import finders
 
 from . import cuda, legacy, others, special, streams
 from .functions import dispatch
@@ -85,7 +85,7 @@ def install() -> None:
 
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
-    finders.append(block_of)
+    foreign_blocks.append(block_of)
     entering.install(_turn)
 
 

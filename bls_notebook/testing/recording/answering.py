@@ -17,7 +17,7 @@ from bls_notebook.pb_utils import (
     TritonModelException,
 )
 from bls_notebook.records.record_file import told
-from bls_notebook.repository.differences import compared
+from bls_notebook.repository.requests.tensor_differences import compared
 
 from .requests import RecordedRequest, RecordedResponse
 from .values import digest

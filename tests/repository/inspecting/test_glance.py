@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from bls_notebook import pb_utils
-from bls_notebook.inspection.figures import figures
-from bls_notebook.inspection.images import layout_of, pictures, png
-from bls_notebook.inspection.tensors import GLANCE, at_a_glance
 from bls_notebook.pb_utils.bfloat16 import to_bits
 from bls_notebook.records.tensors import Figures, Media
+from bls_notebook.repository.requests.tensor_images import layout_of, pictures, png
+from bls_notebook.repository.requests.tensor_preview import GLANCE, at_a_glance
+from bls_notebook.repository.requests.tensor_statistics import figures
 
 
 def pixels(media: Media) -> np.ndarray[Any, Any]:

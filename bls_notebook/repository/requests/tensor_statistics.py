@@ -1,16 +1,18 @@
-"""The figures of a tensor, worked out where it lies, in parts: nothing but numbers leaves its device."""
+"""Statistics of a tensor, computed on its device in bounded chunks; only numbers come to the host."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.registry import backend_of
 from bls_notebook.records.tensors import Figures
 
-from .placed import CHUNK, chunks, sampled, working_on
-
+CHUNK = 1 << 22  # elements that are worked on at a time: what is made of them meanwhile is bounded
 BINS = 40
 COUNTED = 1 << 22  # elements that a histogram is made of
 
@@ -61,3 +63,50 @@ def _histogram(xp: Any, array: Any, low: float, high: float) -> tuple[int, ...]:
         found = xp.histogram(chunk, bins=number, range=(float(low), float(high)))[0]
         counts = [a + b for a, b in zip(counts, found.tolist(), strict=True)]
     return tuple(counts)
+
+
+@contextmanager
+def working_on(array: Any) -> Iterator[Any]:
+    """Give the module whose functions work on an array: NumPy, or CuPy on the array's GPU."""
+    there = backend_of(array)
+    if there is None:
+        yield np
+        return
+    before = there.current()
+    there.finish(array)  # whatever stream it was made on
+    there.set_current(there.device_of(array).index)
+    try:
+        yield there.array_module()
+    finally:
+        there.set_current(before)
+
+
+def to_host(array: Any) -> np.ndarray[Any, Any]:
+    """Return an array, which should be small, in host memory."""
+    there = backend_of(array)
+    return np.asarray(array) if there is None else there.to_host(array.copy())
+
+
+def sampled(array: Any, most: int) -> tuple[Any, int]:
+    """Return a view of at most so many elements, evenly taken, and of how many one of them is."""
+    every = 1
+    while array.size > most:
+        axis = int(np.argmax(array.shape))
+        array = array[(slice(None),) * axis + (slice(None, None, 2),)]
+        every *= 2
+    return array, every
+
+
+def chunks(array: Any) -> Iterator[Any]:
+    """Give an array in parts of a bounded size, without copying any."""
+    if array.size <= CHUNK:
+        yield array
+        return
+    row = array.size // array.shape[0]
+    if row > CHUNK:
+        for i in range(array.shape[0]):
+            yield from chunks(array[i])
+        return
+    step = max(1, CHUNK // row)
+    for start in range(0, array.shape[0], step):
+        yield array[start : start + step]

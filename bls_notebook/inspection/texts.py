@@ -1,41 +1,19 @@
-"""Elements of BYTES tensors: files that can be shown, JSON, text, or anything."""
+"""Elements of BYTES tensors as text: JSON, UTF-8 or a hex dump; encoded pictures and sounds as media."""
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from bls_notebook.records.tensors import Media, TextSeen
+from bls_notebook.records.tensors import TextSeen
+from bls_notebook.repository.requests.tensor_preview import LARGEST, media_of
 
 ELEMENTS = 20  # that are shown
 CHARACTERS = 4_000  # of one
 HEX = 256  # bytes of one that is no text
-LARGEST = 600_000  # bytes of a file that is shown
-_KINDS = {
-    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}  # fmt: skip
-
-
-def media_of(element: object, largest: int = LARGEST) -> Media | None:
-    """Return an element that is an encoded picture or a sound as such, None for any other."""
-    if not isinstance(element, bytes):
-        return None
-    kind = next((kind for start, kind in _KINDS.items() if element.startswith(start)), "")
-    if element[:4] == b"RIFF":
-        kind = {b"WAVE": "audio/wav", b"WEBP": "image/webp"}.get(element[8:12], "")
-    if not kind:
-        return None
-    width = height = 0
-    if kind == "image/png" and len(element) >= 24:
-        width, height = int.from_bytes(element[16:20], "big"), int.from_bytes(element[20:24], "big")
-    if len(element) > largest:
-        return Media(kind, "", width, height, f"larger than the {largest:,} bytes that are shown")
-    return Media(kind, b64encode(element).decode(), width, height)
 
 
 def texts(array: np.ndarray[Any, Any]) -> tuple[TextSeen, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bls_notebook.records.tensors import Figures, Media
 
-from .placed import to_host, working_on
+from .tensor_statistics import to_host, working_on
 
 LEAST, LONGEST = 8, 8  # pixels of a side, how many times the other one a side may be
 _ALARM = (213, 94, 0)  # what is no number

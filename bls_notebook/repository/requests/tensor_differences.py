@@ -9,16 +9,16 @@ import numpy as np
 
 from bls_notebook.devices import moves
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.inspection.figures import figures
-from bls_notebook.inspection.images import layout_of, pictures
-from bls_notebook.inspection.placed import CHUNK, sampled, to_host, working_on
-from bls_notebook.inspection.tensors import GLANCE, numbers
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.inspection import TensorsCompared
+from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import TensorRecord
 from bls_notebook.records.tensors import Media
+
+from .tensor_images import layout_of, pictures
+from .tensor_preview import GLANCE, numbers
+from .tensor_statistics import CHUNK, figures, sampled, to_host, working_on
 
 LOOK = 1 << 26  # elements that are compared
 _PIXELS = 200
