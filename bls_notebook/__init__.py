@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import pb_utils
+from .backends.registry import register_backend_module
+from .devices.registry import register_simulator
 from .engine.errors import (
     BLSError,
     ConfigError,
@@ -50,6 +53,17 @@ if TYPE_CHECKING:
     from .trying.trial import try_repository
 
 __version__ = "0.1.0"
+
+
+def _simulate(count: int, capacity: int, in_torch: bool) -> Any:
+    from .simulation.backend import simulate
+
+    return simulate(count, capacity, in_torch)
+
+
+register_simulator(_simulate)
+for _backend in ("onnxruntime", "pytorch"):
+    register_backend_module(_backend, partial(import_module, f"bls_notebook.backends.{_backend}"))
 
 __all__ = [
     "BLSError",

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
+from types import ModuleType
 
 from .protocol import OpenModel
 
-# A new backend is one module with an `open_model`, and its line here. One whose runtime may be built for the
-# CPU alone says by a `has_gpu()` beside it whether it is.
-_MODULES = {
-    "onnxruntime": "bls_notebook.engines.onnxruntime",
-    "python": "bls_notebook.backends.python",
-    "pytorch": "bls_notebook.engines.pytorch",
-}
+
+def _python() -> ModuleType:
+    from . import python
+
+    return python
+
+
+_modules: dict[str, Callable[[], ModuleType]] = {"python": _python}
 _registered: dict[str, OpenModel] = {}
 
 
 def backend_names() -> tuple[str, ...]:
     """Return the names of the backends, sorted."""
-    return tuple(sorted({*_MODULES, *_registered}))
+    return tuple(sorted({*_modules, *_registered}))
 
 
 def register_backend(name: str, open_model: OpenModel) -> None:
@@ -34,21 +36,34 @@ def register_backend(name: str, open_model: OpenModel) -> None:
     _registered[name] = open_model
 
 
+def register_backend_module(name: str, load: Callable[[], ModuleType]) -> None:
+    """Add a backend that is imported when a model asks for it.
+
+    Parameters
+    ----------
+    name : str
+    load : callable
+        Returns the module: it has an `open_model`; `has_gpu` if its runtime may be built for the CPU alone;
+        and the `RUNTIMES` for which it runs models of a Python-based backend of this name.
+    """
+    _modules[name] = load
+
+
 def find_backend(name: str) -> OpenModel | None:
     """Return the `open_model` of a backend, None where there is no such backend."""
-    if name in _MODULES and name not in _registered:
-        return import_module(_MODULES[name]).open_model  # type: ignore[no-any-return]
+    if name in _modules and name not in _registered:
+        return _modules[name]().open_model  # type: ignore[no-any-return]
     return _registered.get(name)
 
 
 def has_runtime(name: str, runtime: str) -> bool:
     """Whether a backend here runs models for which their configuration names this runtime of it."""
-    return name in _MODULES and runtime in getattr(import_module(_MODULES[name]), "RUNTIMES", ())
+    return name in _modules and runtime in getattr(_modules[name](), "RUNTIMES", ())
 
 
 def runs_on_gpu(name: str) -> bool:
     """Whether `KIND_AUTO` may become `KIND_GPU` for a backend, where there is a GPU."""
-    if name not in _MODULES or name in _registered:
+    if name not in _modules or name in _registered:
         return True
-    has_gpu = getattr(import_module(_MODULES[name]), "has_gpu", None)
+    has_gpu = getattr(_modules[name](), "has_gpu", None)
     return has_gpu is None or bool(has_gpu())

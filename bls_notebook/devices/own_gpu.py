@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from bls_notebook.simulation import entering
-
+from . import model_code
 from .registry import gpu_count, gpus, simulated_gpus
 
 
-class OwnGPU(entering.Process):
+class OwnGPU(model_code.Process):
     """Of one instance; it is for the GPUs that there are when it is made."""
 
     def __init__(self) -> None:
@@ -35,15 +34,15 @@ class OwnGPU(entering.Process):
         if there is None or self._index >= there.count:  # simulated ones were taken away
             yield
             return
-        before, inside = there.current(), entering.here()
+        before, inside = there.current(), model_code.here()
         there.set_current(self._index)
         try:
             if there.simulated:
-                entering.enter(self)
+                model_code.enter(self)
             yield
         finally:
             if there.simulated:
-                entering.enter(inside)
+                model_code.enter(inside)
             self._index = there.current()
             there.set_current(before)
 
@@ -67,7 +66,7 @@ class OwnGPU(entering.Process):
             there = gpus()
             if there is not None and self._index < there.count:
                 there.set_current(self._index)
-            entering.enter(self if there is not None and there.simulated else None)
+            model_code.enter(self if there is not None and there.simulated else None)
             return function(*args)
 
         return start

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,7 @@ SWITCH = (
 
 _lock = threading.RLock()
 gpu_arrays: dict[type[Any], GPUs] = {}  # by class; none before a GPU was asked for, and there
+_simulator: Callable[[int, int, bool], GPUs] | None = None
 _simulated: GPUs | None = None  # while GPUs are simulated
 _cuda: GPUs | None = None
 _asked_cuda = False
@@ -105,16 +107,25 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         if count == 0 or (not even_with_cuda and cuda() is not None):
             _simulated = None
             return 0
-        from bls_notebook.simulation import importing, machine
-        from bls_notebook.simulation.backend import SimulatedGPUs
-
-        if even_with_cuda or cuda_gpu_count() == 0:  # else PyTorch, which needs no CuPy, has a GPU of CUDA
-            importing.watch()
-        machine.set_gpus(count, capacity)
-        if _simulated is None:
-            _simulated = next((b for b in gpu_arrays.values() if b.simulated), None) or SimulatedGPUs()
-            gpu_arrays[_simulated.array_class] = _simulated
+        if _simulator is None:
+            raise ValueError("simulate_gpus: the capability `simulation` is not installed here")
+        # PyTorch, which needs no CuPy, may have a GPU of CUDA.
+        _simulated = _simulator(count, capacity, even_with_cuda or cuda_gpu_count() == 0)
+        gpu_arrays[_simulated.array_class] = _simulated
         return count
+
+
+def register_simulator(simulator: Callable[[int, int, bool], GPUs]) -> None:
+    """Register what makes simulated GPUs.
+
+    Parameters
+    ----------
+    simulator : callable
+        Takes the number of GPUs, the bytes of each, and whether models should see them in PyTorch too.
+        Returns the same object each time.
+    """
+    global _simulator
+    _simulator = simulator
 
 
 def cuda() -> GPUs | None:

@@ -10,7 +10,7 @@ import numpy as np
 from bls_notebook.devices.device import Device
 from bls_notebook.records.devices import DeviceRecord
 
-from . import machine
+from . import importing, machine
 from .array import array_of, ndarray, place
 
 _Array = np.ndarray[Any, Any]
@@ -72,6 +72,14 @@ class SimulatedGPUs:
         machine.set_current(index)
 
 
+def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:
+    """Return simulated GPUs, so many of this capacity in bytes; `in_torch`: models see them in PyTorch."""
+    if in_torch:
+        importing.watch()
+    machine.set_gpus(count, capacity)
+    return _gpus
+
+
 def _counts(array: Any) -> tuple[int, ...]:
     """How many hold each part of an array: its block, the host array over it, and what that is a view of."""
     memory, host = array._memory, array._host
@@ -92,3 +100,4 @@ def _calibrate() -> frozenset[tuple[int, ...]]:
 
 
 _UNHELD = _calibrate()
+_gpus = SimulatedGPUs()

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
+from bls_notebook.devices import model_code as entering
 from bls_notebook.devices import observer
 from bls_notebook.devices.own_gpu import OwnGPU
-from bls_notebook.simulation import entering, machine
+from bls_notebook.simulation import machine
 
 from .conftest import CAPACITY, Kit
 from .lazy_torch import needs_torch, torch

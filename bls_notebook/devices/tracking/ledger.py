@@ -275,8 +275,6 @@ _cell = ""  # of the notebook, that runs now
 current_request: Callable[[], int] = int
 # Types of this package that have tensors inside, and the kind of owner that an allocation table calls them.
 owner_kinds: dict[type, str] = {}
-# Each returns the block of a simulated GPU that a tensor of another library is in, None for any other object.
-foreign_blocks: list[Callable[[Any], Any]] = []
 
 
 def unwatched(array: Any) -> bool:

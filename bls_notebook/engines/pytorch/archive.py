@@ -10,7 +10,6 @@ from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
-from bls_notebook.simulation.torchscript import compute_on_host
 
 from .naming import Argument
 
@@ -65,6 +64,8 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
         why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
     if simulated_gpus() and kind != "CPU":
+        from bls_notebook.simulation.torchscript import compute_on_host
+
         compute_on_host(module)
     return module
 

@@ -22,10 +22,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
+from bls_notebook.devices import model_code
 from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.simulation import entering
 
 from .process_end import keep_process
 
@@ -104,8 +104,8 @@ def follow() -> None:
         if owner is not None:
             setattr(self, THREAD_HOME, owner)
             to_be_started(self)
-            if entering.here() is not None:
-                self.run = entering.carried(self.run)  # type: ignore[method-assign]
+            if model_code.here() is not None:
+                self.run = model_code.carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     @functools.wraps(submit)
@@ -113,7 +113,7 @@ def follow() -> None:
         self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
         if not isinstance(self, _INTERPRETERS):  # what they run is pickled
-            fn = _Work(entering.carried(fn), _owner())
+            fn = _Work(model_code.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from bls_notebook.simulation import entering
+from bls_notebook.devices import model_code
 
 from .places import gpu_index
 from .tensors import NATIVE, GpuTensor, Tensor, check_room, out_of_memory, placed
@@ -71,7 +71,7 @@ def plainly(func: Any, args: Any, kwargs: Any) -> Any:
         _check(func, index, hosts)
     asked = kwargs.get("device")
     if asked is None and func in FACTORIES:
-        process = entering.here()
+        process = model_code.here()
         asked = None if process is None or index >= 0 else process.default_device
     if asked is not None:
         where = gpu_index(asked)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.simulation import entering
+from bls_notebook.devices import model_code
 
 from .functions import dispatch
 from .tensors import NATIVE, Tensor, index_of
@@ -25,7 +25,7 @@ class _Type(type):
     _host: Any
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if entering.here() is None:
+        if model_code.here() is None:
             return cls._own(*args, **kwargs)
         with NATIVE():
             made = cls._host(*args)
@@ -64,7 +64,7 @@ def of_host(name: str) -> str:
 
 def set_default_tensor_type(original: Any, kind: Any) -> None:
     """Have a model's new tensors of a type, and where that is."""
-    process = entering.here()
+    process = model_code.here()
     assert process is not None
     host = of_host(name_of(kind))
     original(host or kind)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.simulation import entering
+from bls_notebook.devices import model_code
 from bls_notebook.simulation.torchscript import compute_on_host
 
 from .functions import plainly
@@ -41,7 +41,7 @@ def generator(original: Any, device: Any = "cpu") -> Any:
 
 def set_default_device(original: Any, device: Any) -> None:
     """Have a model's new tensors on a device; the notebook's stay where they are."""
-    process = entering.here()
+    process = model_code.here()
     assert process is not None
     process.default_device = (
         None if device is None else torch.device(named(device) if isinstance(device, int) else device)
@@ -50,7 +50,7 @@ def set_default_device(original: Any, device: Any) -> None:
 
 def get_default_device(original: Any) -> Any:
     """Return where a model's new tensors are."""
-    process = entering.here()
+    process = model_code.here()
     device = original()
     if device.type != "cpu" or process is None or process.default_device is None:
         return device

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.devices import dlpack
-from bls_notebook.simulation import entering
+from bls_notebook.devices import dlpack, model_code
 from bls_notebook.simulation.sharing import block_of_capsule, exported
 
 from .functions import call, dispatch, plainly, special
@@ -117,7 +116,7 @@ def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
     data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
     asked = kwargs.get("device")
     if asked is None:
-        process = entering.here()
+        process = model_code.here()
         where = args[0] if is_new else data
         if isinstance(where, Tensor):
             to = index_of(where)

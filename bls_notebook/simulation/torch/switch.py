@@ -1,7 +1,7 @@
 """Puts simulated GPUs into PyTorch, once; for threads that run models' code.
 
-What is put in place of PyTorch's own asks whose code runs (`entering`), and calls PyTorch's own for everybody
-else. Of classes (`torch.cuda.Stream`) subclasses are put in place, which know both kinds of objects.
+Each function put in place of PyTorch's own asks whether a model's code runs (`model_code`), and calls the own
+one otherwise. Classes (`torch.cuda.Stream`) are replaced by subclasses that know both kinds of objects.
 
 Guarantees: nothing of it stays on a thread that leaves a model's code.
 """
@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from bls_notebook.devices.tracking.ledger import foreign_blocks
-from bls_notebook.simulation import entering
+from bls_notebook.devices import model_code
 
 from . import cuda, legacy, others, special, streams
 from .functions import dispatch
@@ -85,8 +84,8 @@ def install() -> None:
 
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
-    foreign_blocks.append(block_of)
-    entering.install(_turn)
+    model_code.foreign_blocks.append(block_of)
+    model_code.install(_turn)
 
 
 def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +93,7 @@ def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs) if entering.here() is None else ours(*args, **kwargs)
+        return own(*args, **kwargs) if model_code.here() is None else ours(*args, **kwargs)
 
     call._of_simulated_gpus = True  # type: ignore[attr-defined]
     return call
@@ -107,7 +106,7 @@ def _either_class(own: Any, make: Callable[..., Any], ours: type) -> type:
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             if cls is not either:  # of a class that somebody has derived
                 return super().__call__(*args, **kwargs)
-            return own(*args, **kwargs) if entering.here() is None else make(*args, **kwargs)
+            return own(*args, **kwargs) if model_code.here() is None else make(*args, **kwargs)
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, (own, ours)) if cls is either else super().__instancecheck__(instance)

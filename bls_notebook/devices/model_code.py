@@ -1,10 +1,9 @@
-"""Whose code runs on this thread while GPUs are simulated, as far as PyTorch has to know it.
+"""Which model instance's code runs on this thread, for whoever patches a library for models only.
 
-A model's code sees PyTorch's CUDA on the simulated GPUs, all other code sees PyTorch as it is. Entering and
-leaving a model's code is what `enter` does, also where PyTorch is not imported yet: the switch is put in
-place when it is (`torch.importing`), and until then this costs two steps.
+`enter` marks the boundary between a model's code and any other. `install` registers a switch that is called
+at each boundary: simulated GPUs turn PyTorch's CUDA on for models and off for all other code.
 
-Guarantees: a thread that leaves has PyTorch as it was before, whatever the model has put on top.
+Guarantees: a thread that leaves a model's code has the library as it was before.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 
 class Process:
-    """What a model's instance has of the GPUs that would be its process's on Triton."""
+    """The GPU state of one instance that would be its process's on Triton."""
 
     def __init__(self) -> None:
         self.default_device: Any = None  # what `torch.set_default_device` was given; None for the CPU
@@ -27,6 +26,8 @@ class _Here(threading.local):
 
 
 _here = _Here()
+# Each returns the block of GPU memory that a tensor of a patched library is in, None for any other object.
+foreign_blocks: list[Callable[[Any], Any]] = []
 _switch: Callable[[bool], None] | None = None
 
 
@@ -46,7 +47,7 @@ def enter(process: Process | None) -> Process | None:
 
 
 def install(switch: Callable[[bool], None]) -> None:
-    """Turn PyTorch's CUDA on and off for a thread by this from now on; on this thread at once."""
+    """Call `switch` with whether a model's code runs, at each boundary of any thread; here at once."""
     global _switch
     _switch = switch
     enter(_here.process)
