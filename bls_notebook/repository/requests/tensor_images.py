@@ -20,7 +20,7 @@ _Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ImageLayout:
     """Which axes of an array are what; -1 for one that is not there."""
 
     batch: int
@@ -30,19 +30,19 @@ class Layout:
     said: str
 
 
-def layout_of(shape: tuple[int, ...]) -> Layout | None:
+def layout_of(shape: tuple[int, ...]) -> ImageLayout | None:
     """Return how an array of this shape is a picture, or a batch of them; None where it is not.
 
     H×W, H×W×1, ×3 and ×4, 1×H×W, 3×H×W and 4×H×W, and batches of these.
     """
     ways = {
-        2: [Layout(-1, 0, 1, -1, "grey")],
+        2: [ImageLayout(-1, 0, 1, -1, "grey")],
         3: [
-            Layout(-1, 0, 1, 2, "channels last"),
-            Layout(-1, 1, 2, 0, "channels first"),
-            Layout(0, 1, 2, -1, "a batch of grey pictures"),
+            ImageLayout(-1, 0, 1, 2, "channels last"),
+            ImageLayout(-1, 1, 2, 0, "channels first"),
+            ImageLayout(0, 1, 2, -1, "a batch of grey pictures"),
         ],
-        4: [Layout(0, 1, 2, 3, "channels last"), Layout(0, 2, 3, 1, "channels first")],
+        4: [ImageLayout(0, 1, 2, 3, "channels last"), ImageLayout(0, 2, 3, 1, "channels first")],
     }
     for way in ways.get(len(shape), ()):
         sides = shape[way.height], shape[way.width]
