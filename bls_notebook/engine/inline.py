@@ -24,6 +24,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from . import call_keys
 from .calling import SendingExecution
 from .core.execution import Execution
 from .core.instance import Instance
@@ -105,6 +106,8 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                 options, size = request._options, request._size
                 if instance.gpu >= 0:
                     timer, span = spans.measured(span, instance.gpu), -span
+            if call_keys.active:
+                execution.call_key = getattr(request, "_call_key", None)
             if ledger.recording is not None:
                 execution.track = getattr(request, "_track", 0)
             execution.started = started = perf_counter_ns()

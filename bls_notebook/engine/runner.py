@@ -23,6 +23,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from . import call_keys
 from .calling import SendingExecution
 from .core.instance import Instance
 from .core.model import LoadedModel
@@ -292,6 +293,8 @@ class BatchRunner:
         execution.tickets = run
         execution.track = run[0].track
         execution.requests = requests
+        if call_keys.active:
+            execution.call_key = getattr(requests[0], "_call_key", None)
         execution.rows = [rows_of(r) for r in requests] if self._batching else [1] * len(run)
         instance.holder = execution
         for ticket in run:

@@ -103,6 +103,7 @@ class InferenceRequest:
         "__weakref__",
         "_answerable",
         "_arrived",
+        "_call_key",
         "_inputs",
         "_kind",
         "_maker",
@@ -125,6 +126,7 @@ class InferenceRequest:
     _kind: str
     _size: int
     _track: int  # its number in a memory track; set only while one is on
+    _call_key: Any  # `engine.call_keys.CallKey`; set only while a substitution is active
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`undivided`: keeps Ctrl-C out of what changes a repository."""
+"""Keep Ctrl-C out of code that changes a repository: `undivided` methods and `UndividedContext`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.forked import in_own_process
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, LongCtrlC
+from bls_notebook.engine.waiting.threads import start_in_thread
 
 _C = TypeVar("_C")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_Context = TypeVar("_Context", bound="UndividedContext")
 
 
 def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
@@ -26,3 +28,39 @@ def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate
             return method(self, *args, **options)
 
     return call
+
+
+class UndividedContext:
+    """A context manager whose change is made whole and undone whole, whenever Ctrl-C is pressed.
+
+    A subclass defines `_enter`, and `_leave`, which undoes whatever of `_enter` was done and may be called
+    again. The handler of Ctrl-C stays in place in between: otherwise a key that is handled as Python calls
+    `__exit__` would keep it from running.
+    """
+
+    _ctrl_c: LongCtrlC
+
+    def __enter__(self: _Context) -> _Context:
+        self._ctrl_c = LongCtrlC()
+        self._ctrl_c.__enter__()
+        try:
+            self._enter()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._leave()
+        except KeyboardInterrupt:  # it ended the wait for a model's lock
+            start_in_thread(self._leave)
+            raise
+        finally:
+            self._ctrl_c.__exit__(kind, error, traceback)
+
+    def _enter(self) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        raise NotImplementedError

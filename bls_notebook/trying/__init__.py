@@ -1,5 +1,4 @@
 """Trying anybody's model repository: what loads is real, for the rest there are stubs, and a report says why.
 
-`trial.py` is what is called. What decides is pure where it can be: `order.py`, `reasons.py`,
-`standing_in.py`.
+`trial.py` is what is called. What decides is pure where it can be: `order.py`, `reasons.py`.
 """

@@ -33,6 +33,7 @@ from bls_notebook.repository.source.layout import (
     version_folders,
 )
 from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
 
 from . import reasons
 from .deadline import Deadline
@@ -41,7 +42,6 @@ from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
 from .records import TriedModel
-from .standing_in import as_stub, backend_of, main_file
 from .tokenizers import byte_tokenizers
 
 log = logging.getLogger("bls_notebook")

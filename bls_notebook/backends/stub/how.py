@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bls_notebook.backends.protocol import OpenModel
+from bls_notebook.backends.protocol import BackendInstance, OpenModel
 
 from .values import Values
 
@@ -27,3 +27,5 @@ class Stub:
     asks: OpenModel | None = None
     # Who gives the answers (`repository.stubbing.answers`); without, they are made up from the configuration.
     answers: Any = None
+    # Makes an instance from the arguments of a Python model's `initialize`, in place of the above.
+    make: Callable[[Mapping[str, str]], BackendInstance] | None = None

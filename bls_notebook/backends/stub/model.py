@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 
-from bls_notebook.backends.protocol import BackendModel, VersionFiles
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.records.visible import first_line
 
@@ -17,8 +17,10 @@ from .instance import StubInstance
 log = logging.getLogger("bls_notebook")
 
 
-def stub_instance(stub: Stub, arguments: Mapping[str, str]) -> StubInstance:
+def stub_instance(stub: Stub, arguments: Mapping[str, str]) -> BackendInstance:
     """Return an instance of a stub; `arguments` are those of a Python model's `initialize`."""
+    if stub.make is not None:
+        return stub.make(arguments)
     config = json.loads(arguments["model_config"])
     if stub.answers is None:
         return StubInstance(config, stub)
@@ -55,6 +57,6 @@ class StubModel:
 
         return complete
 
-    def make_instance(self, arguments: dict[str, str]) -> StubInstance:
+    def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
         self._own = None
         return stub_instance(self._stub, arguments)

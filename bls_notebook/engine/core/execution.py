@@ -52,6 +52,7 @@ class Execution:
         "_guard",
         "_inline",
         "bare",
+        "call_key",
         "cancelled",
         "causes",
         "depth",
@@ -79,6 +80,7 @@ class Execution:
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
     _of = ""  # the model whose code runs, where `model` is None; set by subclasses
 
+    call_key: Any  # `CallKey` of its request; set only while a substitution is active
     bare: bool  # it sends requests of threads that carry no context
     finished: bool
     request: InferenceRequest | None

@@ -79,6 +79,9 @@ class Server:
         self._unloadable: dict[str, str] = {}  # why, by name
         self.last_failure: BaseException | None = None
         servers.add(self)
+        self.outside: dict[
+            str, Any
+        ] = {}  # `CallKey` of the notebook, and of models whose threads send requests
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:

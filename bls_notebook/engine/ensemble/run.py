@@ -19,6 +19,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.engine import call_keys
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
@@ -121,6 +122,8 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
+        if call_keys.active:
+            self.execution.call_key = getattr(request, "_call_key", None)
         if ledger.recording is not None:
             self.execution.track = getattr(request, "_track", 0)
         self.execution.span = request._span

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from bls_notebook.devices.moves import nbytes
 from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.tracking import ledger, pool_hooks
-from bls_notebook.engine import messages
+from bls_notebook.engine import call_keys, messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
@@ -112,6 +112,8 @@ def received(
             tape = log.tape
             if tape is not None:
                 tape.sent(span, request, tensors, size, kind, model.received_as, sender, arrived)
+    if call_keys.active:
+        out._call_key = call_keys.next_key(sender, model.name)
     tracked = ledger.recording
     if tracked is not None:
         if pool_hooks.used:

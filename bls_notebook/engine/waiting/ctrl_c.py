@@ -171,3 +171,14 @@ class CtrlC:
                     entry.tb_next = None
                     break
                 entry = entry.tb_next
+
+
+class LongCtrlC(CtrlC):
+    """As `CtrlC`, around code of others too, which may set another handler meanwhile."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if _get_ident() != _main or _handler_of(_SIGINT) is not _handle:
+            self._before = None
+        super().__exit__(kind, error, traceback)

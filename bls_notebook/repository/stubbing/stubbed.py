@@ -28,7 +28,7 @@ from bls_notebook.repository.for_models import Config
 from bls_notebook.repository.index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
-from bls_notebook.trying.standing_in import FOR_ENSEMBLE, as_stub, backend_of
+from bls_notebook.repository.substitution.stub_config import FOR_ENSEMBLE, as_stub, backend_of
 
 from .answers import GivenAnswers
 

@@ -1,0 +1,322 @@
+"""`substitute`: run models while their callees answer something else.
+
+Example: answer `resize` with its real answer, and keep the order in which calls were answered::
+
+    class Kept:
+        def __init__(self):
+            self.responses = {}
+
+        def answer(self, call, wait):  # a generator: one answer, or any number for a decoupled callee
+            for response in wait.ask():  # the real model; or yield MADE_UP, ASK, a TritonError, or raise
+                self.responses[call.key] = response
+                yield response
+
+    kept = Kept()
+    with substitute(repo, {"resize": kept, "detect": kept}, concurrent=True) as substitution:
+        repo.infer("front", inputs)
+    substitution.calls      # every Call, in the order of execution
+    substitution.answered   # the keys of answered calls, in the order of completion
+
+Keys are the same in the next substitution that runs the same requests: they are fixed when a request is sent,
+and requests from the notebook are numbered from the beginning of the substitution. `wait.after(*keys)` waits
+for other calls to be answered, `wait.sleep(seconds)` for time; both end when nobody waits for the answer any
+more.
+
+Guarantees: entering substitutes all names or none, also on Ctrl-C; a model that serves is not touched: its
+own versions serve again afterwards, without being loaded again; versions that are loaded meanwhile are
+substituted too. Leaving ends every wait, answers later calls with an error, and restores the own versions,
+also on Ctrl-C. Substitutions of one model may be nested and may end in any order; the last one entered
+answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from bls_notebook.backends.protocol import OpenModel
+from bls_notebook.backends.python import open_model as open_python
+from bls_notebook.backends.stub.how import Stub
+from bls_notebook.engine import call_keys
+from bls_notebook.engine.call_keys import THREAD, CallKey, Key
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
+from bls_notebook.engine.errors import BLSError, ModelNotFoundError
+from bls_notebook.engine.schedulers.choose import scheduler_for
+from bls_notebook.repository.catalog import Catalog
+from bls_notebook.repository.config import parse_config
+from bls_notebook.repository.for_models import Config
+from bls_notebook.repository.index import STUBBED
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_model_name
+from bls_notebook.repository.undivided import UndividedContext
+
+from .call import Answers, Call
+from .stub_backend import Substitute, SubstituteInstance
+from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
+from .waiter import CallProgress
+
+Check = Callable[[str, ModelSpec], None]
+
+
+class _Repository(Protocol):
+    _catalog: Catalog
+
+
+def substitute(
+    repo: _Repository,
+    answers: Mapping[str, Answers],
+    *,
+    configs: Mapping[str, Config] | None = None,
+    concurrent: bool = False,
+    check: Check | None = None,
+) -> Substitution:
+    """Return a context manager in which these models are answered for.
+
+    Parameters
+    ----------
+    repo : ModelRepository
+    answers : mapping of str to Answers
+        By model name. One that serves is not touched; one in the folders is not loaded.
+    configs : mapping of str to str or dict, optional
+        Configurations of models that are in no folder, or that replace the one in the folder.
+    concurrent : bool
+        Answer any number of calls at a time, each as soon as it arrives. By default a model answers as many
+        as it has instances, in batches if it has a batcher, like the real model.
+    check : callable, optional
+        Called with each name and specification before the model is substituted; an exception refuses.
+
+    Returns
+    -------
+    Substitution
+    """
+    return Substitution(repo._catalog, answers, configs or {}, concurrent, check)
+
+
+class Substitution(UndividedContext):
+    """Models that are answered for while ``with`` lasts; see `substitute`."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        answers: Mapping[str, Answers],
+        configs: Mapping[str, Config],
+        concurrent: bool = False,
+        check: Check | None = None,
+    ) -> None:
+        for name in answers:
+            check_model_name(name)
+        self.names = tuple(answers)
+        self._server = catalog.server
+        self._progress = CallProgress(catalog.server)
+        self._calls: list[Call] = []
+        self._lock = threading.Lock()
+        self._entered = self._counting = False
+        self._before: dict[Key, Mapping[str, int]] = {}  # calls sent by the notebook before the beginning
+        self._models = [
+            _SubstitutedModel(
+                catalog,
+                name,
+                Substitute(each, self._progress, self._record, concurrent),
+                configs.get(name),
+                check,
+            )
+            for name, each in answers.items()
+        ]
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls that the substituted models got, in the order of execution."""
+        return tuple(self._calls)
+
+    @property
+    def answered(self) -> tuple[Key, ...]:
+        """The keys of answered calls, in the order of completion."""
+        return tuple(self._progress.answered)
+
+    def _record(self, key: CallKey | None, made: Callable[[Key], Call]) -> Call:
+        call = made(self._relative(("", "", -1) if key is None else key.key))
+        self._calls.append(call)
+        return call
+
+    def _relative(self, key: Key) -> Key:
+        sender, callee, number = key
+        if sender in self._before:
+            return sender, callee, number - self._before[sender].get(callee, 0)
+        return (self._relative(sender), callee, number) if sender and sender[-1] != THREAD else key
+
+    # -- entering and leaving ------------------------------------------------------------------------
+
+    def __enter__(self) -> Substitution:
+        if self._entered:
+            names = ", ".join(map(repr, self.names))
+            raise BLSError(f"stub of {names}: it was entered before; make a new one: repo.stub(...)")
+        return super().__enter__()
+
+    def _enter(self) -> None:
+        self._entered = True
+        call_keys.begin()
+        self._counting = True
+        outside = list(self._server.outside.values())
+        self._before = {call_keys.OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
+        for model in self._models:
+            model.enter()
+
+    def _leave(self) -> None:
+        self._progress.end()
+        for model in reversed(self._models):
+            model.leave()
+        with self._lock:
+            counting, self._counting = self._counting, False
+        if counting:
+            call_keys.end()
+
+
+class _SubstitutedModel:
+    """One model of a substitution: what serves for it, and its way back."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        name: str,
+        substitute: Substitute,
+        config: Config | None,
+        check: Check | None,
+    ) -> None:
+        self.name = name
+        self._catalog = catalog
+        self._substitute = substitute
+        self._config = config
+        self._check: Check = check or (lambda name, spec: None)
+        self._source: ModelSource | None = None  # of a model that served nothing before
+        self._own: dict[int, tuple[LoadedModel, ModelSpec]] = {}  # the versions that it serves for
+        self._serving: dict[int, LoadedModel] = {}
+        self._stale: list[LoadedModel] = []
+
+    def enter(self) -> None:
+        """Serve for the model, or load it with substituted instances if none is loaded."""
+        catalog, service = self._catalog, self._catalog.service
+        with service.lock_of(self.name):
+            service.refuse_if_closed(self.name)
+            service.ending.append(self.end)
+            if catalog.server.own(self.name):
+                self._serve_for_own()
+            else:
+                self._define()
+        if self._source is not None:
+            service.dependencies.asked_for(self.name)
+            catalog._refresh_users(self.name)
+
+    def _serve_for_own(self) -> None:
+        server = self._catalog.server
+        if self._config is not None:
+            raise BLSError(
+                f"stub of {self.name!r}: config: the model serves, with a configuration of its own; leave "
+                f"config out, or unload the model first"
+            )
+        self._check(self.name, next(reversed(server.own(self.name).values())).spec)
+        server.stand_in(self.name, self)
+
+    def _define(self) -> None:
+        catalog, name = self._catalog, self.name
+        source = self._found()
+        config = source.parsed_config()
+        backend = backend_of(config, source.folder)
+        asks: OpenModel | None = None
+        if backend == "python" and self._config is None and not (config.input and config.output):
+            asks = open_python
+        stub = Stub(STUBBED, asks=asks, make=self._instance)
+        stub_config = as_stub(config, backend or "python", list(source.versions))
+        source = replace(source, config=stub_config, config_is_json=False, stub=stub)
+        try:
+            record = catalog.service.load(source)
+            if not record.outputs:
+                raise BLSError(
+                    f"stub of {name!r}: its configuration names no outputs; give one that does: config=..."
+                )
+            self._check(name, catalog.ready_model(name).spec)
+            self._source = catalog._definitions[name] = source
+        except BaseException:
+            catalog.service.unload(name)
+            catalog.service.folder.discard(source.folder)
+            raise
+
+    def _found(self) -> ModelSource:
+        catalog, name = self._catalog, self.name
+        try:
+            source = catalog._source(name, None)
+        except ModelNotFoundError as error:
+            if self._config is None:
+                raise BLSError(
+                    f"stub of {name!r}: there is no such model, so that nothing says what its inputs and "
+                    f"outputs are; give config=... ({error})"
+                ) from error
+            folder = catalog.service.folder.write(name, {"1/model.py": b"# A stub answers for it.\n"})
+            return ModelSource(name, folder, "stub", parse_config(self._config, model=name))
+        given = self._config
+        return source if given is None else replace(source, config=parse_config(given, model=name))
+
+    def leave(self) -> None:
+        """Have the model's own versions serve again; a second time, nothing."""
+        catalog, name = self._catalog, self.name
+        service = catalog.service
+        with service.lock_of(name):
+            if self.end not in service.ending:
+                return
+            if self._source is None:
+                catalog.server.step_back(name, self)
+                for model in self._serving.values():
+                    model.close()
+            else:
+                if catalog._definitions.get(name) is self._source:
+                    del catalog._definitions[name]
+                    service.unload(name)
+                service.folder.discard(self._source.folder)
+            service.ending.remove(self.end)
+
+    def end(self) -> list[LoadedModel]:
+        """End every wait at the end of the repository; return the models to be closed with it."""
+        self._substitute.progress.end()
+        return [*self._serving.values(), *self._stale]
+
+    # -- as `StandIn` of the server ------------------------------------------------------------------
+
+    def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Return substitutes of versions, new ones for versions that have changed."""
+        serving: dict[int, LoadedModel] = {}
+        for version, model in own.items():
+            before, spec = self._own.get(version, (None, None))
+            same = before is model and spec is model.spec  # else it has been replaced, or regrouped
+            serving[version] = self._serving[version] if same else self._made(model)
+        self._stale += [model for v, model in self._serving.items() if serving.get(v) is not model]
+        self._own, self._serving = {v: (model, model.spec) for v, model in own.items()}, serving
+        return dict(serving)
+
+    def let_go(self) -> None:
+        """Close the substitutes of versions that have been replaced."""
+        stale, self._stale = self._stale, []
+        for model in stale:
+            model.close()
+
+    def _made(self, model: LoadedModel) -> LoadedModel:
+        spec = replace(model.spec, response_cache=False)
+        if spec.scheduler == "ensemble" or self._substitute.concurrent:
+            places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
+            spec = replace(spec, scheduler="default", instances=places)
+        instances = []
+        for each in spec.instances:
+            arguments = {
+                "model_config": spec.json,
+                "model_instance_name": each.name,
+                "model_version": str(model.version),
+            }
+            instances.append(Instance(each.name, self._instance(arguments), spec=each))
+        out = LoadedModel(self._catalog.server, spec, model.version, model.directory, instances, True)
+        out.scheduler = scheduler_for(out)
+        return out
+
+    def _instance(self, arguments: Mapping[str, str]) -> SubstituteInstance:
+        return SubstituteInstance(arguments, self._substitute)

@@ -1,0 +1,145 @@
+"""`variant`: load changed models beside the serving ones.
+
+Example: run a model with another source, and again with fresh state::
+
+    with variant(repo, {"front": Change(source=text)}) as changed:
+        with changed.serving():
+            repo.infer("front", inputs)   # the changed model answers
+        repo.infer("front", inputs)       # the model as it is loaded
+
+Guarantees: entering loads all variants or none; the serving model stays loaded with its state and serves
+again after `serving`, also on an error and on Ctrl-C; leaving closes the variants once their requests are
+answered. No file is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.catalog import Catalog
+from bls_notebook.repository.loading.loader import load_versions
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.place import SourcePlace
+from bls_notebook.repository.undivided import UndividedContext
+
+
+@dataclass(frozen=True)
+class VariantChange:
+    """What a variant has otherwise than the serving model; nothing for the same model with fresh state.
+
+    Attributes
+    ----------
+    source : str or None
+        Of model.py.
+    label : str
+        What tracebacks and messages call the source.
+    config : dict or None
+        The whole configuration, in its JSON form.
+    """
+
+    source: str | None = None
+    label: str = "model.py"
+    config: Mapping[str, Any] | None = None
+
+
+class _Repository(Protocol):
+    _catalog: Catalog
+
+
+def variant(repo: _Repository, changes: Mapping[str, VariantChange]) -> Variant:
+    """Return a context manager that loads the newest versions of these models, changed, beside the serving
+    ones.
+
+    Raises
+    ------
+    ModelNotFoundError, ConfigError, ModelLoadError
+        On entering; nothing is loaded then.
+    """
+    return Variant(repo._catalog, changes)
+
+
+class Variant(UndividedContext):
+    """Changed models, loaded while ``with`` lasts; see `variant`."""
+
+    def __init__(self, catalog: Catalog, changes: Mapping[str, VariantChange]) -> None:
+        self._catalog = catalog
+        self._changes = dict(changes)
+        self._loaded: dict[str, dict[int, LoadedModel]] = {}
+
+    def models(self, name: str) -> dict[int, LoadedModel]:
+        """Return the variant of a model, by version."""
+        return dict(self._loaded[name])
+
+    def _enter(self) -> None:
+        for name, change in self._changes.items():
+            self._catalog.ready_model(name)
+            with self._catalog.service.lock_of(name):
+                self._loaded[name] = load_versions(self._catalog.server, self._source(name, change))
+
+    def _leave(self) -> None:
+        while self._loaded:
+            self._catalog.server.close_all(self._loaded.popitem()[1].values())
+
+    def _source(self, name: str, change: VariantChange) -> ModelSource:
+        service = self._catalog.service
+        source = service.sources[name]
+        if source.remote is not None:
+            raise BLSError(f"variant of {name!r}: it runs on another server, which loads its models itself")
+        own = service.server.own(name)
+        newest = own[max(own)]
+        config = dict(_as_dict(newest) if change.config is None else change.config)
+        config["version_policy"] = {"specific": {"versions": [newest.version]}}
+        place = source.place
+        if change.source is not None:
+            file = str(Path(newest.directory) / "changed_model.py")
+            place = SourcePlace(file, f"{change.label}, changed", 1, change.source)
+        folder = Path(newest.directory).parent
+        return replace(source, folder=folder, config=config, config_is_json=True, place=place, stub=None)
+
+    def serving(self) -> Serving:
+        """Return a context manager in which the variants answer in place of the models."""
+        return Serving(self._catalog, self._loaded)
+
+
+class Serving(UndividedContext):
+    """Variants in service while ``with`` lasts."""
+
+    def __init__(self, catalog: Catalog, loaded: Mapping[str, dict[int, LoadedModel]]) -> None:
+        self._catalog = catalog
+        self._routes = {name: _Route(versions) for name, versions in loaded.items()}
+
+    def _enter(self) -> None:
+        for name, route in self._routes.items():
+            with self._catalog.service.lock_of(name):
+                self._catalog.server.stand_in(name, route)
+
+    def _leave(self) -> None:
+        for name, route in self._routes.items():
+            with self._catalog.service.lock_of(name):
+                self._catalog.server.step_back(name, route)
+
+
+class _Route:
+    """Serves a variant for a model, as the server's `StandIn`."""
+
+    def __init__(self, loaded: dict[int, LoadedModel]) -> None:
+        self._loaded = loaded
+
+    def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Return the own versions with the variant in place of the one that it was made of."""
+        return {**own, **self._loaded}
+
+    def let_go(self) -> None:
+        """The variant closes its models itself."""
+
+
+def _as_dict(model: LoadedModel) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict  # heavy, and needed for variants alone
+
+    config: dict[str, Any] = MessageToDict(model.spec.config, preserving_proto_field_name=True)
+    return config

@@ -1,0 +1,103 @@
+"""`variant`: changed models beside the serving ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository.substitution.variant import VariantChange, variant
+
+Repository = bls.ModelRepository
+FLOATS = """
+input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+COUNTS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += 1
+        count = pb_utils.Tensor("Y", np.float32([self.count]))
+        return [pb_utils.InferenceResponse([count]) for r in requests]
+"""
+X = {"X": np.ones(1, np.float32)}
+
+
+@pytest.fixture
+def repo(repo: Repository) -> Repository:
+    repo.define("counts", COUNTS, FLOATS)
+    return repo
+
+
+def count(repo: Repository) -> float:
+    response: Any = repo.infer("counts", X)
+    assert response.error is None, response.error
+    return float(response["Y"].as_numpy()[0])
+
+
+def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository) -> None:
+    assert [count(repo), count(repo)] == [1, 2]
+    own = repo._server.find("counts")
+    with variant(repo, {"counts": VariantChange()}) as fresh:
+        (loaded,) = fresh.models("counts").values()
+        assert count(repo) == 3
+        with fresh.serving():
+            assert [count(repo), count(repo)] == [1, 2]
+        assert count(repo) == 4
+        with fresh.serving():
+            assert count(repo) == 3
+    assert repo._server.find("counts") is own
+    assert loaded.closed.wait(60)
+    assert count(repo) == 5
+
+
+def test_another_source_and_another_config(repo: Repository) -> None:
+    other = COUNTS.replace("self.count += 1", "self.count += 10")
+    config = {
+        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],
+        "instance_group": [{"count": 2, "kind": "KIND_CPU"}],
+        "backend": "python",
+    }
+    with variant(repo, {"counts": VariantChange(source=other, config=config)}) as changed:
+        assert len(changed.models("counts")[1].instances) == 2
+        with changed.serving():
+            assert count(repo) == 10
+    assert count(repo) == 1
+
+
+def test_errors_name_the_changed_source(repo: Repository) -> None:
+    broken = COUNTS.replace("self.count += 1", "self.count += nothing")
+    with (
+        variant(repo, {"counts": VariantChange(source=broken, label="cell 3")}) as changed,
+        changed.serving(),
+    ):
+        response: Any = repo.infer("counts", X)
+    assert "nothing" in response.error.message()
+    assert any("cell 3, changed" in str(frame) for frame in response.record.error.frames)
+
+
+def test_what_cannot_be_loaded_changes_nothing(repo: Repository) -> None:
+    broken = VariantChange(source="raise RuntimeError('it was run')")
+    repo.define("other", COUNTS, FLOATS)
+    with pytest.raises(bls.ModelLoadError, match="it was run"):
+        variant(repo, {"other": VariantChange(), "counts": broken}).__enter__()
+    with pytest.raises(bls.ModelNotFoundError):
+        variant(repo, {"nowhere": VariantChange()}).__enter__()
+    assert [count(repo), count(repo)] == [1, 2]
+
+
+def test_a_model_that_is_replaced_meanwhile(repo: Repository) -> None:
+    with variant(repo, {"counts": VariantChange()}) as fresh:
+        with fresh.serving():
+            repo.define("counts", COUNTS.replace("+= 1", "+= 100"), FLOATS)
+            assert count(repo) == 1
+        assert count(repo) == 100
