@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 R = TypeVar("R", bound="Record")
 
@@ -21,8 +21,6 @@ class Record:
     """
 
     __slots__ = ()
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {}
-    """Of fields, by which older files know them."""
 
     def __repr__(self) -> str:
         told: list[str] = []
@@ -99,7 +97,6 @@ def _record(cls: type[R], data: Any, path: str) -> R:
     if not isinstance(data, Mapping):
         raise ValueError(f"{path}: expected a mapping, got {type(data).__name__}")
     hints = _hints(cls)
-    data = {cls.FORMER_NAMES.get(key, key): value for key, value in data.items()}
     unknown = sorted(str(key) for key in data if key not in hints)
     if unknown:
         raise ValueError(f"{path}: no field {unknown[0]!r}; the fields are {', '.join(hints)}")

@@ -16,9 +16,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.lifetimes.records import Life, Lifetimes
-from bls_notebook.profiling.analysis.call_graph import Edge
 from bls_notebook.profiling.export.session_json import FORMAT
-from bls_notebook.profiling.records.comparison import Measured, Setting
 from bls_notebook.profiling.records.session import SCHEMA, Session
 from bls_notebook.records import record_file
 
@@ -148,17 +146,3 @@ def test_where_nothing_can_be_written(tmp_path: Path, record: Any, ending: str) 
     for name in (f"folder{ending}", f"none/x{ending}", f"x\0{ending}", f"{'x' * 300}{ending}"):
         with pytest.raises(bls.BLSError, match="cannot save to"):
             record.save(tmp_path / name)
-
-
-def test_files_of_earlier_versions_with_other_names_of_fields() -> None:
-    measured = {"requests": 2, "sequential": 5, "gathered": 4, "held": 0.5, "doubt": 0.1}
-    assert Measured.from_dict(measured) == Measured(2, 5, 4, gil_share=0.5, relative_error=0.1)
-    assert Edge.from_dict({"caller": "", "callee": "a", "own": 7}).self_time == 7
-    old = {
-        "count": 1,
-        "sequential": {},
-        "gathered": {},
-        "measured": measured,
-        "gathered_spread": {"count": 3},
-    }
-    assert Setting.from_dict(old).gathered_quartiles.count == 3

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
 from bls_notebook.records.intervals import gaps, overlapping, total
@@ -22,8 +21,6 @@ class Node(Record):
     way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
     A ``stub`` answered in its place, or it is at a ``remote`` server.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     name: str
     calls: int = 0
@@ -47,8 +44,6 @@ class Edge(Record):
     ``self_time`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
     callees. ``cycle`` says that the edge lies on a cycle.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     caller: str
     callee: str

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.records.intervals import gaps, total
@@ -43,8 +42,6 @@ class ModelChange(Record):
 
     ``moved`` says where it ran before and after, where that differs: "cpu to gpu:0", "1 to 4 instances".
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     name: str
     duration: Change = NO_CHANGE

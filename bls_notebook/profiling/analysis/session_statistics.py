@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records.intervals import events, levels, occupied, total
@@ -52,8 +50,6 @@ class ModelStatistics(Record):
     is the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
     request to it waited in the queue for whatever reason.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     name: str
     version: int = 1

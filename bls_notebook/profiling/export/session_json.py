@@ -48,14 +48,11 @@ def read_session(path: str | Path, kind: type[_Session]) -> _Session:
         hint = " (a Chrome trace; save the session as .json)" if is_chrome else ""
         raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
     schema = found.get("schema")
-    if type(schema) is not int or schema < 1:
-        raise _foreign(file, f"its schema is {told(repr(schema))}, expected a number up to {SCHEMA}")
-    if schema > SCHEMA:
+    if type(schema) is not int or schema != SCHEMA:
         raise BLSError(
-            f"session {file.name!r}: its schema is {told(schema)}, this version reads up to {SCHEMA}; "
-            "upgrade bls_notebook to load it"
+            f"session {told(file.name)!r}: its schema is {told(repr(schema))}, expected {SCHEMA}: read it "
+            "with the version of bls_notebook that wrote it"
         )
-    found["schema"] = SCHEMA  # what an older one lacks has a default
     try:
         return kind.from_dict(found)
     except ValueError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from bls_notebook.records.plain import Record
 from bls_notebook.records.quartiles import NONE, Quartiles
@@ -29,11 +27,6 @@ class Setting(Record):
 
     ``sequential_walls`` and ``gathered_walls`` are of every run, ns; the sessions are of the median runs.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {
-        "sequential_spread": "sequential_quartiles",
-        "gathered_spread": "gathered_quartiles",
-    }
 
     count: int
     sequential: Session
@@ -60,8 +53,6 @@ class Verification(Record):
     ``error`` says why it could not be run; ``measured`` is 0 then. ``relative_error`` is the relative
     standard error of what was measured; 0 where it is not known.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"doubt": "relative_error"}
 
     models: tuple[str, ...]
     count: int

@@ -163,7 +163,7 @@ def load_session(path: str | Path) -> Session:
     Raises
     ------
     BLSError
-        It cannot be read, is no session, or is one of a newer schema.
+        It cannot be read, is no session, or is one of another schema.
     """
     from bls_notebook.profiling.export.session_json import read_session
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bls_notebook.records.plain import Record
 
@@ -62,8 +61,6 @@ class Measured(Record):
     were sent, ``failed`` how many of both ways failed: there is no speed-up then. ``loops`` are what event
     loops were seen to do, of decoupled async models.
     """
-
-    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"doubt": "relative_error", "held": "gil_share"}
 
     requests: int
     sequential: int
