@@ -28,6 +28,7 @@ from .core.model import LoadedModel
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed, never_finalised, not_ready, unread_responses
 from .recording import log as recording
+from .recording.log import HeldBack
 from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all
@@ -319,7 +320,7 @@ class Ticket:
             self.held = False
             log = recording.active
             if self.span and self._answered and log is not None:
-                log.held.extend((self.span, perf_counter_ns()))
+                log.held.extend(HeldBack(self.span, perf_counter_ns()))
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
             parker.unpark()

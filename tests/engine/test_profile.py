@@ -184,7 +184,7 @@ def test_span_id_is_known_while_the_profile_is_on(repo: bls.ModelRepository) -> 
         log = recording.active
         assert log is not None
         infer(repo, "d")
-        numbers = [log.whole[0]]
+        numbers = [log.inline[0]]
         assert [recording.span_id(n) for n in numbers] == [1]
     assert [s.id for s in profile.record.spans] == [1]
     assert recording.span_id(0) == 0

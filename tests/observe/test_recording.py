@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import BLOCK, Log
+from bls_notebook.engine.recording.log import BLOCK, Log, RecordedInstance
 from bls_notebook.profiling.recording.session_builder import session_of
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session
 
 SEEN = ModelSeen("m", 2)
-PLACE = (SEEN, "m_0", "cpu", None)
+PLACE = RecordedInstance(SEEN, "m_0", "cpu", None)
 OPTIONS = SimpleNamespace(request_id="r")
 GOOD = SimpleNamespace(_error=None, _outputs=[])
 
@@ -41,7 +41,7 @@ def frozen(log: Log, end: int = 100, limit: int = 100) -> Session:
 
 def test_a_request_at_once(log: Log) -> None:
     number = log.take()
-    log.whole.extend((number, 0, PLACE, OPTIONS, 64, 10, 0, 7, 3, 20, 30, 35, 32))
+    log.inline.extend((number, 0, PLACE, OPTIONS, 64, 10, 7, 3, 20, 30, 35, 32))
     (span,) = frozen(log).spans
     assert (span.id, span.model, span.version, span.instance) == (1, "m", 2, "m_0")
     assert (span.sent, span.queued, span.started, span.inferred, span.ended) == (10, 20, 20, 30, 35)
@@ -115,7 +115,7 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     log.cached.append(other)
     log.crossed.extend((child, 2))
     log.crossed.extend((child, 1))
-    log.device_times.extend((child, SimpleNamespace(ns=lambda: 5)))
+    log.timed.extend((child, SimpleNamespace(ns=lambda: 5)))
     log.answer(child, 40, GOOD)
     log.held.extend((child, 45))
     spans = {s.id: s for s in frozen(log).spans}

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance
-from bls_notebook.engine.recording.log import Place
+from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.waiting.loops import ModelLoop
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -73,12 +73,7 @@ class Instance:
         self.name = name
         self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec
         self.device = device
-        self.place: Place = (
-            ModelSeen(""),
-            name,
-            device,
-            None,
-        )  # as a profile records it; see `LoadedModel.be`
+        self.place = RecordedInstance(ModelSeen(""), name, device, None)  # for profiles; see `LoadedModel.be`
         self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute

@@ -22,6 +22,7 @@ from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
+from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
 from bls_notebook.engine.tensors.output_check import OutputCheck
 from bls_notebook.engine.tensors.request_check import RequestCheck
@@ -142,7 +143,9 @@ class LoadedModel:
         self.seen = seen
         self.received_as = seen, self.reshapes  # what a tape keeps of it
         for instance in (*self.instances, *self.passive):
-            instance.place = (seen, instance.name, instance.device, _code_of(instance.backend))
+            instance.place = RecordedInstance(
+                seen, instance.name, instance.device, _code_of(instance.backend)
+            )
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""

@@ -1,9 +1,10 @@
 """Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
 
-A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, a few
-plain values at a time; `freezing` makes spans of them at the end. No request, response or array is kept, so
-that recording changes no memory's life; and no container is made that would outlive its request, because
-each of those brings the next garbage collection nearer.
+A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, each of
+which holds the fields of one kind of entry (the named tuples below), one entry after the other; `freezing`
+makes spans of them at the end. No request, response or array is kept, so that recording changes no memory's
+life. The lists are flat, as `list.extend` writes an entry: entries that are kept as objects bring the next
+garbage collection nearer.
 
 Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
 are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
@@ -14,20 +15,143 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bls_notebook.devices.moves import nbytes
 from bls_notebook.records.seen import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time
 
-Place = tuple[ModelSeen, str, str, CodeType | None]  # of an instance: model, name, device, its `execute`
+_Entry = TypeVar("_Entry")
 
 _lock = threading.RLock()  # a profile may also end in a garbage collection, in the midst of any of this
 _numbered = 0  # the last number that was ever given
 _base = 0  # the last number before those of the newest log
+
+
+class RecordedInstance(NamedTuple):
+    """An instance: where a request ran."""
+
+    model: ModelSeen
+    name: str
+    device: str
+    execute: CodeType | None
+
+
+# The entries of a `Log`. `number` is the request's; times are readings of `time.perf_counter_ns`, 0 for none.
+
+
+class InlineCall(NamedTuple):
+    """All there is to say of a request that ran on its caller's thread and succeeded."""
+
+    number: int
+    parent: int
+    place: RecordedInstance
+    options: Any  # the request's; read later, for its ID
+    bytes_in: int
+    sent: int
+    thread: int
+    rows: int
+    started: int
+    inferred: int
+    ended: int
+    bytes_out: int
+
+
+class Begun(NamedTuple):
+    """A request was sent, and queued (0: that is told by when it ran)."""
+
+    number: int
+    parent: int
+    model: ModelSeen
+    kind: str
+    request_id: str
+    bytes_in: int
+    sent: int
+    queued: int
+
+
+class Placed(NamedTuple):
+    """An instance began with a request; `batch` is the number of the first of its batch, 0 for none."""
+
+    number: int
+    place: RecordedInstance
+    thread: int
+    rows: int
+    started: int
+    batch: int = 0
+
+
+class Ran(NamedTuple):
+    """`execute` returned, and its instance was free for another request."""
+
+    number: int
+    inferred: int
+    released: int
+
+
+class Ended(NamedTuple):
+    """The last response of a request was sent."""
+
+    number: int
+    ended: int
+    state: str
+    error: str
+    responses: int
+    bytes_out: int
+
+
+class HeldBack(NamedTuple):
+    """An answer was held back until a moment."""
+
+    number: int
+    until: int
+
+
+class Marked(NamedTuple):
+    """A moment of a request's life; see `Mark` for the kinds."""
+
+    number: int
+    when: int
+    kind: str
+
+
+class Named(NamedTuple):
+    """A moment that a person named; `number` is that of the request being executed, 0 in the notebook."""
+
+    number: int
+    when: int
+    name: str
+
+
+class SentFrom(NamedTuple):
+    """The code that sent a request, and the offset of the instruction that did."""
+
+    number: int
+    code: CodeType
+    offset: int
+
+
+class Crossed(NamedTuple):
+    """So many tensors of a request came to another device."""
+
+    number: int
+    tensors: int
+
+
+class Timed(NamedTuple):
+    """A timer runs on the GPU of a request."""
+
+    number: int
+    timer: Any
+
+
+def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
+    """Return the entries in a list of a log, which others may be adding to: what they add is whole."""
+    width = len(kind._fields)  # type: ignore[attr-defined]
+    return map(kind._make, zip(*[iter(values[:])] * width, strict=False))  # type: ignore[attr-defined]
 
 
 class Tape(Protocol):
@@ -66,14 +190,12 @@ def _together(tapes: Iterable[Tape | None]) -> Tape | None:
 
 
 class Log:
-    """What is recorded while profiles are on that overlap.
-
-    The first value of each entry is the request's number; times are readings of `time.perf_counter_ns`.
-    """
+    """What is recorded while profiles are on that overlap."""
 
     __slots__ = (
-        "base", "begun", "cached", "capacity", "crossed", "device_timer", "device_times", "dropped", "ended",
-        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tape", "whole",
+        "base", "begun", "cached", "capacity", "crossed", "device_timer", "dropped", "ended",
+        "given", "held", "inline", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tape",
+        "timed",
     )  # fmt: skip
 
     def __init__(self, base: int) -> None:
@@ -87,33 +209,18 @@ class Log:
         self.numbers: deque[int] = deque()
         # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
         self.device_timer: Callable[[int], Any] | None = None
-        # Of a request that ran on its caller's thread and succeeded, all there is: number, parent, place,
-        # options (of the request), bytes_in, sent, queued (0: it was not), thread, rows, started, inferred,
-        # ended, bytes_out.
-        self.whole: list[Any] = []
-        # number, parent, seen, kind, request_id, bytes_in, sent, queued
+        self.inline: list[Any] = []  # of `InlineCall`, and so on
         self.begun: list[Any] = []
-        # number, place, thread, rows, started, batch (the number of its first request, 0 for none)
         self.placed: list[Any] = []
-        # number, inferred, released
         self.ran: list[Any] = []
-        # number, ended, state, error, responses, bytes_out
         self.ended: list[Any] = []
-        # number, until when its answer was held back
         self.held: list[Any] = []
-        # number, when, kind (see `Mark`)
         self.marks: list[Any] = []
-        # number of whose `execute` it was (0 for the notebook), when, name
         self.named: list[Any] = []
-        # number, the code that sent it, and where in that (an index of its instructions)
-        # None where nobody wants it.
-        self.sites: list[Any] | None = None
-        # number
-        self.cached: list[Any] = []
-        # number, how many tensors
+        self.sites: list[Any] | None = None  # None where nobody wants them
+        self.cached: list[int] = []  # numbers of requests that the response cache answered
         self.crossed: list[Any] = []
-        # number, the time
-        self.device_times: list[Any] = []
+        self.timed: list[Any] = []
 
     def take(self) -> int:
         """Return the number of a request that is sent; 0 where there is no room for it."""
@@ -137,9 +244,9 @@ class Log:
 
     # -- entries, but for those of the hot path, which the engine writes itself ------------------------
 
-    def place(self, number: int, place: Place, rows: int, started: int, batch: int = 0) -> None:
+    def place(self, number: int, place: RecordedInstance, rows: int, started: int, batch: int = 0) -> None:
         """Record that an instance began with a request, on this thread."""
-        self.placed.extend((number, place, threading.get_ident(), rows, started, batch))
+        self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))
 
     def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
         """Record the last response of a request; None where it was given up."""
@@ -147,7 +254,7 @@ class Log:
         given_up = response is None or (error is not None and error._code.name == "CANCELLED")
         state = "cancelled" if given_up else "ok" if error is None else "error"
         words = "" if error is None else error._message
-        self.ended.extend((number, ended, state, words, responses, bytes_out))
+        self.ended.extend(Ended(number, ended, state, words, responses, bytes_out))
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record the only response of a request; None where it was given up."""
@@ -160,19 +267,19 @@ class Log:
     def mark(self, number: int, now: int, kind: str) -> None:
         """Record a moment of a request's life, where there is room."""
         if len(self.marks) < 3 * self.capacity:
-            self.marks.extend((number, now, kind))
+            self.marks.extend(Marked(number, now, kind))
 
     def name(self, number: int, now: int, name: str) -> None:
         """Record a moment that has a name, where there is room."""
         if len(self.named) < 3 * self.capacity:
-            self.named.extend((number, now, name))
+            self.named.extend(Named(number, now, name))
 
     def measure(self, numbers: Iterable[int], gpu: int) -> Any:
         """Begin to measure time on a GPU; None, or what is to be ended."""
         timer = None if self.device_timer is None else self.device_timer(gpu)
         if timer is not None:
             for number in numbers:
-                self.device_times.extend((number, timer))
+                self.timed.extend(Timed(number, timer))
         return timer
 
 

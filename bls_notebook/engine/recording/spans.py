@@ -25,7 +25,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.seen import ModelSeen
 
 from . import log as recording
-from .log import Log
+from .log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
 
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
@@ -44,14 +44,14 @@ def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequenc
         for a, b in zip(before, after, strict=True)
     )
     if moved:
-        log.crossed.extend((span, moved))
+        log.crossed.extend(Crossed(span, moved))
 
 
 def note_site(sites: list[Any], span: int, frame: FrameType | None) -> None:
     """Record which code sends a request, by a frame within what sends it: the first that is no library's."""
     found = _outside(frame)
     if found is not None:
-        sites.extend((span, found.f_code, found.f_lasti))
+        sites.extend(SentFrom(span, found.f_code, found.f_lasti))
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
@@ -78,7 +78,7 @@ def record_refused(
     if log is not None and number:
         model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
         seen = ModelSeen(request._model_name, 0) if model is None else model.seen
-        log.begun.extend((number, sender.span, seen, kind, request._options.request_id, 0, now, now))
+        log.begun.extend(Begun(number, sender.span, seen, kind, request._options.request_id, 0, now, now))
         if log.tape is not None:
             tensors, size = request._inputs, nbytes(request._inputs)
             log.tape.sent(number, request, tensors, size, kind, (model and model.seen, {}), sender, now)
@@ -96,7 +96,7 @@ def record_begun(
 ) -> None:
     """Record that a request was sent, and queued (0: that is told by when it ran)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
-    log.begun.extend((span, sender, model.seen, request._kind, who, request._size, sent, queued))
+    log.begun.extend(Begun(span, sender, model.seen, request._kind, who, request._size, sent, queued))
 
 
 def record_at_once(
@@ -182,11 +182,10 @@ def record_inline(
         return
     span, started = execution.span, execution.started
     kind = "ensemble" if parent.combined else "sync"
-    log.begun.extend((
-        span, parent.span, instance.place[0], kind, options.request_id, bytes_in, sent, started,
-    ))  # fmt: skip
+    model, who = instance.place.model, options.request_id
+    log.begun.extend(Begun(span, parent.span, model, kind, who, bytes_in, sent, started))
     log.place(span, instance.place, rows, started)
-    log.ran.extend((span, inferred, ended))
+    log.ran.extend(Ran(span, inferred, ended))
     if execution.ticket is None and (failed or response is not None):
         log.answer(span, ended, response)
 
@@ -213,7 +212,7 @@ def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
     shared = model.decoupled and instance.is_async  # its loop took the next at once
     for ticket in execution.tickets:
         if ticket.span:
-            log.ran.extend((ticket.span, inferred, execution.started if shared else ended))
+            log.ran.extend(Ran(ticket.span, inferred, execution.started if shared else ended))
 
 
 def record_ensemble(execution: Execution, request: InferenceRequest, arrived: int, waits: bool) -> None:
@@ -224,13 +223,13 @@ def record_ensemble(execution: Execution, request: InferenceRequest, arrived: in
     span, now = execution.span, execution.started
     if waits:
         record_begun(log, span, execution.parent, model, request, arrived, now)
-    log.place(span, (model.seen, model.name, "cpu", None), 1, now)
+    log.place(span, RecordedInstance(model.seen, model.name, "cpu", None), 1, now)
 
 
 def record_ensemble_over(execution: Execution, response: InferenceResponse, waits: bool) -> None:
     """Record that the last step of an ensemble has been answered."""
     log, now = recording.active, perf_counter_ns()
     if log is not None:
-        log.ran.extend((execution.span, now, now))
+        log.ran.extend(Ran(execution.span, now, now))
         if waits:
             log.answer(execution.span, now, response)

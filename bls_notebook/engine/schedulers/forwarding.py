@@ -22,6 +22,7 @@ from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.messages import running
 from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.log import Ran
 from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
@@ -170,7 +171,7 @@ class ForwardingScheduler(Lifecycle):
                 statistics.fold()
         recorded = recording.active
         if recorded is not None and ticket.span:
-            recorded.ran.extend((ticket.span, received, sent.started))  # others went over it meanwhile
+            recorded.ran.extend(Ran(ticket.span, received, sent.started))  # others went over it meanwhile
 
     # -- the end of a request ------------------------------------------------------------------------
 

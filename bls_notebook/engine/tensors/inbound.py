@@ -15,6 +15,7 @@ from bls_notebook.engine import call_keys, messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.log import SentFrom
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -101,7 +102,7 @@ def received(
                         note_site(log.sites, span, _getframe(2))
                     else:  # this, the execution's `exec`, the request's, and the model's code
                         frame = _getframe(3)
-                        log.sites.extend((span, frame.f_code, frame.f_lasti))
+                        log.sites.extend(SentFrom(span, frame.f_code, frame.f_lasti))
                         del frame
                 except ValueError:  # nothing called it: its thread does nothing else
                     pass

@@ -17,6 +17,7 @@ from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.log import Crossed
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -101,7 +102,7 @@ def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = T
         if log is not None:
             after = [isinstance(t._array, np.ndarray) for t in response._outputs]
             moved = sum(a is not b for a, b in zip(before, after, strict=True))
-            log.crossed.extend((wanted.span, moved))
+            log.crossed.extend(Crossed(wanted.span, moved))
     except (MemoryError, DeviceError) as error:
         return error_response(messages.not_placed(wanted.memory._device_id, str(error)))
     return response

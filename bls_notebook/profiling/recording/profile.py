@@ -21,6 +21,7 @@ from bls_notebook.engine.overlap.ahead import Ahead, running_ahead
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.batches import Counted, counted, unbatched
 from bls_notebook.engine.recording.kept import profiles
+from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.profiling.analysis.overlap import ghosts
@@ -241,5 +242,6 @@ def _record_running(log: recording.Log) -> None:
                 if request is not None:  # on its caller's thread: nothing was recorded yet
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
-                    where = (instance.place, execution.thread, 1)
-                    log.placed.extend((execution.span, *where, execution.started, 0))
+                    log.placed.extend(
+                        Placed(execution.span, instance.place, execution.thread, 1, execution.started)
+                    )

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
-from bls_notebook.engine.recording.log import Log, Place
+from bls_notebook.engine.recording.log import (
+    Begun,
+    Crossed,
+    Ended,
+    HeldBack,
+    InlineCall,
+    Log,
+    Marked,
+    Named,
+    Placed,
+    Ran,
+    RecordedInstance,
+    SentFrom,
+    Timed,
+    entries,
+)
 from bls_notebook.profiling.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 
 from .sources import Sources
 
-_NOWHERE: Place = (ModelSeen(""), "", "cpu", None)
+_Entry = TypeVar("_Entry", InlineCall, Begun, Placed, Ran, Ended, HeldBack, SentFrom, Crossed, Timed)
+_NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
@@ -76,8 +92,8 @@ def session_of(
         spans.append(span)
     models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
     named = [
-        NamedMark(when - start, said, number - log.base if number in kept else 0)
-        for number, when, said in _entries(log.named, 3)
+        NamedMark(when - start, name, number - log.base if number in kept else 0)
+        for number, when, name in entries(Named, log.named)
         if start <= when <= end and (not sender or number in facts)
     ]
     named.sort(key=attrgetter("ns"))
@@ -93,46 +109,43 @@ def session_of(
     )
 
 
-def _entries(values: list[Any], width: int) -> Iterator[Sequence[Any]]:
-    """The entries of a list that others may be adding to; what they add is whole."""
-    whole = values[:]
-    return zip(*[iter(whole)] * width, strict=False)
-
-
 def _facts(log: Log) -> dict[int, _Facts]:
     out: dict[int, _Facts] = {}
-    for number, *rest in _entries(log.begun, 8):
-        out[number] = _Facts(*rest)
-    for number, parent, place, options, *rest, ended, size in _entries(log.whole, 13):
-        bytes_in, sent, queued, thread, rows, started, inferred = rest
-        one = out[number] = _Facts(
-            parent, place[0], "sync", options.request_id, bytes_in, sent, queued or started
-        )
-        one.place, one.thread, one.rows, one.started, one.inferred = place, thread, rows, started, inferred
-        one.released = one.ended = ended
-        one.responses, one.bytes_out = 1, size
+    for begun in entries(Begun, log.begun):
+        out[begun.number] = _Facts(*begun[1:])
+    for call in entries(InlineCall, log.inline):
+        one = out[call.number] = _Facts(
+            call.parent, call.place.model, "sync", call.options.request_id, call.bytes_in, call.sent,
+            call.started,
+        )  # fmt: skip
+        one.place, one.thread, one.rows = call.place, call.thread, call.rows
+        one.started, one.inferred = call.started, call.inferred
+        one.released = one.ended = call.ended
+        one.responses, one.bytes_out = 1, call.bytes_out
 
-    def known(entries: list[Any], width: int) -> Iterator[tuple[_Facts, list[Any]]]:
-        return ((out[number], rest) for number, *rest in _entries(entries, width) if number in out)
+    def known(kind: type[_Entry], values: list[Any]) -> Iterator[tuple[_Facts, _Entry]]:
+        return ((out[entry.number], entry) for entry in entries(kind, values) if entry.number in out)
 
-    for one, (place, thread, rows, started, batch) in known(log.placed, 6):
+    for one, placed in known(Placed, log.placed):
         if not one.started:  # of an iterative sequence, the first time counts
-            one.seen, one.place, one.thread, one.rows, one.batch = place[0], place, thread, rows, batch
-            one.started = started
-    for one, rest in known(log.ran, 3):
-        one.inferred, one.released = rest
-    for one, rest in known(log.ended, 6):
-        one.ended, one.state, one.error, one.responses, one.bytes_out = rest
-    for one, (until,) in known(log.held, 2):
-        one.ended = max(one.ended, until)
-    for one, (count,) in known(log.crossed, 2):
-        one.crossings += count
-    for one, (code, at) in known(log.sites or [], 3):
-        one.site = code, at
-    for one, (timer,) in known(log.device_times, 2):
-        one.timer = timer
-    for one, _ in known(log.cached, 1):
-        one.cached = True
+            one.seen, one.place, one.thread = placed.place.model, placed.place, placed.thread
+            one.rows, one.batch, one.started = placed.rows, placed.batch, placed.started
+    for one, ran in known(Ran, log.ran):
+        one.inferred, one.released = ran.inferred, ran.released
+    for one, ended in known(Ended, log.ended):
+        one.ended, one.state, one.error = ended.ended, ended.state, ended.error
+        one.responses, one.bytes_out = ended.responses, ended.bytes_out
+    for one, held in known(HeldBack, log.held):
+        one.ended = max(one.ended, held.until)
+    for one, crossed in known(Crossed, log.crossed):
+        one.crossings += crossed.tensors
+    for one, site in known(SentFrom, log.sites or []):
+        one.site = site.code, site.offset
+    for one, timed in known(Timed, log.timed):
+        one.timer = timed.timer
+    for number in log.cached[:]:
+        if number in out:
+            out[number].cached = True
     for one in out.values():
         if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
             one.kind = "ensemble"
@@ -156,7 +169,7 @@ def _sources(
     if log.sites is None:
         return [], lines
     sources = Sources()
-    places = dict.fromkeys((facts[number].seen, facts[number].place[3]) for number in kept)
+    places = dict.fromkeys((facts[number].seen, facts[number].place.execute) for number in kept)
     begins: dict[int, int] = {}  # where `execute` does, by the number of a source
     for seen, code in places:
         number = 0 if code is None else sources.number(code, seen.name, seen.version)
@@ -178,7 +191,7 @@ def _sources(
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
     found: dict[int, list[Mark]] = {}
     left = limit
-    for number, when, kind in _entries(log.marks, 3):
+    for number, when, kind in entries(Marked, log.marks):
         if number in kept and start <= when <= end and left:
             found.setdefault(number, []).append(Mark(when - start, kind))
             left -= 1
@@ -206,7 +219,7 @@ def _span(
         now = min(max(now, time), last)
         times.append(now - start)
     sent, queued, started, inferred, ended = times
-    _, name, device, _ = one.place if ran else _NOWHERE
+    place = one.place if ran else _NOWHERE
     shared = one.seen.decoupled and one.seen.is_async  # its loop takes the next at once
     released = min(one.released or (one.started if shared else end), end) - start
     return Span(
@@ -214,8 +227,8 @@ def _span(
         model=one.seen.name,
         version=one.seen.version,
         parent=parent,
-        instance=name,
-        device=device,
+        instance=place.name,
+        device=place.device,
         kind=one.kind,
         batch=batch if ran else 0,
         sent=sent,
