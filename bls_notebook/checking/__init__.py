@@ -1,4 +1,4 @@
-"""What will bite in a repository's configurations, sources and folders: a module for each subject.
+"""`check`: find problems in a repository's configurations, sources and folders without running models.
 
-Nothing is imported or run of a model: sources are read as trees. What cannot be told for certain is not told.
+Sources are read as syntax trees; nothing is imported. Only certain problems are reported.
 """

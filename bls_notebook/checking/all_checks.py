@@ -1,4 +1,4 @@
-"""`check_models`: everything that is looked for, over all the models of a repository."""
+"""Run all checks over the models of a repository, and report what loaded models did so far."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.records.progress import stepped
+from bls_notebook.records.quantities import count
+from bls_notebook.records.visible import first_line
 from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.statistics import statistics_record_of
 
-from .batching import batching_findings
-from .callees import callee_findings, cycle_findings
-from .fields import field_findings
-from .files import file_findings, is_model
-from .material import Material, material
-from .memory import memory_findings, shared_memory
-from .packages import package_findings
-from .recorded import recorded_findings
+from .callee_checks import callee_findings, cycle_findings, sequence_findings
+from .check_input import CheckedModel, read_model
+from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings
-from .sequences import sequence_findings
-from .sources import source_findings
-from .tensors import tensor_findings
+from .shared_memory import memory_findings, shared_memory
+from .source_checks import package_findings, source_findings
 
 _QUOTED = re.compile(r"'([^']*)'")
+_MOST_REFUSALS = 3  # reported per model
 
 
 def check_models(
     sources: Iterable[tuple[ModelSource, LoadedModel | None]], names: Collection[str] = ()
 ) -> Findings:
-    """Return what is found in models; `names` are those that are asked about, all by default."""
+    """Return the findings of the models called `names`, by default of all models in `sources`."""
     sources = list(sources)
-    given = [each for each in sources if each[0].remote is None]  # what a server elsewhere runs is its own
+    local = [pair for pair in sources if pair[0].remote is None]
     remote = {source.name: str(source.remote.server.address) for source, _ in sources if source.remote}
-    read = [material(*each) for each in stepped(given, "models", len(given))]
-    models = {model.name: model for model in read if is_model(model)}
-    asked = [model for model in read if not names or model.name in names]
-    if len(models) * 2 < len(read) and not names:  # some folder, and not that of a repository
-        asked = [model for model in asked if model.name in models]
-    wanted = {model.name for model in asked}
-    built: dict[Path, str] = {}
-    found = [finding for model in asked for finding in _of(model, models, remote, built)]
-    needs = [need for need in shared_memory(models) if need.model in wanted]
-    found += memory_findings(models, needs)
-    found += (finding for finding in cycle_findings(models) if finding.model in wanted)
-    ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-    found.sort(key=lambda finding: (ranks[finding.severity], finding.model))
-    return Findings(tuple(sorted(wanted)), tuple(dict.fromkeys(found)), tuple(needs))
+    folders = [read_model(*pair) for pair in stepped(local, "models", len(local))]
+    models = {model.name: model for model in folders if is_model(model)}
+    checked = [model for model in folders if not names or model.name in names]
+    if len(models) * 2 < len(folders) and not names:  # most folders are no models: this is no repository
+        checked = [model for model in checked if model.name in models]
+    checked_names = {model.name for model in checked}
+    build_texts: dict[Path, str] = {}
+    findings = [
+        finding for model in checked for finding in _model_findings(model, models, remote, build_texts)
+    ]
+    needs = [need for need in shared_memory(models) if need.model in checked_names]
+    findings += memory_findings(models, needs)
+    findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
+    findings.sort(key=lambda finding: (SEVERITIES.index(finding.severity), finding.model))
+    return Findings(tuple(sorted(checked_names)), tuple(dict.fromkeys(findings)), tuple(needs))
 
 
-def _of(
-    model: Material, models: Mapping[str, Material], remote: Mapping[str, str], built: dict[Path, str]
+def _model_findings(
+    model: CheckedModel,
+    models: Mapping[str, CheckedModel],
+    remote: Mapping[str, str],
+    build_texts: dict[Path, str],
 ) -> Iterator[Finding]:
     if model.name not in models:
         yield Finding(
@@ -67,14 +68,44 @@ def _of(
     yield from source_findings(model)
     yield from callee_findings(model, models, remote)
     yield from sequence_findings(model, models)
-    yield from package_findings(model, models, built)
-    if model.problem:  # what is not certain about the configuration is not told
+    yield from package_findings(model, models, build_texts)
+    if model.problem:  # the other checks need a valid configuration
         return
-    seen = None if model.serving is None else statistics_record_of(model.serving)
+    statistics = None if model.serving is None else statistics_record_of(model.serving)
     tensors = list(tensor_findings(model))
     yield from tensors
-    yield from batching_findings(model, seen)
+    yield from batching_findings(model, statistics)
     yield from field_findings(model)
     yield from recorded_findings(
-        model, told=[name for finding in tensors for name in _QUOTED.findall(finding.what)]
+        model, reported=[name for finding in tensors for name in _QUOTED.findall(finding.what)]
     )
+
+
+def recorded_findings(model: CheckedModel, reported: Collection[str]) -> Iterator[Finding]:
+    """Yield how a loaded model's responses contradicted its configuration, and why requests were refused.
+
+    `reported` has the names of tensors that already have a finding.
+    """
+    serving = model.serving
+    if serving is None:
+        return
+    prefix = f"model '{model.name}', "
+    for warning in tuple(serving.outputs.found):
+        what, _, mend = warning.removeprefix(prefix).partition("; ")
+        if not any(repr(name) in what for name in reported):
+            yield Finding(
+                "warning", "seen-output", model.name, f"a response had {what}",
+                "It was seen here; a server passes it in silence.", _sentence(mend), model.where,
+            )  # fmt: skip
+    check = serving.check
+    refused = dict(getattr(check, "then", check).refused)  # a stub's check wraps the model's own
+    for error, times in sorted(refused.items(), key=lambda pair: -pair[1])[:_MOST_REFUSALS]:
+        yield Finding(
+            "warning", "seen-refused", model.name, f"{count(times, 'request')} refused: {first_line(error)}",
+            "What was sent does not fit its configuration: a server refuses it too.",
+            "Correct what is sent, or `input` and max_batch_size in config.pbtxt.", model.where,
+        )  # fmt: skip
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else "Have the code and config.pbtxt say the same."

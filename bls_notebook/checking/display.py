@@ -1,4 +1,4 @@
-"""What a check has found: a line each, the worst first, which unfolds to why it bites and how to mend it."""
+"""Findings of a check: one line each, worst first; it unfolds to the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bls_notebook.display.units import count, size
 
 from .records import SEVERITIES, Finding, Findings
 
-_DOCKER = 64 << 20  # bytes of /dev/shm that a container gets where nobody asks for more
+_DOCKER = 64 << 20  # bytes of /dev/shm in a container started without --shm-size
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
 def findings_document(found: Findings) -> doc.Document:
-    """Show what was found, and what the models need of ``/dev/shm``."""
+    """Show the findings, and the shared memory that the models need."""
     blocks: list[doc.Block] = [doc.Words(_summary(found))]
     if found.findings:
         blocks.append(doc.Box([_line(finding) for finding in found.findings], "findings-list"))
@@ -26,7 +26,7 @@ def findings_document(found: Findings) -> doc.Document:
 
 
 def _summary(found: Findings) -> doc.Piece:
-    """How many models, and how many findings of each severity."""
+    """Count the models, and the findings by severity."""
     tally = Counter(finding.severity for finding in found.findings)
     of = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
     checked = f"{count(len(found.models), 'model')} checked"
@@ -38,7 +38,7 @@ def _summary(found: Findings) -> doc.Piece:
 
 
 def _line(finding: Finding) -> doc.Block:
-    """One finding, folded."""
+    """Show one finding, folded."""
     where = tag("span", finding.where, cls="findings-where")
     what = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
     mark = tag("span", finding.severity, cls="findings-mark")

@@ -1,4 +1,4 @@
-"""What will bite in a model repository, as it was found without running its code: frozen, JSON-able."""
+"""Records of a check: findings, and the shared memory that Python models need."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from bls_notebook.records.plain import Record
 
-SEVERITIES = ("error", "warning", "note")  # from the worst on
+SEVERITIES = ("error", "warning", "note")  # worst first
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finding(Record):
-    """One thing that was found, and what to do about it.
+    """One problem, and how to fix it.
 
-    ``severity`` is ``error`` (it fails: a load, or every request that comes this way), ``warning`` (it
-    may bite) or ``note`` (good to know; nothing fails). ``code`` is stable, for those who filter; ``file``
-    and ``line`` say where; 0 is no line.
+    ``severity`` is ``error`` (a load fails, or every request on this path), ``warning`` (it may fail) or
+    ``note`` (nothing fails). ``code`` identifies the kind of problem and never changes; ``line`` is 0 if
+    the finding has no line.
     """
 
     severity: str
@@ -29,15 +29,15 @@ class Finding(Record):
 
     @property
     def where(self) -> str:
-        """The place: ``model.py:12``; empty where there is none."""
+        """``model.py:12``, a file alone, or an empty string."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SharedMemory(Record):
-    """What the instances of a Python model need of ``/dev/shm`` on a server, in bytes.
+    """Shared memory (``/dev/shm``) that the instances of a Python model need on a server, in bytes.
 
-    ``each`` is of one instance; at least that where tensors have sizes that are not `known`.
+    ``each`` is per instance: a lower bound unless the sizes of all tensors are `known`.
     """
 
     model: str
@@ -47,13 +47,13 @@ class SharedMemory(Record):
 
     @property
     def bytes(self) -> int:
-        """What all its instances need."""
+        """Total of all instances."""
         return self.instances * self.each
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings(Record):
-    """What a check has found in ``models``, the worst first; ``memory`` has a row for each Python model."""
+    """Findings of a check of ``models``, worst first; ``memory`` has a row for each Python model."""
 
     models: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -61,10 +61,10 @@ class Findings(Record):
 
     @property
     def bites(self) -> bool:
-        """Whether anything was found that is more than a note."""
+        """Whether any finding is an error or a warning."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property
     def shm_bytes(self) -> int:
-        """What the instances of all models need of ``/dev/shm`` together, in bytes."""
+        """Shared memory of all models together, in bytes."""
         return sum(need.bytes for need in self.memory)

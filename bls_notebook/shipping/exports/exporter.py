@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.checking.material import Material, material
-from bls_notebook.checking.memory import shared_memory
+from bls_notebook.checking.check_input import CheckedModel, read_model
+from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.progress import progress
 from bls_notebook.repository.catalog import Catalog
@@ -90,7 +90,7 @@ def describe(models: Mapping[str, Model], asked: Sequence[str], place: Path) -> 
     every = [_record(model, models, model.name in asked) for model in models.values()]
     imported = {name for model in models.values() for name in imported_names(python_files(model.files))}
     pinned, unknown = requirements(imported)
-    read: dict[str, Material] = {m.name: material(m.source, m.loaded) for m in models.values()}
+    read: dict[str, CheckedModel] = {m.name: read_model(m.source, m.loaded) for m in models.values()}
     needs = sum(need.bytes for need in shared_memory(read))
     return Exported(
         place=shown_path(place),

@@ -10,10 +10,9 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.checking.records import Findings
 from bls_notebook.repository.config.template_places import line_of
+from tests.checking.conftest import CONFIG, Check, codes, model, write
 
-from .conftest import CONFIG, Check, codes, model, write
-
-REPOSITORY = Path(__file__).parents[3] / "model_repository"
+REPOSITORY = Path(__file__).parents[2] / "model_repository"
 
 
 def test_nothing_is_found_in_a_good_model(check: Check) -> None:

@@ -1,7 +1,8 @@
-"""`Material`: what a check looks at, a model each: its configuration, completed, and its sources, read."""
+"""Read one model for a check: its completed configuration, its sources and its ONNX graph."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,13 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     complete,
     model_config_pb2,
+    parse_json,
     pick_versions,
+    to_json,
     validate,
 )
 from bls_notebook.repository.config.template_places import line_of
@@ -23,41 +27,44 @@ from bls_notebook.repository.config.templates import Template, fill_templates
 from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.place import SourcePlace
 
-from .code import Code
-from .graphs import with_graph
+from .python_source import PythonSource
 from .records import Finding
 
 if TYPE_CHECKING:
     from bls_notebook.repository.source.model_source import ModelSource
 
+
 CONFIG = "config.pbtxt"
-_GPUS = 8  # as many as a server may well have: a configuration that names one is not wrong here
+_ONNX_FILE = "model.onnx"
+_GPUS = 8  # of an assumed server, so that a configuration may name GPUs that this machine lacks
 
 
 @dataclass(frozen=True)
-class Material:
-    """One model of a repository."""
+class CheckedModel:
+    """One model of a repository, as a check sees it."""
 
     name: str
     folder: Path
-    text: str  # of config.pbtxt; empty where there is none
-    config: ModelConfigMessage  # completed, as far as that takes no running code; if it serves, wholly
-    given: ModelConfigMessage  # as it was written
-    problem: str = ""  # why there is no configuration, or why a server refuses it
-    codes: Mapping[int, Code] = field(default_factory=dict)  # the Python that a server would run, by version
+    text: str  # of config.pbtxt; empty without one
+    config: ModelConfigMessage  # completed; for a model that is not loaded, as far as no code needs to run
+    given: ModelConfigMessage  # as written
+    problem: str = ""  # why a server refuses the configuration
+    codes: Mapping[int, PythonSource] = field(
+        default_factory=dict
+    )  # the Python that a server would run, by version
     serving: LoadedModel | None = None
-    known: bool = False  # whether `config` has all inputs and outputs: nothing may still add some
-    place: SourcePlace | None = None  # of a cell: where it was written
-    misfit: str = ""  # why its configuration does not fit its graph
+    known: bool = False  # whether `config` has all inputs and outputs
+    place: SourcePlace | None = None  # the cell that defines the model
+    misfit: str = ""  # why the configuration contradicts the ONNX graph
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
-        """Templates of its configuration that nothing has filled."""
+        """Unfilled templates of its configuration."""
         return fill_templates(self.text).open if self.text and self.serving is None else ()
 
     @cached_property
     def is_python(self) -> bool:
-        """Whether its code runs in a Python stub of its own."""
+        """Whether Triton's Python backend runs it."""
         return bool(self.config.backend == "python")
 
     @cached_property
@@ -66,18 +73,18 @@ class Material:
 
     @cached_property
     def decoupled(self) -> bool:
-        """Whether it may answer any number of times."""
+        """Whether a request may have any number of responses."""
         return bool(self.config.model_transaction_policy.decoupled)
 
     @cached_property
     def instances(self) -> int:
-        """How many instances serve requests; those of a group without devices once."""
+        """Number of instances that serve requests."""
         groups = (group for group in self.config.instance_group if not group.passive)
         return sum(max(1, group.count) * max(1, len(group.gpus)) for group in groups)
 
     @cached_property
     def controls(self) -> frozenset[str]:
-        """Inputs that the server adds: controls and states of sequences, batch inputs."""
+        """Names of inputs that the server adds: sequence controls, states, batch inputs."""
         sequence = self.config.sequence_batching
         return frozenset([
             *(given.name for given in sequence.control_input),
@@ -95,48 +102,48 @@ class Material:
 
     @property
     def where(self) -> str:
-        """Its config.pbtxt as a person would name it, or its folder where it has none."""
+        """Path of its config.pbtxt, or of its folder without one."""
         if self.place is not None:
             return f"{self.name}/{CONFIG}"
         return shown_path(self.folder / CONFIG if self.text else self.folder)
 
-    def newest(self) -> Code | None:
+    def newest(self) -> PythonSource | None:
         return self.codes[max(self.codes)] if self.codes else None
 
     def in_config(
         self, severity: str, code: str, field: str, what: str, why: str, mend: str, value: str | None = None
     ) -> Finding:
-        """Return a finding about a field of its configuration."""
+        """Make a finding about a field of config.pbtxt."""
         line = line_of(self.text, field, value) or (line_of(self.text, field) if value else 0)
         return Finding(severity, code, self.name, what, why, mend, self.where, line)
 
     def in_code(
-        self, severity: str, code: str, source: Code, line: int, what: str, why: str, mend: str
+        self, severity: str, code: str, source: PythonSource, line: int, what: str, why: str, mend: str
     ) -> Finding:
-        """Return a finding about a line of its code."""
+        """Make a finding about a line of the source."""
         file = shown_path(source.path)
         if self.place is not None:
             file, line = self.place.label, line + self.place.line - 1 if line else 0
         return Finding(severity, code, self.name, what, why, mend, file, line)
 
 
-def material(source: ModelSource, serving: LoadedModel | None) -> Material:
-    """Read what there is of a model; nothing of it is run."""
+def read_model(source: ModelSource, serving: LoadedModel | None) -> CheckedModel:
+    """Read a model without running its code."""
     config, given, problem = _config(source, serving)
     text = source.config if isinstance(source.config, str) and not source.config_is_json else ""
     found = version_folders(source.folder)
     wanted = pick_versions(config, found) if not problem else list(found)
     named = config.default_model_filename or "model.py"
-    # Of a backend that is made of Python, model.py is the backend's own, or what that makes of it.
+    # With a Python-based backend, model.py may be the backend's own file.
     python = config.backend == "python" or (problem and not config.backend)
     codes = dict(_codes(found, wanted, named)) if python else {}
     completes = any(code.completes for code in codes.values())
     known = not problem and (serving is not None or (len(config.output) > 0 and not completes))
     misfit = ""
     if not problem and serving is None:
-        config, misfit, read = with_graph(config, {version: found[version] for version in wanted})
+        config, misfit, read = _with_graph(config, {version: found[version] for version in wanted})
         known |= read and not misfit
-    return Material(
+    return CheckedModel(
         source.name, source.folder, text, config, given, problem, codes, serving, known, source.place, misfit
     )
 
@@ -144,10 +151,10 @@ def material(source: ModelSource, serving: LoadedModel | None) -> Material:
 def _config(
     source: ModelSource, serving: LoadedModel | None
 ) -> tuple[ModelConfigMessage, ModelConfigMessage, str]:
-    """The configuration completed and as it is given, and why it is none."""
+    """Return the completed configuration, the written one, and why a server refuses it."""
     empty = model_config_pb2().ModelConfig(name=source.name)
     try:
-        if isinstance(source.config, str) and not source.config_is_json:  # what can be read is looked at
+        if isinstance(source.config, str) and not source.config_is_json:
             filled = fill_templates(source.config, defaults=True, model=source.name)
             source = replace(source, config=filled.text)
         given = source.parsed_config()
@@ -161,7 +168,7 @@ def _config(
         config = complete(given, model=source.name, files=files, gpus=_GPUS, runs_on_gpu=lambda _: False)
         for group, written in zip(config.instance_group, given.instance_group, strict=False):
             if not written.gpus:
-                del group.gpus[:]  # which there are is the server's matter
+                del group.gpus[:]  # the server decides which GPUs exist
     except ConfigError as error:
         return given, given, str(error)
     try:
@@ -171,10 +178,37 @@ def _config(
     return config, given, ""
 
 
-def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator[tuple[int, Code]]:
+def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator[tuple[int, PythonSource]]:
     for version in wanted:
         path = found[version] / named
         try:
-            yield version, Code(path, path.read_text(encoding="utf-8", errors="replace"))
+            yield version, PythonSource(path, path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
-            continue  # `files` tells of it
+            continue  # `file_findings` reports missing files
+
+
+def _with_graph(
+    config: ModelConfigMessage, versions: Mapping[int, Path]
+) -> tuple[ModelConfigMessage, str, bool]:
+    """Return the configuration as the ONNX backend completes it, its error, and whether it read a graph."""
+    if config.backend != "onnxruntime" or not versions:
+        return config, "", False
+    from bls_notebook.engines.onnxruntime.check import check
+    from bls_notebook.engines.onnxruntime.complete import complete as complete_from_graph
+    from bls_notebook.engines.onnxruntime.complete import needs_completing
+    from bls_notebook.engines.onnxruntime.graph import signature_in
+
+    path = versions[max(versions)] / (config.default_model_filename or _ONNX_FILE)
+    signature = signature_in(path / _ONNX_FILE if path.is_dir() else path)
+    if signature is None:
+        return config, "", False
+    fields = json.loads(to_json(config))
+    try:
+        if needs_completing(fields):
+            complete_from_graph(fields, signature)
+            config = parse_json(fields, model=config.name)
+            fields = json.loads(to_json(config))
+        check(fields, signature)
+    except (BackendError, ConfigError) as error:
+        return config, str(error), True
+    return config, "", True

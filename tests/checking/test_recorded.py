@@ -10,11 +10,10 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.repository.source.place import SourcePlace
+from tests.checking.conftest import CONFIG, MODEL
 from tests.engine import gates
 from tests.engine.harness import until
 from tests.repository.conftest import repo
-
-from .conftest import CONFIG, MODEL
 
 __all__ = ["repo"]
 

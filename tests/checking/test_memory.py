@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bls_notebook.checking.memory import pool_bytes
 from bls_notebook.checking.records import Findings
-
-from .conftest import CONFIG, model
+from bls_notebook.checking.shared_memory import pool_bytes
+from tests.checking.conftest import CONFIG, model
 
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Callees: models that are called, or are steps, and do not fit or are not there; calls that never end."""
+"""Check calls between models: missing callees and tensors, cycles, and calls of sequence models."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders
 
-from .code import Call, Code
-from .material import Material
+from .check_input import CheckedModel
+from .constant_folding import last_name
+from .python_source import CalleeRequest, PythonSource
 from .records import Finding
 
-Models = Mapping[str, Material]
+Models = Mapping[str, CheckedModel]
 _REMOTE = (
     "It does not ship with an export, and this fails on a server that has no such model.",
     "Have it on the server that gets this model, too.",
-)  # of what another server runs
+)  # reason and remedy for a callee on another server
 
 
-def callee_findings(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what is wrong with the models that a model calls, or that are its steps.
+def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield problems with a model's callees or ensemble steps.
 
-    `remote` has the addresses of those that servers elsewhere run, by name.
+    `remote` has the server addresses of remote models, by model name.
     """
     if model.is_ensemble:
-        yield from _of_steps(model, models, remote)
+        yield from _step_findings(model, models, remote)
         return
     code = model.newest()
     if code is None or code.mistake:
@@ -40,7 +41,7 @@ def callee_findings(model: Material, models: Models, remote: Mapping[str, str]) 
             what = f"it calls {call.model!r}, a model of {remote[call.model]}"
             yield model.in_code("warning", "callee-remote", code, call.line, what, *_REMOTE)
         elif call.model:
-            yield from _of_call(model, code, call, models)
+            yield from _call_findings(model, code, call, models)
 
 
 def _missing(name: str, models: Models) -> str:
@@ -48,7 +49,9 @@ def _missing(name: str, models: Models) -> str:
     return f"Correct the name (is {close!r} meant?)." if close else f"Put {name!r} into the repository."
 
 
-def _of_call(model: Material, code: Code, call: Call, models: Models) -> Iterator[Finding]:
+def _call_findings(
+    model: CheckedModel, code: PythonSource, call: CalleeRequest, models: Models
+) -> Iterator[Finding]:
     callee = models.get(call.model)
     if callee is None:
         if not code.mentions("load_model"):
@@ -73,14 +76,16 @@ def _of_call(model: Material, code: Code, call: Call, models: Models) -> Iterato
             "The response is an error.", "Send it by `exec(decoupled=True)` and walk the responses.",
         )  # fmt: skip
     if callee.known:
-        yield from _tensors(model, code, call, callee)
+        yield from _call_tensor_findings(model, code, call, callee)
 
 
 def _says_decoupled(sent: ast.Call) -> bool:
     return bool(sent.args) or any(word.arg in ("decoupled", None) for word in sent.keywords)
 
 
-def _tensors(model: Material, code: Code, call: Call, callee: Material) -> Iterator[Finding]:
+def _call_tensor_findings(
+    model: CheckedModel, code: PythonSource, call: CalleeRequest, callee: CheckedModel
+) -> Iterator[Finding]:
     def differs(kind: str, line: int, name: str, known: Mapping[str, object], why: str) -> Finding:
         have = f"it has {', '.join(known)}" if known else "it has none"
         used = {each for each, _ in (*call.read, *call.inputs.names)} | {*(call.outputs or ())}
@@ -124,10 +129,7 @@ def _tensors(model: Material, code: Code, call: Call, callee: Material) -> Itera
                 )  # fmt: skip
 
 
-# -- ensembles ---------------------------------------------------------------------------------------
-
-
-def _of_steps(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
+def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
     lacking = [name for name in members_of(model.config) if name and name not in models]
     for name in lacking:
         place = "ensemble_scheduling.step.model_name"
@@ -159,16 +161,13 @@ def _of_steps(model: Material, models: Models, remote: Mapping[str, str]) -> Ite
         )
 
 
-# -- calls that come back ----------------------------------------------------------------------------
-
-
 def cycle_findings(models: Models) -> Iterator[Finding]:
-    """Yield models whose requests come back to them while they hold an instance and wait."""
-    edges = {name: tuple(_called(model)) for name, model in models.items()}
+    """Yield models that call themselves, directly or not, while they occupy an instance."""
+    edges = {name: tuple(_called_models(model)) for name, model in models.items()}
     for name, model in models.items():
         if model.is_ensemble or model.decoupled or not model.is_python:
             continue
-        chain = _way_back(name, edges, models)
+        chain = _cycle_from(name, edges, models)
         if chain is None:
             continue
         line = next((line for callee, line in edges[name] if callee == chain[1]), 0)
@@ -197,22 +196,22 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
         )
 
 
-def _called(model: Material) -> Iterator[tuple[str, int]]:
-    """The models that one waits for, with the lines."""
+def _called_models(model: CheckedModel) -> Iterator[tuple[str, int]]:
+    """Yield the callees that a model waits for, with line numbers."""
     if model.is_ensemble:
         yield from ((name, 0) for name in members_of(model.config))
     elif (code := model.newest()) is not None and not model.decoupled:
-        # A version that is named may be another one than what calls.
+        # A request to a fixed version may reach another version than the caller.
         yield from ((call.model, call.line) for call in code.calls if call.model and (call.version or -1) < 0)
 
 
-def _way_back(
+def _cycle_from(
     name: str, edges: Mapping[str, tuple[tuple[str, int], ...]], models: Models
 ) -> list[str] | None:
-    """The shortest way of calls from a model back to it."""
+    """Return the shortest chain of calls from a model back to itself."""
     todo: list[list[str]] = [[name]]
     seen: set[str] = set()
-    for chain in todo:  # grows
+    for chain in todo:  # the loop extends `todo`
         for callee, _ in edges.get(chain[-1], ()):
             if callee == name:
                 return [*chain, name]
@@ -220,3 +219,85 @@ def _way_back(
                 seen.add(callee)
                 todo.append([*chain, callee])
     return None
+
+
+def sequence_findings(model: CheckedModel, models: Mapping[str, CheckedModel]) -> Iterator[Finding]:
+    """Yield problems with sequences: state spread over instances, incomplete calls of sequence models."""
+    code = model.newest()
+    if code is None or code.mistake:
+        return
+    batched = model.config.HasField("sequence_batching")
+    if model.instances > 1 and not batched and (line := _keeps_state(code)):
+        yield model.in_code(
+            "warning", "sequence-no-batcher", code, line,
+            f"it keeps state by correlation ID, in {model.instances} instances and without sequence_batching",
+            "Each instance is a process of its own, and requests of one sequence go to whichever is idle.",
+            "Add `sequence_batching { }`, which sends a sequence to one instance, or set `instance_group "
+            "[ { count: 1 } ]`.",
+        )  # fmt: skip
+    yield from _sequence_call_findings(model, code, models)
+
+
+def _keeps_state(code: PythonSource) -> int:
+    """Return the line of `execute` that reads the correlation ID if it also stores state under it, else 0."""
+    if code.execute is None:
+        return 0
+    line, keys, keeps = 0, set[str](), False
+    for node in ast.walk(code.execute):
+        if isinstance(node, ast.Call) and last_name(node.func) == "correlation_id":
+            line = line or node.lineno
+        if isinstance(node, ast.Assign) and any(
+            isinstance(n, ast.Call) and last_name(n.func) == "correlation_id" for n in ast.walk(node.value)
+        ):
+            keys |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(code.execute):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            of_self = any(isinstance(n, ast.Name) and n.id == "self" for n in ast.walk(node.value))
+            by_key = any(
+                (isinstance(n, ast.Name) and n.id in keys)
+                or (isinstance(n, ast.Call) and last_name(n.func) == "correlation_id")
+                for n in ast.walk(node.slice)
+            )
+            keeps |= of_self and by_key
+    return line if keeps else 0
+
+
+def _sequence_call_findings(
+    model: CheckedModel, code: PythonSource, models: Mapping[str, CheckedModel]
+) -> Iterator[Finding]:
+    flags: dict[str, list[str]] = {}
+    lines: dict[str, int] = {}
+    for call in code.calls:
+        callee = models.get(call.model)
+        if callee is None or not callee.config.HasField("sequence_batching") or not call.plain:
+            continue
+        if callee.config.sequence_batching.iterative_sequence:  # the server assigns an ID
+            continue
+        if "correlation_id" not in call.given:
+            yield model.in_code(
+                "error", "sequence-no-id", code, call.line,
+                f"{call.model!r} is a sequence model, and its request has no `correlation_id`",
+                "The response is an error: a sequence model does not know whose request it is.",
+                "Give the request `correlation_id=` (not 0), and `flags=` at its beginning and end.",
+            )  # fmt: skip
+            continue
+        flags.setdefault(call.model, []).extend(call.flags if call.flags is not None else ())
+        lines.setdefault(call.model, call.line)
+    for name, found in flags.items():
+        if "?" in found or code.mentions("set_flags"):
+            continue
+        if not any(flag.endswith("SEQUENCE_START") for flag in found):
+            yield model.in_code(
+                "error", "sequence-no-start", code, lines[name],
+                f"no request to the sequence model {name!r} has the flag of a sequence's start",
+                "A sequence that was not begun is refused.",
+                "Send the first one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`.",
+            )  # fmt: skip
+        elif not any(flag.endswith("SEQUENCE_END") for flag in found):
+            yield model.in_code(
+                "warning", "sequence-no-end", code, lines[name],
+                f"no request to the sequence model {name!r} has the flag of a sequence's end",
+                "Its slot stays taken until max_sequence_idle_microseconds have passed; others wait "
+                "meanwhile.",
+                "Send the last one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END`.",
+            )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CONFIG, Check, codes, execute, model, write
+from tests.checking.conftest import CONFIG, Check, codes, execute, model, write
 
 BATCHING = CONFIG + "max_batch_size: 8\n"
 DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }\n"

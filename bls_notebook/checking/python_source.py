@@ -1,4 +1,4 @@
-"""`Code`: one model.py, read as a tree: what it reads, makes, sends and imports. Nothing is run."""
+"""Read one model.py as a syntax tree: its inputs, outputs, requests and imports. Nothing is run."""
 
 from __future__ import annotations
 
@@ -13,53 +13,52 @@ from pathlib import Path
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.repository.source.syntax import syntax_tree
 
-from .values import UNKNOWN, Function, Names, Tensors, argument, last_name, spreads
+from .constant_folding import UNKNOWN, Function, Scope, TensorNames, argument, last_name, spreads
 
-_MOST_FILES = 1000  # beside a model.py that are looked at
+_MOST_FILES = 1000  # siblings of a model.py that are read
 
 
 @dataclass(frozen=True)
-class Call:
-    """One `InferenceRequest` that a source makes.
+class CalleeRequest:
+    """One `InferenceRequest` in a source.
 
-    `model` is empty where that cannot be told, `inputs` and `outputs` are uncertain or None then. `flags` has
-    the names in what is given for them, None for nothing. `sent` are the calls of `exec` and `async_exec`
-    that are certain to be of this request.
+    `model` is empty if unknown. `flags` has the names in the `flags` argument, None without one. `sent` are
+    the calls of `exec` and `async_exec` that certainly send this request.
     """
 
     line: int
     model: str
     version: int | None
-    inputs: Tensors
+    inputs: TensorNames
     outputs: list[str] | None
     given: frozenset[str]
     flags: tuple[str, ...] | None
     sent: tuple[ast.Call, ...]
-    read: tuple[tuple[str, int], ...]  # outputs that are looked up in its response, with the lines
-    plain: bool  # whether all its arguments can be seen
+    read: tuple[tuple[str, int], ...]  # outputs read from its response, with the lines
+    plain: bool  # whether it has only keyword arguments, none unpacked
 
 
 @dataclass(frozen=True)
-class Read:
-    """One look for an input by its name; `guarded` where the source is ready for there being none."""
+class InputRead:
+    """One lookup of an input by name; `guarded` if the source tests the result for None."""
 
     name: str
     line: int
     guarded: bool
 
 
-class Code:
+class PythonSource:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its tree; an empty one where it has none."""
+        """Its syntax tree, empty if it has a syntax error."""
         return syntax_tree(self.text) or ast.Module([], [])
 
     @cached_property
     def mistake(self) -> tuple[int, str] | None:
-        """The line and what is wrong with its syntax."""
+        """Line and message of its syntax error, or None."""
         try:
             ast.parse(self.text)
         except SyntaxError as error:
@@ -69,38 +68,38 @@ class Code:
         return None
 
     @cached_property
-    def _scopes(self) -> list[Names]:
-        out: list[Names] = []
-        todo: list[tuple[ast.AST, Names | None]] = [(self.tree, None)]
+    def _scopes(self) -> list[Scope]:
+        out: list[Scope] = []
+        todo: list[tuple[ast.AST, Scope | None]] = [(self.tree, None)]
         while todo:
             node, outer = todo.pop()
             inner = outer
             if isinstance(node, (ast.Module, Function)):
-                inner = Names(node, outer)
+                inner = Scope(node, outer)
                 out.append(inner)
             todo += ((child, inner) for child in ast.iter_child_nodes(node))
         return out
 
-    def _calls(self, name: str) -> Iterator[tuple[ast.Call, Names]]:
-        """Calls of what has such a last name, each with its scope."""
+    def _calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
+        """Yield calls of functions called `name`, each with its scope."""
         for scope in self._scopes:
             for node in scope.nodes:
                 if isinstance(node, ast.Call) and last_name(node.func) == name:
                     yield node, scope
 
     def mentions(self, word: str) -> bool:
-        """Whether a name stands anywhere in it."""
+        """Whether a word occurs anywhere in the text."""
         return re.search(rf"\b{re.escape(word)}\b", self.text) is not None
 
     @cached_property
     def model_class(self) -> ast.ClassDef | None:
-        """The class that Triton makes instances of."""
+        """The class that Triton instantiates."""
         found = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == CLASS_NAME]
         return found[-1] if found else None
 
     @cached_property
     def completes(self) -> bool:
-        """Whether the model completes its own configuration, or may get the method from elsewhere."""
+        """Whether the model defines or may inherit `auto_complete_config`."""
         found = self.model_class
         if found is None or any(last_name(base) != "object" for base in found.bases):
             return True
@@ -113,19 +112,17 @@ class Code:
 
     @cached_property
     def siblings(self) -> tuple[Path, ...]:
-        """Other Python files in its folder and those below it, and in the model's folder."""
+        """Other Python files below its folder and in the model's folder."""
         files = (*self.path.parent.rglob("*.py"), *self.path.parent.parent.glob("*.py"))
         return tuple(file for file in sorted(islice(files, _MOST_FILES)) if file != self.path)
 
-    # -- tensors -------------------------------------------------------------------------------------
-
     @cached_property
-    def made(self) -> Tensors:
-        out, any_ = Tensors(), False
-        for call, scope in self._calls("InferenceResponse"):
+    def made(self) -> TensorNames:
+        out, any_ = TensorNames(), False
+        for call, scope in self._calls_of("InferenceResponse"):
             given = argument(call, "output_tensors", 0)
             if given is None:
-                out += UNKNOWN if spreads(call) else Tensors()
+                out += UNKNOWN if spreads(call) else TensorNames()
                 continue
             any_ = True
             out += scope.tensors(given)
@@ -135,20 +132,20 @@ class Code:
         return out if any_ and out.names and not inherits and not elsewhere else out + UNKNOWN
 
     @cached_property
-    def reads(self) -> tuple[Read, ...]:
-        """The inputs that it looks for by a plain name."""
+    def reads(self) -> tuple[InputRead, ...]:
+        """Inputs that it looks up by a constant name."""
         out = []
-        for call, scope in self._calls("get_input_tensor_by_name"):
+        for call, scope in self._calls_of("get_input_tensor_by_name"):
             name = scope.text(argument(call, "name", 1))
             if name is not None:
-                out.append(Read(name, call.lineno, not _used_at_once(call, scope)))
+                out.append(InputRead(name, call.lineno, not _used_at_once(call, scope)))
         return tuple(out)
 
     @cached_property
     def first_rows(self) -> tuple[tuple[str, int], ...]:
-        """Inputs of which nothing but ``as_numpy()[0]`` is used, with the lines."""
+        """Inputs of which only ``as_numpy()[0]`` is used, with the lines."""
         out = []
-        for call, scope in self._calls("as_numpy"):
+        for call, scope in self._calls_of("as_numpy"):
             found = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
             if isinstance(found, ast.Call) and last_name(found.func) == "get_input_tensor_by_name":
                 name = scope.text(argument(found, "name", 1))
@@ -156,13 +153,11 @@ class Code:
                     out.append((name, call.lineno))
         return tuple(out)
 
-    # -- requests ------------------------------------------------------------------------------------
-
     @cached_property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[CalleeRequest, ...]:
         dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
-        found = self._calls("InferenceRequest")
-        out: list[Call] = []
+        found = self._calls_of("InferenceRequest")
+        out: list[CalleeRequest] = []
         for each, scope in found:
             if id(each) not in dropped:
                 made = _call(each, scope)
@@ -172,8 +167,8 @@ class Code:
                 ]
         return tuple(out)
 
-    def _named_elsewhere(self, call: ast.Call, scope: Names) -> list[tuple[str, int]]:
-        """The models of a request whose function is given their names, or finds one in an attribute."""
+    def _named_elsewhere(self, call: ast.Call, scope: Scope) -> list[tuple[str, int]]:
+        """Return callees whose name is a parameter of the function, or an attribute of `self`."""
         given = argument(call, "model_name", 4)
         if (
             isinstance(given, ast.Attribute)
@@ -188,7 +183,7 @@ class Code:
         if given.id not in names or scope.values(given.id) != [None]:
             return []
         out = []
-        for sent, outer in self._calls(scope.node.name):
+        for sent, outer in self._calls_of(scope.node.name):
             place = names.index(given.id) - (names[0] == "self" and isinstance(sent.func, ast.Attribute))
             text = outer.text(argument(sent, given.id, place))
             if text:
@@ -197,7 +192,7 @@ class Code:
 
     @cached_property
     def _attributes(self) -> dict[str, str]:
-        """Attributes of self that are given one text, and nothing else anywhere."""
+        """Attributes that are assigned one string and nothing else."""
         given: dict[str, set[str]] = {}
         for scope in self._scopes:
             for node in scope.nodes:
@@ -211,7 +206,7 @@ class Code:
         return {name: next(iter(texts)) for name, texts in given.items() if len(texts) == 1}
 
     def lines_with(self, pattern: str) -> list[int]:
-        """Return the lines that have a pattern in them, comments aside."""
+        """Return the numbers of the lines that match a pattern outside comments."""
         found = re.compile(pattern)
         lines = (line.partition("#")[0] for line in self.text.splitlines())
         return [number for number, line in enumerate(lines, 1) if found.search(line)]
@@ -224,8 +219,8 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _used_at_once(call: ast.Call, scope: Names) -> bool:
-    """Whether an attribute of a call's value is used without a look whether there is any."""
+def _used_at_once(call: ast.Call, scope: Scope) -> bool:
+    """Whether an attribute of a call's result is used without testing the result."""
     names: set[str] = set()
     for node in scope.nodes:
         if isinstance(node, ast.Attribute) and node.value is call:
@@ -248,12 +243,12 @@ def _used_at_once(call: ast.Call, scope: Names) -> bool:
     return used
 
 
-def _uses(call: ast.Call, scope: Names) -> set[str]:
-    """How the value of a call is used: the indices by which, and ``*`` for any other use."""
+def _uses(call: ast.Call, scope: Scope) -> set[str]:
+    """Return the indices by which a call's result is subscripted; ``*`` for any other use."""
     parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
     used: set[str] = set()
     nodes: list[ast.AST] = [call]
-    for node in nodes:  # grows
+    for node in nodes:  # the loop extends `nodes`
         parent = parents.get(id(node))
         if (
             isinstance(parent, ast.Assign)
@@ -276,12 +271,12 @@ def _uses(call: ast.Call, scope: Names) -> set[str]:
     return used
 
 
-def _call(call: ast.Call, scope: Names) -> Call:
+def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
     flags = argument(call, "flags", 6)
     version = scope.value(argument(call, "model_version", 5))
     number = version.value if isinstance(version, ast.Constant) and isinstance(version.value, int) else None
     inputs = argument(call, "inputs", 2)
-    return Call(
+    return CalleeRequest(
         line=call.lineno,
         model=scope.text(argument(call, "model_name", 4)) or "",
         version=number,
@@ -303,7 +298,7 @@ def _names_in(node: ast.expr | None) -> tuple[str, ...]:
     return flags if flags else ("?",)
 
 
-def _sent(call: ast.Call, scope: Names) -> Iterator[ast.Call]:
+def _sent(call: ast.Call, scope: Scope) -> Iterator[ast.Call]:
     for node in scope.nodes:
         func = node.func if isinstance(node, ast.Call) else None
         if not isinstance(node, ast.Call) or not isinstance(func, ast.Attribute):
@@ -312,7 +307,7 @@ def _sent(call: ast.Call, scope: Names) -> Iterator[ast.Call]:
             yield node
 
 
-def _read_of(call: ast.Call, scope: Names) -> Iterator[tuple[str, int]]:
+def _read_of(call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
     sent = list(_sent(call, scope))
     for node in scope.nodes:
         if isinstance(node, ast.Call) and last_name(node.func) == "get_output_tensor_by_name":

@@ -12,8 +12,7 @@ pytest.importorskip("onnx")
 
 from bls_notebook.engines.onnxruntime.graph import signature_in
 from tests.backends.graphs import add_sub, identity
-
-from .conftest import codes, write
+from tests.checking.conftest import codes, write
 
 TENSORS = """input [ { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]
