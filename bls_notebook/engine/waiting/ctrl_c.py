@@ -30,7 +30,7 @@ RETRY_SECONDS = 0.002
 DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
 
 _HOME = __file__.rsplit("engine", 1)[0]
-_ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository"))
+_ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository", "network"))
 _RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
 _get_ident = _thread.get_ident
@@ -65,7 +65,7 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
         code = each.f_code
         if code in _unheard:
             return True
-        if code.co_filename.startswith(_ENGINE):
+        if code.co_filename.startswith(_ENGINE) or code in _waiters or code in _callers:
             # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
             return code not in _waiters and not (called_out and code in _callers)
         called_out = True

@@ -1,7 +1,7 @@
 """Models of a running server: a Triton, or any that speaks the KServe v2 protocol.
 
-`link.py` is the connection, `grpc_link.py` and `http_link.py` its two protocols; `instance.py` is what the
-engine has of a remote model.
+`link.py` is the connection, `grpc_link.py` and `network/kserve/http_client.py` are its two protocols;
+`instance.py` is the engine's proxy for a remote model.
 """
 
 from __future__ import annotations

@@ -25,15 +25,16 @@ def open_link(address: Address) -> Link:
     """
     try:
         if address.scheme in ("http", "https"):
-            from .http_link import HttpLink
+            from bls_notebook.network.kserve.http_client import HttpLink
 
             return HttpLink(address)
         from .grpc_link import GrpcLink
 
         return GrpcLink(address)
     except ModuleNotFoundError as error:
-        needs = "HTTP needs httptools" if address.scheme in ("http", "https") else "gRPC needs grpcio"
-        raise BackendError(f"{address}: {needs}, which is not there ({error}); {_EXTRA}") from error
+        raise BackendError(
+            f"{address}: gRPC needs grpcio, which is not installed ({error}); {_EXTRA}"
+        ) from error
     except (OSError, ValueError) as error:  # of files of TLS
         raise BackendError(f"{address}: {error}") from error
 

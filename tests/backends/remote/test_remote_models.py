@@ -421,7 +421,7 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"parameters": 7}, {"shape": 2},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
-    from bls_notebook.network.connection.http_link import read_response
+    from bls_notebook.network.kserve.json_codec import decode_response as read_response
 
     output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
     with pytest.raises(AnswerError):

@@ -1,0 +1,348 @@
+"""The client over HTTP: a `Link` whose connections are those of `http.client`, kept open between requests.
+
+A request under way holds one connection and one thread: the thread of a caller who waits, else a worker
+thread. gRPC needs none for requests that are awaited, and is the better choice for many of them.
+
+Guarantees: any thread can cancel a request, and Ctrl-C ends a wait; a connection is used again only after its
+answer was read completely; an answer is never larger than `_INFER_BYTES` or `_ANSWER_BYTES`, and never takes
+longer than its time limit, however slowly the server sends it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from bls_notebook.network.connection.address import PLAIN, Address
+from bls_notebook.network.connection.carried import headers_of
+from bls_notebook.network.connection.described import plain_metadata
+from bls_notebook.network.connection.link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
+from bls_notebook.network.connection.tensors import AnswerError
+from bls_notebook.pb_utils.errors import ErrorCode
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .http_connections import CONNECT_SECONDS, Connections
+from .json_codec import JSON_LENGTH, decode_response, encode_request
+
+_JOINED_BYTES = 1 << 16  # a request body up to this size is sent in one piece
+_READ_BYTES = 1 << 22
+_ANSWER_BYTES = 64 << 20  # of metadata, configurations and statistics
+_INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
+_BINARY = "binary_tensor_data"
+_CODES = {
+    400: ErrorCode.INVALID_ARG, 404: ErrorCode.NOT_FOUND, 409: ErrorCode.ALREADY_EXISTS,
+    499: ErrorCode.CANCELLED, 500: ErrorCode.INTERNAL, 501: ErrorCode.UNSUPPORTED,
+    503: ErrorCode.UNAVAILABLE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """A complete HTTP response; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpExchange:
+    """One HTTP request and its answer; any thread may cancel it."""
+
+    def __init__(
+        self,
+        link: HttpLink,
+        method: str,
+        path: str,
+        body: Sequence[Any],
+        headers: Mapping[str, str],
+        most: int = _ANSWER_BYTES,
+    ) -> None:
+        self._link = link
+        self._method = method
+        self._path = link.address.path + path
+        self._body = body
+        self._headers = dict(headers)
+        self._most = most
+        # Guards `_socket`: a connection that was given back belongs to another request. Reentrant, because a
+        # destructor on the same thread may cancel.
+        self._lock = threading.RLock()
+        self._socket: socket.socket | None = None
+        self._ended = self._late = False
+        self._lost = ""
+
+    def cancel(self, lost: str = "") -> None:
+        """Cancel: the thread that waits for the answer gets an error. `lost`: why, if the server is lost."""
+        self._lost = lost
+        self._end()
+
+    def _end(self, late: bool = False) -> None:
+        with self._lock:
+            self._late = late and not self._ended
+            self._ended = True
+            if self._socket is not None:
+                with suppress(OSError):  # the server closed it
+                    # The base class's method: after that of TLS, the rest would be sent in plain text.
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def answer(self, seconds: float | None) -> HttpAnswer:
+        """Send the request and return the answer; a request that could not be sent is tried again.
+
+        Raises
+        ------
+        RemoteError
+            There is no answer, or none within so many seconds.
+        """
+        timer: threading.Timer | None = None
+        if seconds is not None:  # the limit of a socket is that of each single read
+            timer = threading.Timer(seconds, self._end, (True,))
+            timer.daemon = True
+            with suppress(RuntimeError):  # no more threads: then the limit of the socket has to do
+                timer.start()
+        try:
+            for pause in (*RETRIES, None):
+                try:
+                    return self._exchanged(self._connected(seconds), seconds)
+                except RemoteError as error:
+                    if error.sent or pause is None or self._ended or self._link.lost:
+                        raise
+                time.sleep(pause)
+            raise AssertionError
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _connected(self, seconds: float | None) -> http.client.HTTPConnection:
+        connections = self._link.connections
+        try:
+            return connections.take() or connections.open(seconds)
+        except Exception as error:
+            raise self._problem(error, False, seconds) from error
+
+    def _exchanged(self, connection: http.client.HTTPConnection, seconds: float | None) -> HttpAnswer:
+        """Send the request over a connection, and return the answer."""
+        try:
+            with self._lock:
+                self._socket = connection.sock
+            if self._ended or self._link.closed:
+                raise OSError("the request was cancelled")
+            connection.sock.settimeout(seconds)
+            size = sum(map(len, self._body))
+            # The parts of a large body are sent from where they are, without a copy.
+            body = b"".join(self._body) if size <= _JOINED_BYTES else self._body
+            headers = {**self._headers, "Content-Length": str(size)} if self._body else self._headers
+            connection.request(self._method, self._path, body or None, headers)
+            response = connection.getresponse()
+            content = self._content(response)
+            answer = HttpAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
+        except BaseException as error:
+            with self._lock:
+                self._socket = None
+            connection.close()
+            if isinstance(error, Exception):
+                raise self._problem(error, True, seconds) from error
+            raise
+        with self._lock:
+            self._socket = None
+            reusable = not response.will_close and not self._ended
+        if reusable:
+            self._link.connections.give_back(connection)
+        else:
+            connection.close()
+        return answer
+
+    def _content(self, response: http.client.HTTPResponse) -> bytes:
+        """Read the body of an answer, up to the limit."""
+        length = response.length  # None if it is sent in chunks, or ends with the connection
+        if length is not None and length > self._most:
+            raise _TooLargeError(self._most)
+        if length is not None and length <= _READ_BYTES:
+            return response.read()
+        pieces, size = [], 0
+        while piece := response.read(_READ_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size > self._most:
+                raise _TooLargeError(self._most)
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        return b"".join(pieces)
+
+    def _problem(self, error: Exception, sent: bool, seconds: float | None) -> RemoteError:
+        """Return what an error of the connection means."""
+        link = self._link
+        if self._ended and not self._late:
+            return link.cancelled(self._lost)
+        if self._late or isinstance(error, TimeoutError):
+            if (not sent or seconds is None) and not self._late:
+                return link.unanswered(f"no connection within {CONNECT_SECONDS:g} s", sent)
+            if seconds == link.address.timeout:
+                return link.timed_out()
+            return link.unanswered(f"no answer within {seconds:g} s", True)
+        if isinstance(error, ssl.SSLError):
+            return link.unanswered(f"TLS: {error.reason or error}", sent)
+        if isinstance(error, (ConnectionRefusedError, http.client.RemoteDisconnected)):
+            refused = isinstance(error, ConnectionRefusedError)
+            return link.unanswered(
+                "connection refused" if refused else "the server closed the connection", sent
+            )
+        if isinstance(error, OSError):
+            return link.unanswered((error.strerror or str(error) or type(error).__name__)[:200], sent)
+        if isinstance(error, http.client.IncompleteRead):
+            why = "the server closed the connection before its answer was complete"
+            return link.unanswered(why, sent)
+        if isinstance(error, http.client.BadStatusLine):
+            return link.unanswered("what answers there does not speak HTTP", sent)
+        words = (str(error) or type(error).__name__)[:200]
+        return RemoteError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
+
+
+class _TooLargeError(Exception):
+    def __init__(self, most: int) -> None:
+        super().__init__(f"its body has more than {most:,} bytes, which is the limit")
+
+
+class InferExchange(HttpExchange):
+    """An inference request, which has one response."""
+
+    def run(self) -> InferenceResponse:
+        """Send it, and wait for the response on this thread."""
+        link = self._link
+        link.begun(self)
+        try:
+            answer = self.answer(link.address.timeout)
+            if answer.status != 200:
+                raise error_of(link, answer)
+            return decode_response(answer.body, answer.headers.get(JSON_LENGTH.lower()))
+        except RemoteError as error:
+            return link.failed(error)
+        except AnswerError as error:
+            return link.failed(RemoteError(f"{link.address}: {error}", ErrorCode.INTERNAL))
+        finally:
+            link.over(self)
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send it on a worker thread, which delivers the response."""
+        self._link.begun(self)
+        in_thread(lambda: deliver([self.run()], True))
+
+
+class HttpLink(Link):
+    """A connection over HTTP."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.connections = Connections(address)
+
+    def exchange(
+        self, name: str, version: str, request: InferenceRequest, all_outputs: bool
+    ) -> InferExchange:
+        """Return a request to a model, ready to be sent."""
+        binary = _BINARY in self.extensions
+        parts = encode_request(request, all_outputs, binary)
+        headers = {**self.address.headers, **headers_of(request._options)}
+        headers["Content-Type"] = "application/octet-stream" if binary else "application/json"
+        if binary:
+            headers[JSON_LENGTH] = str(len(parts[0]))
+        path = f"{self._model(name, version)}/infer"
+        return InferExchange(self, "POST", path, parts, headers, _INFER_BYTES)
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    def live(self, seconds: float) -> None:
+        """Return if the server answers within so many seconds, else raise RemoteError."""
+        status = HttpExchange(self, "GET", "/v2/health/live", (), self.address.headers).answer(seconds).status
+        if status in (502, 503, 504):  # of what stands before it
+            raise self.unanswered(f"HTTP {status}", False)
+
+    def ready(self, name: str, version: str, seconds: float) -> bool:
+        """Whether a model says that it can serve."""
+        path = f"{self._model(name, version)}/ready"
+        return HttpExchange(self, "GET", path, (), self.address.headers).answer(seconds).status == 200
+
+    def describe(self) -> None:
+        """Ask the server what it is."""
+        said = self._ask("GET", "/v2")
+        self.server = " ".join(str(said[k]) for k in ("name", "version") if said.get(k))
+        found = said.get("extensions")
+        self.extensions = frozenset(map(str, found)) if isinstance(found, list) else frozenset()
+
+    def index(self) -> list[tuple[str, str, str]]:
+        """Return name, version and state of each model."""
+        rows = self._ask("POST", "/v2/repository/index", b"{}", kind=list)
+        rows = [row for row in rows if isinstance(row, dict)]
+        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows]
+
+    def metadata(self, name: str, version: str) -> dict[str, Any]:
+        """Return a model's metadata."""
+        path = self._model(name, version)
+        try:
+            return plain_metadata(self._ask("GET", path))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._no_answer(path, f"{type(error).__name__}: {error}") from error
+
+    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
+        """Return a model's configuration as JSON; None where the server has none to give."""
+        if "model_configuration" not in self.extensions:
+            return None
+        said: Mapping[str, Any] = self._ask("GET", f"{self._model(name, version)}/config")
+        return said
+
+    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
+        """Return a model's statistics, as Triton's JSON has them."""
+        path = self._model(name, version) if name else "/v2/models"
+        said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
+        return said
+
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS, kind: type = dict
+    ) -> Any:
+        headers = {**self.address.headers, "Content-Type": "application/json"}
+        answer = HttpExchange(self, method, path, [body] if body else (), headers).answer(seconds)
+        if answer.status != 200:
+            raise error_of(self, answer)
+        try:
+            said = json.loads(answer.body)
+        except (ValueError, RecursionError) as error:
+            raise self._no_answer(path, str(error)) from error
+        if not isinstance(said, kind):
+            raise self._no_answer(path, f"expected JSON of a {kind.__name__}, got {type(said).__name__}")
+        return said
+
+    def _model(self, name: str, version: str) -> str:
+        safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # which undoes no quoting
+        path = f"/v2/models/{quote(name, safe=safe)}"
+        return f"{path}/versions/{quote(version, safe='')}" if version else path
+
+    def _no_answer(self, path: str, why: str) -> RemoteError:
+        what = f"the answer to {path} is not as the protocol says ({why}); is it a KServe v2 server?"
+        return RemoteError(what, ErrorCode.INTERNAL)
+
+    def _hang_up(self) -> None:
+        self.connections.close()
+
+
+def error_of(link: HttpLink, answer: HttpAnswer) -> RemoteError:
+    """Return the error that a server answered with."""
+    status, body = answer.status, answer.body
+    try:
+        document = json.loads(body)
+        words = document.get("error") or document.get("detail") or document.get("message")
+    except (ValueError, AttributeError, RecursionError):
+        words = None
+    if words is None and status in (502, 503, 504):  # of what stands before the server
+        return link.unanswered(f"HTTP {status}", True)
+    text = words if isinstance(words, str) else " ".join(body[:300].decode("utf-8", "replace").split())
+    return RemoteError(text or f"the server answered HTTP {status}", _CODES.get(status, ErrorCode.UNKNOWN))
+
+
+HttpLink.waits = (HttpExchange._connected, HttpExchange._exchanged)

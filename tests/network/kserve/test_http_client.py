@@ -1,0 +1,298 @@
+"""The HTTP client: answers in any form, requests that are cancelled, limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.network.connection import address_of
+from bls_notebook.network.connection.link import RemoteError
+from bls_notebook.network.connection.opening import open_link
+from bls_notebook.network.kserve import http_client
+from bls_notebook.network.kserve.http_client import HttpExchange, HttpLink
+from bls_notebook.pb_utils import InferenceRequest
+from tests.backends.remote.servers import serving_http
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKS = b"3\r\nabc\r\nB;x=1\r\nd\r\n\r\nefghij\r\n0\r\n"
+TENSOR = {"name": "X", "datatype": "INT32", "shape": [1]}
+
+
+@contextmanager
+def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpLink]:
+    """A link to a server that answers a request with these bytes, then with the endless ones, then closes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection = listening.accept()[0]
+            except OSError:  # the test is over
+                return
+            with connection:
+                try:
+                    connection.recv(1 << 16)
+                    connection.sendall(data)
+                    while endless:
+                        connection.sendall(endless)
+                except OSError:  # the client has closed it
+                    pass
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    link = HttpLink(address_of(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    try:
+        yield link
+    finally:
+        link.close()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        serving.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "body"),
+    [
+        (OK + b"Content-Length: 3\r\n\r\nabc", b"abc"),
+        (OK + b"Content-Length: 0\r\n\r\n", b""),
+        (OK + b"content-length:9000\r\nX: \r\n\r\n" + b"x" * 9000, b"x" * 9000),
+        (OK + b"Content-Length: %d\r\n\r\n" % (9 << 20) + b"x" * (9 << 20), b"x" * (9 << 20)),
+        (OK + b"\r\n" + b"y" * 5000, b"y" * 5000),
+        (CHUNKED + CHUNKS + b"\r\n", b"abcd\r\n\r\nefghij"),
+        (CHUNKED + CHUNKS + b"T: 1\r\n\r\n", b"abcd\r\n\r\nefghij"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nab", b"ab"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.0 200\r\nContent-Length: 1\r\n\r\na", b"a"),
+    ],
+)
+def test_an_answer(data: bytes, body: bytes) -> None:
+    with answering(data) as link:
+        assert HttpExchange(link, "GET", "/v2", (), {}).answer(20).body == body
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 abc\r\n\r\n", "does not speak HTTP"),
+        (b"", "closed the connection"),
+        (OK + b"Content-Length: 3\r\n\r\nab", "before its answer was complete"),
+        (OK + b"Content-Length: %d\r\n\r\nab" % (9 << 20), "before its answer was complete"),
+        (CHUNKED + b"-1\r\n", "before its answer was complete"),
+        (CHUNKED + b"1\r\na\r\n", "before its answer was complete"),
+        (CHUNKED + b"1;" + b"x" * 140000, "more than 65536 bytes"),
+        (OK + b"X: " + b"x" * 140000, "65536"),
+        (OK + b"X: x\r\n" * 1000, "100 headers"),
+        (OK + b"Content-Length: " + b"9" * 18 + b"\r\n\r\nab", "more than 67,108,864 bytes"),
+    ],
+)
+def test_what_is_no_answer(data: bytes, error: str) -> None:
+    with answering(data) as link, pytest.raises(RemoteError, match=error):
+        HttpExchange(link, "GET", "/v2", (), {}).answer(20)
+
+
+def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
+    piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+    with answering(CHUNKED, piece) as link, pytest.raises(RemoteError, match="more than 67,108,864 bytes"):
+        link.describe()
+
+
+@pytest.mark.parametrize(
+    ("data", "endless"), [(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (CHUNKED, b"1\r\n \r\n")]
+)
+def test_an_answer_that_trickles_is_an_error_after_its_time(data: bytes, endless: bytes) -> None:
+    with (
+        answering(data, endless) as link,
+        pytest.raises(RemoteError, match=r"no answer within 0\.2 s|more than"),
+    ):
+        HttpExchange(link, "GET", "/v2", (), {}).answer(0.2)
+
+
+def test_a_response_to_a_request_is_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_INFER_BYTES", 1000)
+    big = OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001
+    with answering(big) as link:
+        request = InferenceRequest(model_name="m", requested_output_names=["Y"], inputs=[])
+        error = link.exchange("m", "", request, True).run()._error
+        assert error is not None
+        assert "more than 1,000 bytes" in error.message()
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[HttpLink, HttpExchange, socket.socket, socket.socket]]:
+    """A link, a request to be sent over its one connection, and both ends of that."""
+    link = HttpLink(address_of("http://127.0.0.1:9"))
+    here, there = socket.socketpair()
+    with here, there:
+        connection = http.client.HTTPConnection("127.0.0.1", 9)
+        connection.sock = here
+        link.connections.give_back(connection)
+        yield link, HttpExchange(link, "GET", "/v2", (), {}), here, there
+        link.close()
+
+
+def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(asked: Any) -> None:
+    link, exchange, here, there = asked
+    answering = threading.Thread(
+        target=lambda: there.recv(1 << 16) and there.send(OK + b"Content-Length: 1\r\n\r\na")
+    )
+    answering.start()
+    assert exchange.answer(20).body == b"a"
+    answering.join()
+    exchange.cancel()
+    connection = link.connections.take()
+    assert connection is not None
+    assert connection.sock is here
+    here.send(b"x")
+    assert there.recv(1) == b"x"
+
+
+def test_nothing_is_sent_over_a_link_that_is_closed(asked: Any) -> None:
+    link, exchange, here, there = asked
+    link.closed = True  # and not yet hung up
+    with pytest.raises(RemoteError, match="was closed before"):
+        exchange.answer(20)
+    assert here.fileno() < 0
+    assert there.recv(1) == b""
+
+
+def test_what_is_given_up_is_not_sent_without_its_encryption(asked: Any) -> None:
+    _, exchange, _, _ = asked
+    here, there = socket.socketpair()
+    context = ssl.create_default_context()
+    with there, context.wrap_socket(here, server_hostname="x", do_handshake_on_connect=False) as encrypted:
+        exchange._socket = encrypted
+        exchange.cancel()
+        assert there.recv(1) == b""
+        with pytest.raises(OSError):
+            encrypted.unwrap()
+
+
+def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "bls_notebook.network.connection.grpc_link", raising=False)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(BackendError, match=r"needs grpc.*pip install 'bls_notebook\[network\]'"):
+        open_link(address_of("grpc://127.0.0.1:9"))
+
+
+class Server:
+    """Answers with the input of a request; waits with it, or closes the connection, where told to."""
+
+    def __init__(self) -> None:
+        self.came = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.go.set()
+        self.gone = False
+
+    def answer(self, path: str, document: dict[str, Any]) -> tuple[int, Any]:
+        if not path.endswith("/infer"):
+            return 200, {"name": "m", "inputs": [TENSOR], "outputs": [TENSOR]}
+        self.came.release()
+        if not self.go.wait(20):
+            self.go.set()  # for the test to see
+        return 0 if self.gone else 200, {"outputs": document["inputs"]}
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def repo(server: Server) -> Iterator[bls.ModelRepository]:
+    with serving_http(server.answer) as port, bls.ModelRepository() as repo:
+        bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+        yield repo
+        server.go.set()
+
+
+def wanted(repo: bls.ModelRepository, value: int) -> Any:
+    return repo.infer_async("m", {"X": np.array([value], np.int32)})
+
+
+async def gathered(repo: bls.ModelRepository, count: int) -> list[Any]:
+    answers = await asyncio.gather(*[wanted(repo, i) for i in range(count)])
+    return [a.error or int(a["X"].as_numpy()[0]) for a in answers]
+
+
+def test_ctrl_c_ends_a_wait_for_a_server(repo: bls.ModelRepository, server: Server) -> None:
+    assert repo.infer("m", {"X": np.array([0], np.int32)}).error is None
+    server.came.acquire()
+    server.go.clear()
+
+    def press() -> None:
+        server.came.acquire()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        repo.infer("m", {"X": np.array([1], np.int32)})
+    assert not server.go.is_set()
+    pressing.join()
+    server.go.set()
+    assert asyncio.run(gathered(repo, 2)) == [0, 1]
+
+
+def test_awaited_requests_go_over_connections_that_are_kept(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, opening = [], http_client.Connections.open
+    monkeypatch.setattr(
+        http_client.Connections, "open", lambda *given: opened.append(opening(*given)) or opened[-1]
+    )
+    for _ in range(3):
+        assert asyncio.run(gathered(repo, 5)) == list(range(5))
+    assert len(opened) <= 5
+
+
+def awaiting(repo: bls.ModelRepository, server: Server, then: Callable[[Any], None]) -> Any:
+    """Have a request under way whose connection was open; then something happens, and it is answered."""
+
+    async def all_of_it() -> Any:
+        await wanted(repo, 0)
+        server.came.acquire()
+        server.go.clear()
+        task = asyncio.ensure_future(wanted(repo, 1))
+        await asyncio.to_thread(server.came.acquire)
+        then(task)
+        await asyncio.wait([task], timeout=20)
+        return task
+
+    return asyncio.run(all_of_it())
+
+
+def test_an_awaited_request_whose_connection_is_closed(repo: bls.ModelRepository, server: Server) -> None:
+    def close(_: Any) -> None:
+        server.gone = True
+        server.go.set()
+
+    error = awaiting(repo, server, close).result().error
+    assert "the connection was lost while the request was under way" in error.message()
+
+
+def test_an_awaited_request_that_is_given_up(repo: bls.ModelRepository, server: Server) -> None:
+    assert awaiting(repo, server, lambda task: task.cancel()).cancelled()
+    server.go.set()
+    assert asyncio.run(gathered(repo, 2)) == [0, 1]
+
+
+def test_closing_answers_what_is_awaited(repo: bls.ModelRepository, server: Server) -> None:
+    task = awaiting(repo, server, lambda _: repo.close(0))
+    message = task.result().error.message()
+    assert "closed" in message or "cancelled" in message  # whichever comes first of what closing does
