@@ -102,7 +102,7 @@ def received(
                         note_site(log.sites, span, _getframe(2))
                     else:  # this, the execution's `exec`, the request's, and the model's code
                         frame = _getframe(3)
-                        log.sites.extend(SentFrom(span, frame.f_code, frame.f_lasti))
+                        log.sites.extend((span, frame.f_code, frame.f_lasti))  # a `SentFrom`
                         del frame
                 except ValueError:  # nothing called it: its thread does nothing else
                     pass
