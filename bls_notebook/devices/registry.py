@@ -118,11 +118,8 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
 def register_simulator(simulator: Callable[[int, int, bool], GPUs]) -> None:
     """Register what makes simulated GPUs.
 
-    Parameters
-    ----------
-    simulator : callable
-        Takes the number of GPUs, the bytes of each, and whether models should see them in PyTorch too.
-        Returns the same object each time.
+    `simulator`: takes the number of GPUs, the bytes of each, and whether models should see them in PyTorch
+    too. Returns the same object each time.
     """
     global _simulator
     _simulator = simulator

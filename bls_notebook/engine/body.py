@@ -31,10 +31,7 @@ def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorReco
 
     The last errors that requests of the body were answered with are added to `errors`.
 
-    Raises
-    ------
-    BaseException
-        Whatever the function raises.
+    Raises BaseException: whatever the function raises.
     """
     __tracebackhide__ = True
     execution = SendingExecution(server, None, None)

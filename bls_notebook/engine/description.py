@@ -112,12 +112,7 @@ def home_of(variables: dict[str, Any]) -> ModelHome | None:
 def describe(error: BaseException, model: str = "", version: int = 0) -> Description:
     """Return what is said of an exception.
 
-    Parameters
-    ----------
-    error : BaseException
-    model : str
-        Whose file it is that a SyntaxError is about.
-    version : int
+    `model`: whose file it is that a SyntaxError is about.
     """
     try:
         return _describe(error, model, version)

@@ -30,17 +30,11 @@ def failed_response(
 ) -> InferenceResponse:
     """Return the error response of an `execute` that raised, in Triton's words.
 
-    Parameters
-    ----------
-    name, version : str, int
-        Of the model.
-    instance : str
-        Name of the instance that it ran on.
-    causes : list of ErrorRecord
-        Errors that the model got from its own BLS requests; where this exception repeats one of
-        them, the chain goes on through it.
-    inputs : tuple of InputSeen
-        What it was asked with.
+    `name`, `version`: of the model.
+    `instance`: name of the instance that it ran on.
+    `causes`: errors that the model got from its own BLS requests; where this exception repeats one of them,
+        the chain goes on through it.
+    `inputs`: what it was asked with.
     """
     kind, text, _, told, frames = describe(error, name, version)
     message = execute_failed(instance, told)

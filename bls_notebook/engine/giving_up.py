@@ -58,10 +58,7 @@ def give_up(models: Collection[LoadedModel], why: str) -> None:
 def give_up_old(models: Collection[LoadedModel], since: int, seconds: float, why: str) -> None:
     """Answer those with an error that have been in flight for some seconds, counted from `since` at most.
 
-    Parameters
-    ----------
-    since : int
-        A reading of `time.perf_counter_ns`.
+    `since`: a reading of `time.perf_counter_ns`.
     """
     latest = perf_counter_ns() - int(seconds * 1e9)
     _refuse([t for t in _in_flight(models) if max(t.arrived, since) <= latest], why)

@@ -24,15 +24,7 @@ _Result = TypeVar("_Result")
 class Initializing(SendingExecution):
     """A model that initializes or finalizes: it may log, count and load, but not send requests.
 
-    Parameters
-    ----------
-    server : Server
-    name : str
-        Of the instance.
-    directory : str
-        Of the model's version.
-    model : str
-        Name of the model.
+    `name`: of the instance. `directory`: of the model's version. `model`: name of the model.
     """
 
     instance_name = directory = ""

@@ -55,12 +55,8 @@ _ONCE: tuple[tuple[()], ...] = ((),)
 def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], None]) -> Call:
     """Return what serves a request to a sync model and waits for its answer.
 
-    Parameters
-    ----------
-    scheduler : Lifecycle
-        That the closure belongs to.
-    wake : callable
-        Has one of the engine's threads see to the queue, and to what is to be done at the end.
+    `scheduler`: that the closure belongs to. `wake`: has one of the engine's threads see to the queue, and to
+    what is to be done at the end.
     """
     server, outputs, statistics = model.server, model.outputs, model.statistics
     idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone

@@ -27,10 +27,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 class Metrics:
     """The metrics of one repository; a collector for a `prometheus_client` registry.
 
-    Parameters
-    ----------
-    server : callable, optional
-        Gives families that are exposed beside those of the models.
+    `server`: gives families that are exposed beside those of the models.
     """
 
     def __init__(self, server: Callable[[], list[Any]] | None = None) -> None:

@@ -69,17 +69,10 @@ async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | No
 class BatchRunner:
     """Runs batches of one model version.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    lock : threading.Lock
-        The scheduler's, under which executions are counted.
-    prepare : callable
-        Gives the request of a ticket as the model is to receive it, with the one who takes its answers;
-        None where it may not be run any more.
-    see_again : callable, optional
-        Called before the request of a ticket is let go that the model wants to see again. Where there
-        is none, models ask for that in vain.
+    `lock`: the scheduler's, under which executions are counted. `prepare`: gives the request of a ticket as
+    the model is to receive it, with the one who takes its answers; None where it may not be run any more.
+    `see_again`: called before the request of a ticket is let go that the model wants to see again. Where
+    there is none, models ask for that in vain.
     """
 
     def __init__(
@@ -102,16 +95,8 @@ class BatchRunner:
     ) -> list[Ticket]:
         """Run a batch of a sync model on this worker thread. Raises nothing.
 
-        Parameters
-        ----------
-        over : callable, optional
-            Called once the batch has been counted and before it is answered, with the lock held; not where
-            nothing was run.
-
-        Returns
-        -------
-        list of Ticket
-            Those whose requests the model wants to see again.
+        `over`: called once the batch has been counted and before it is answered, with the lock held; not
+        where nothing was run. Returns list of Ticket: those whose requests the model wants to see again.
         """
         try:
             for ticket in tickets:
@@ -125,10 +110,7 @@ class BatchRunner:
     def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Run a batch on the thread of the one who asked for it; as `run`.
 
-        Raises
-        ------
-        KeyboardInterrupt
-            Ctrl-C; the requests have been answered then.
+        Raises KeyboardInterrupt: Ctrl-C; the requests have been answered then.
         """
         before = caller_var.get()
         running_loop = _get_running_loop()
@@ -198,11 +180,8 @@ class BatchRunner:
     def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
         """Start a batch of an async model; on the thread of the instance's loop.
 
-        Returns
-        -------
-        bool
-            Whether it is under way: then `ended` is called once it is over, on the same thread.
-            Otherwise it is over already, and `ended` is not called.
+        Returns bool: whether it is under way: then `ended` is called once it is over, on the same thread.
+        Otherwise it is over already, and `ended` is not called.
         """
         context = next((t.context for t in tickets if t.context is not None), None)
         execution = self._start(instance, tickets, placed=False)

@@ -51,15 +51,8 @@ _ONLY_FINAL = (
 class Ticket:
     """A request on its way through a model version.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    request : InferenceRequest
-        As the model receives it.
-    parent : Execution or None
-        Who sent it.
-    context : contextvars.Context
-        Where the model runs, when it runs in another thread.
+    `request`: as the model receives it. `parent`: who sent it. `context`: where the model runs, when it runs
+    in another thread.
     """
 
     __slots__ = (

@@ -21,16 +21,10 @@ def with_warnings(
 ) -> InferenceResponse:
     """Return a response with the warnings of the execution that gave it; in strict mode their error.
 
-    Parameters
-    ----------
-    response : InferenceResponse
-        What the requester is about to get; `answer` put what it found into its warnings.
-    model : LoadedModel
-        That gave it.
-    execution : Execution or None
-        Where `note_warnings` kept those of other kinds.
-    parent : Execution or None
-        Who sent the request: its own responses will tell of them too.
+    `response`: what the requester is about to get; `answer` put what it found into its warnings.
+    `model`: that gave it.
+    `execution`: where `note_warnings` kept those of other kinds.
+    `parent`: who sent the request: its own responses will tell of them too.
     """
     noted = () if execution is None else execution.warnings
     if not (response._warnings or noted):

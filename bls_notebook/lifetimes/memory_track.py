@@ -177,10 +177,7 @@ class MemoryTrack(LifetimesAnalysis):
     def record(self) -> Lifetimes:
         """The lifetimes so far, or all of them once the block has been left.
 
-        Raises
-        ------
-        BLSError
-            The block has not been entered.
+        Raises BLSError: the block has not been entered.
         """
         if self._record is not None:
             return self._record

@@ -37,13 +37,7 @@ _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 class Execution:
     """One run of `execute`; also the root that requests from outside any model hang on.
 
-    Parameters
-    ----------
-    server : Server
-    model : LoadedModel or None
-        None for a root.
-    parent : Execution or None
-        Who sent the request.
+    `model`: None for a root. `parent`: who sent the request.
     """
 
     __slots__ = (

@@ -31,18 +31,11 @@ def _closed(requests: list[InferenceRequest]) -> Any:
 class Instance:
     """One instance of a model version.
 
-    Parameters
-    ----------
-    name : str
-        As Triton names it, such as ``add_sub_0``.
-    backend : BackendInstance
-        Executes requests.
-    device : str
-        Where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
-    gpu : int
-        Number of the CUDA GPU that it is on; -1 for none.
-    spec : InstanceSpec, optional
-        What it was made for.
+    `name`: as Triton names it, such as ``add_sub_0``.
+    `backend`: executes requests.
+    `device`: where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
+    `gpu`: number of the CUDA GPU that it is on; -1 for none.
+    `spec`: what it was made for.
     """
 
     __slots__ = (

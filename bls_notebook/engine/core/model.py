@@ -47,23 +47,13 @@ in_memory: WeakSet[LoadedModel] = WeakSet()  # every one that is not gone
 class LoadedModel:
     """One model version in service.
 
-    Parameters
-    ----------
-    server : Server
-        Of `core.server`, which knows the models: untyped here.
-    spec : ModelSpec
-        Of the completed configuration.
-    version : int
-    directory : str
-        Folder of the version, where model.py is.
-    instances : sequence of Instance
-        At least one; none for an ensemble. Passive ones among them are never handed a request.
-    stub : bool
-        Whether its instances answer in the place of the model's own.
-    remote : str
-        Address of the server that runs it; empty where that is this process.
-    on_closed : callable, optional
-        Called with the model once it has been finalized.
+    `server`: of `core.server`, which knows the models: untyped here.
+    `spec`: of the completed configuration.
+    `directory`: folder of the version, where model.py is.
+    `instances`: at least one; none for an ensemble. Passive ones among them are never handed a request.
+    `stub`: whether its instances answer in the place of the model's own.
+    `remote`: address of the server that runs it; empty where that is this process.
+    `on_closed`: called with the model once it has been finalized.
     """
 
     on_closed: Callable[[LoadedModel], None] | None = None
@@ -169,15 +159,8 @@ class LoadedModel:
     def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
         """Serve with these instances from now on, some of them those that serve already.
 
-        Parameters
-        ----------
-        spec : ModelSpec
-            As before but for its instances.
-
-        Returns
-        -------
-        threading.Event
-            Set once those that leave have been finalized. What runs in them is not waited for.
+        `spec`: as before but for its instances. Returns threading.Event: set once those that leave have been
+        finalized. What runs in them is not waited for.
         """
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]

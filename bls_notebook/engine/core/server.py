@@ -53,14 +53,8 @@ class StandIn(Protocol):
 class Server:
     """Models in service.
 
-    Parameters
-    ----------
-    loader : Loader
-        Loads and unloads at the request of models.
-    cache : ResponseCache, optional
-        Of models whose configuration asks for one.
-    strict : bool
-        Whether warnings fail the request.
+    `loader`: loads and unloads at the request of models. `cache`: of models whose configuration asks for one.
+    `strict`: whether warnings fail the request.
     """
 
     def __init__(self, loader: Loader, cache: ResponseCache | None = None, strict: bool = False) -> None:
@@ -133,10 +127,7 @@ class Server:
     def replace(self, name: str, versions: dict[int, LoadedModel]) -> list[LoadedModel]:
         """Put versions of a model in service instead of those before; those that left are closed.
 
-        Returns
-        -------
-        list of LoadedModel
-            What left service; `closed` says when it is finalized.
+        Returns list of LoadedModel: what left service; `closed` says when it is finalized.
         """
         before = self.exchange(name, versions)
         return self.close_all(m for m in before.values() if m not in versions.values())

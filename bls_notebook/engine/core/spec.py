@@ -15,22 +15,12 @@ Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
 class TensorSpec:
     """An input or output as the configuration declares it.
 
-    Attributes
-    ----------
-    name : str
-    datatype : str
-        Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for a number that is no data type.
-    dtype : numpy.dtype or None
-        object for BYTES, None for BF16 (which NumPy lacks) and INVALID.
-    dims : tuple of int
-        As in config.pbtxt, -1 where the size varies, without the batch dimension.
-    shape : tuple of int
-        The whole shape of a request's tensor: `dims`, after a -1 where the model batches.
-    model_shape : tuple of int
-        What the model is handed: `shape` with `reshape` in place of `dims` where there is one.
-    reshape : tuple of int or None
-    optional, is_shape_tensor, allow_ragged_batch : bool
-        Always False for outputs.
+    `datatype`: Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for a number that is no data type.
+    `dtype`: object for BYTES, None for BF16 (which NumPy lacks) and INVALID.
+    `dims`: as in config.pbtxt, -1 where the size varies, without the batch dimension.
+    `shape`: the whole shape of a request's tensor: `dims`, after a -1 where the model batches.
+    `model_shape`: what the model is handed: `shape` with `reshape` in place of `dims` where there is one.
+    `optional`, `is_shape_tensor`, `allow_ragged_batch`: always False for outputs.
     """
 
     name: str
@@ -49,19 +39,12 @@ class TensorSpec:
 class InstanceSpec:
     """One instance of a model.
 
-    Attributes
-    ----------
-    name : str
-        Triton's name: that of the group and the number in it. On several GPUs it repeats.
-    kind : str
-        ``CPU``, ``GPU`` or ``MODEL``, as `initialize` is told.
-    device_id : int
-        0 but for GPUs.
-    passive : bool
-        It is initialised, but never handed a request.
-    like : object
-        Equal for instances that may stand for each other when the instance groups change: all of their group
-        but its name and count.
+    `name`: Triton's name: that of the group and the number in it. On several GPUs it repeats.
+    `kind`: ``CPU``, ``GPU`` or ``MODEL``, as `initialize` is told.
+    `device_id`: 0 but for GPUs.
+    `passive`: it is initialised, but never handed a request.
+    `like`: equal for instances that may stand for each other when the instance groups change: all of their
+        group but its name and count.
     """
 
     name: str
@@ -75,18 +58,11 @@ class InstanceSpec:
 class ModelSpec:
     """What a request's path needs of a configuration.
 
-    Attributes
-    ----------
-    config : ModelConfig
-        The completed message itself; do not change it.
-    json : str
-        What `initialize` gets as `model_config`.
-    inputs, outputs : mapping of str to TensorSpec
-        In the declared order. Of a name that is listed twice the first counts, as in Triton.
-    required : frozenset of str
-        Names of the inputs that a request must have.
-    instances : tuple of InstanceSpec
-        Empty for an ensemble.
+    `config`: the completed message itself; do not change it.
+    `json`: what `initialize` gets as `model_config`.
+    `inputs`, `outputs`: in the declared order. Of a name that is listed twice the first counts, as in Triton.
+    `required`: names of the inputs that a request must have.
+    `instances`: empty for an ensemble.
     """
 
     name: str

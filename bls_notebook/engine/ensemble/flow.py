@@ -56,15 +56,8 @@ class _Value:
 class EnsembleFlow:
     """One request on its way through an ensemble.
 
-    Parameters
-    ----------
-    plan : EnsemblePlan
-    members : sequence of ModelSpec
-        Of the model of each step.
-    requested : tuple of str
-        Names of the outputs that are wanted.
-    sequence : Membership
-        Of the request.
+    `members`: of the model of each step. `requested`: names of the outputs that are wanted. `sequence`: of
+    the request.
     """
 
     def __init__(

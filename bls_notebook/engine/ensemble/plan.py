@@ -16,15 +16,8 @@ from bls_notebook.engine.tensors.reshape import output_reshapes
 class EnsembleStep:
     """One model of an ensemble.
 
-    Attributes
-    ----------
-    model : str
-    version : int
-        -1 for the newest.
-    inputs : mapping of str to str
-        The model's inputs, and the tensors of the ensemble that they are.
-    outputs : mapping of str to str
-        The model's outputs, and the tensors of the ensemble that they become.
+    `version`: -1 for the newest. `inputs`: the model's inputs, and the tensors of the ensemble that they are.
+    `outputs`: the model's outputs, and the tensors of the ensemble that they become.
     """
 
     model: str
@@ -36,20 +29,10 @@ class EnsembleStep:
 class EnsemblePlan:
     """The steps of an ensemble.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        Of the ensemble.
-
-    Attributes
-    ----------
-    steps : tuple of EnsembleStep
-    models : tuple of (str, int)
-        The models and versions of the steps, each once.
-    readers : mapping of str to tuple of int
-        The steps that read each tensor.
-    reshapes : mapping
-        Of the outputs, for `reshape_all`.
+    `spec`: of the ensemble.
+    `models`: the models and versions of the steps, each once.
+    `readers`: the steps that read each tensor.
+    `reshapes`: of the outputs, for `reshape_all`.
     """
 
     def __init__(self, spec: ModelSpec) -> None:

@@ -72,21 +72,12 @@ class EnsembleExecution(SendingExecution):
 class EnsembleRun:
     """One request to an ensemble.
 
-    Parameters
-    ----------
-    model : LoadedModel
-        The ensemble.
-    plan : EnsemblePlan
-    held : dict of LoadedModel
-        The models of the steps, held until `ended`.
-    parent : Execution
-        Who sent the request.
-    request : InferenceRequest
-        As the ensemble receives it.
-    ticket : Ticket or None
-        Where its responses go; None for `serve`.
-    ended : callable
-        Called once, with `held`, when no step is under way any more.
+    `model`: the ensemble.
+    `held`: the models of the steps, held until `ended`.
+    `parent`: who sent the request.
+    `request`: as the ensemble receives it.
+    `ticket`: where its responses go; None for `serve`.
+    `ended`: called once, with `held`, when no step is under way any more.
     """
 
     context: Context | None = None

@@ -22,17 +22,8 @@ from . import log as recording
 def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
     """Return the number, in the profile that is on, of the request that a thread works for.
 
-    Parameters
-    ----------
-    frame : frame
-        Of the model's code; those that called it are looked at too.
-    instance : Instance or None
-        Whose code it is.
-
-    Returns
-    -------
-    int
-        0 where no profile is on, or it cannot be told.
+    `frame`: of the model's code; those that called it are looked at too. `instance`: whose code it is.
+    Returns int: 0 where no profile is on, or it cannot be told.
     """
     if recording.active is None:
         return 0

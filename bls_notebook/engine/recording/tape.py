@@ -48,12 +48,8 @@ Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorK
 class Tape:
     """Keeps requests by number.
 
-    Parameters
-    ----------
-    every : bool
-        Whether tensors are kept at every hop, not only of requests from outside any model.
-    limit : int
-        Bytes of tensors that are kept.
+    `every`: whether tensors are kept at every hop, not only of requests from outside any model. `limit`:
+    bytes of tensors that are kept.
     """
 
     def __init__(self, every: bool, limit: int) -> None:

@@ -47,14 +47,7 @@ _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 class BatchScheduler(Lifecycle):
     """Base of the dynamic batcher and the sequence batcher of one model version.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    clock : Clock, optional
-    start : callable, optional
-        Starts a job in a worker thread.
-    reschedules : bool
-        Whether a model may ask to see a request again.
+    `start`: starts a job in a worker thread. `reschedules`: whether a model may ask to see a request again.
     """
 
     def __init__(

@@ -19,14 +19,8 @@ from typing import Any, Protocol
 class BatchRules:
     """How batches are formed.
 
-    Attributes
-    ----------
-    max_rows : int
-        The most rows of a batch; 1 for a model that does not batch.
-    preferred : frozenset of int
-        Sizes, in rows, that are run at once.
-    delay : int
-        How long a request may wait for others to make a preferred size, in nanoseconds.
+    `max_rows`: the most rows of a batch; 1 for a model that does not batch. `preferred`: sizes, in rows, that
+    are run at once. `delay`: how long a request may wait for others to make a preferred size, in nanoseconds.
     """
 
     max_rows: int
@@ -43,17 +37,11 @@ class BatchRules:
 class QueuePolicy:
     """What happens to the requests of one level of priority.
 
-    Attributes
-    ----------
-    rejects : bool
-        Whether a request that waited too long is answered with an error; otherwise it is put back behind
-        the others of its level.
-    timeout : int
-        How long a request may wait, in microseconds; 0 for ever.
-    override : bool
-        Whether a request may ask for a shorter timeout.
-    max_size : int
-        How many may wait; 0 for any number.
+    `rejects`: whether a request that waited too long is answered with an error; otherwise it is put back
+        behind the others of its level.
+    `timeout`: how long a request may wait, in microseconds; 0 for ever.
+    `override`: whether a request may ask for a shorter timeout.
+    `max_size`: how many may wait; 0 for any number.
     """
 
     rejects: bool = True
@@ -77,18 +65,11 @@ class QueuePolicy:
 class Waiting:
     """One request in the queue.
 
-    Attributes
-    ----------
-    item : object
-        What waits.
-    rows : int
-        At least 1.
-    key : hashable
-        Requests of different keys are never in one batch.
-    since : int
-        When it came.
-    deadline : int or None
-        When it has waited too long.
+    `item`: what waits.
+    `rows`: at least 1.
+    `key`: requests of different keys are never in one batch.
+    `since`: when it came.
+    `deadline`: when it has waited too long.
     """
 
     item: Any
@@ -126,20 +107,11 @@ class Waits(Protocol):
 def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
     """Return which requests an idle instance should run now.
 
-    Parameters
-    ----------
-    waiting : iterable of Waiting, or of what has their rows, key and since
-        In the order in which they are to be served.
-    now : int
-    rules : BatchRules
-
-    Returns
-    -------
-    Plan
-        `count` is the length of a prefix of the queue. It is, first of these that applies: the longest
-        prefix of a preferred size; where the next request would go beyond the largest preferred
-        size, the prefix before it; the longest prefix that fits, if it cannot grow, need not wait or has
-        waited for `delay`; else 0. After the delay a preferred size is not held out for any more.
+    `waiting`: in the order in which they are to be served. Returns Plan: `count` is the length of a prefix of
+    the queue. It is, first of these that applies: the longest prefix of a preferred size; where the next
+    request would go beyond the largest preferred size, the prefix before it; the longest prefix that fits, if
+    it cannot grow, need not wait or has waited for `delay`; else 0. After the delay a preferred size is not
+    held out for any more.
     """
     rows = count = best = 0
     oldest = 0
@@ -206,11 +178,7 @@ class _Level:
 class BatchQueue:
     """What waits for a batch, by priority.
 
-    Parameters
-    ----------
-    default : QueuePolicy
-    policies : dict of int to QueuePolicy, optional
-        Policies of levels that have their own. Level 1 comes before level 2.
+    `policies`: policies of levels that have their own. Level 1 comes before level 2.
     """
 
     def __init__(self, default: QueuePolicy | None = None, policies: dict[int, QueuePolicy] | None = None):

@@ -31,11 +31,7 @@ _numbers = itertools.count(1)
 class CachingScheduler:
     """A scheduler with the repository's response cache before it.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    inner : Scheduler
-        Serves what the cache cannot.
+    `inner`: serves what the cache cannot.
     """
 
     def __init__(self, model: LoadedModel, inner: Scheduler) -> None:

@@ -113,11 +113,6 @@ class NextAlarm:
     """The one alarm of a scheduler: it rings in time for the earliest of what it was asked for.
 
     It may ring early, where what it was asked for has gone away. Every method needs the owner's lock.
-
-    Parameters
-    ----------
-    clock : Clock
-    call : callable
     """
 
     def __init__(self, clock: Clock, call: Callable[[], None]) -> None:

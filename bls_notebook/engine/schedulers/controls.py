@@ -31,12 +31,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class Controls:
-    """The control inputs of a sequence model.
-
-    Parameters
-    ----------
-    spec : ModelSpec
-    """
+    """The control inputs of a sequence model."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._shape = (1, 1) if spec.max_batch_size > 0 else (1,)
@@ -64,14 +59,8 @@ class Controls:
     def of(self, flags: int, sequence: int | str, ready: bool = True) -> list[Tensor]:
         """Return the control inputs of one request.
 
-        Parameters
-        ----------
-        flags : int
-            The request's `START` and `END`.
-        sequence : int or str
-            Its correlation ID.
-        ready : bool
-            False for a slot that has no request; the other arguments do not matter then.
+        `flags`: the request's `START` and `END`. `sequence`: its correlation ID. `ready`: False for a slot
+        that has no request; the other arguments do not matter then.
         """
         is_true = {
             _KIND_START: ready and bool(flags & START),
@@ -108,14 +97,8 @@ class Controls:
 def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
     """Return the states of a sequence as the model sees them as inputs.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-    folder : Path
-        Of the model, with ``initial_state/`` in it.
+    `folder`: of the model, with ``initial_state/`` in it.
 
-    Notes
-    -----
     The Python backend has no way to set a state, so each request sees the initial one. What a state without
     one holds is not defined in Triton; here it is zero.
     """
@@ -150,12 +133,7 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
 def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceRequest:
     """Return a request for a slot that has none.
 
-    Parameters
-    ----------
-    like : InferenceRequest
-        A request of the same batch, whose shapes and data types it gets.
-    extra : list of Tensor
-        Control inputs.
+    `like`: a request of the same batch, whose shapes and data types it gets. `extra`: control inputs.
     """
     inputs = [Tensor._of(t._name, _zeros(t._array.shape, t._array.dtype), t._datatype) for t in like._inputs]
     out = with_inputs(like, inputs + extra)

@@ -25,12 +25,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 
 class Lifecycle:
-    """What every scheduler with instances derives from.
-
-    Parameters
-    ----------
-    model : LoadedModel
-    """
+    """What every scheduler with instances derives from."""
 
     _idle: MutableSequence[Instance]  # those that nobody holds
     _queue: deque[Ticket] | set[Ticket]  # accepted, and begun by no instance

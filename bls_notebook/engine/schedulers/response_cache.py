@@ -52,10 +52,7 @@ class _Entry(NamedTuple):
 class ResponseCache:
     """The response cache of a repository.
 
-    Parameters
-    ----------
-    size : int
-        Bytes of tensors that it may hold; 0 for no cache.
+    `size`: bytes of tensors that it may hold; 0 for no cache.
     """
 
     def __init__(self, size: int = DEFAULT_CACHE_BYTES) -> None:

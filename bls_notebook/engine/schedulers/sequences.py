@@ -22,20 +22,12 @@ from typing import Any
 class SequenceStep:
     """One request of a sequence.
 
-    Attributes
-    ----------
-    item : object
-        The request.
-    sequence : int or str
-        The correlation ID.
-    end : bool
-        Nothing follows.
-    key : hashable
-        Steps of different keys are never in one batch.
-    since : int
-        When it came.
-    gone : bool
-        It has been answered while it waited; its sequence ends when its turn comes.
+    `item`: the request.
+    `sequence`: the correlation ID.
+    `end`: nothing follows.
+    `key`: steps of different keys are never in one batch.
+    `since`: when it came.
+    `gone`: it has been answered while it waited; its sequence ends when its turn comes.
     """
 
     item: Any
@@ -50,16 +42,10 @@ class SequenceStep:
 class Slot:
     """Serves one sequence at a time.
 
-    Attributes
-    ----------
-    place : int
-        Number of the instance.
-    number : int
-        Position in its batches.
-    queue : deque of SequenceStep or None
-        What waits; None ends the sequence.
-    busy : bool
-        A step has been taken and is not over (used by the oldest strategy alone).
+    `place`: number of the instance.
+    `number`: position in its batches.
+    `queue`: what waits; None ends the sequence.
+    `busy`: a step has been taken and is not over (used by the oldest strategy alone).
     """
 
     place: int
@@ -79,16 +65,10 @@ class _Backlog:
 class Sequences:
     """The sequences of one model version.
 
-    Parameters
-    ----------
-    places : int
-        How many instances there are.
-    slots : int
-        How many sequences an instance serves at a time.
-    idle : int
-        How long a sequence may be idle, in nanoseconds.
-    placed : callable
-        Called with each step and the slot that it has got.
+    `places`: how many instances there are.
+    `slots`: how many sequences an instance serves at a time.
+    `idle`: how long a sequence may be idle, in nanoseconds.
+    `placed`: called with each step and the slot that it has got.
     """
 
     def __init__(
@@ -138,10 +118,7 @@ class Sequences:
     def enter(self, step: SequenceStep, start: bool, now: int, timeout: int = 0) -> bool:
         """Queue a step; False where its sequence is not under way and it does not start it.
 
-        Parameters
-        ----------
-        timeout : int
-            How long its sequence may wait for a slot because of it, in nanoseconds; 0 for ever.
+        `timeout`: how long its sequence may wait for a slot because of it, in nanoseconds; 0 for ever.
         """
         sequence = step.sequence
         slot, backlog = self._owned.get(sequence), self._waiting.get(sequence)

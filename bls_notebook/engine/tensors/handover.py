@@ -78,24 +78,9 @@ def _finished(array: Any) -> bool:
 def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> list[Tensor]:
     """Return tensors for the other side.
 
-    Parameters
-    ----------
-    tensors : list of Tensor
-        Of a request or response.
-    given : bool
-        Nobody but the engine holds that request or response any more.
-    cpu_only : bool
-        What is on a GPU is moved to the CPU.
-
-    Returns
-    -------
-    list of Tensor
-        The same tensors where their memory moves, copies elsewhere.
-
-    Raises
-    ------
-    MemoryError
-        A copy on a GPU does not fit.
+    `tensors`: of a request or response. `given`: nobody but the engine holds that request or response any
+    more. `cpu_only`: what is on a GPU is moved to the CPU. Returns list of Tensor: the same tensors where
+    their memory moves, copies elsewhere. Raises MemoryError: a copy on a GPU does not fit.
     """
     out = []
     for tensor in tensors:

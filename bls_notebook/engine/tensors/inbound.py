@@ -15,7 +15,6 @@ from bls_notebook.engine import call_keys, messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.log import SentFrom
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -38,19 +37,8 @@ def received(
 ) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's.
 
-    Parameters
-    ----------
-    given : bool
-        Nobody else holds the request.
-    kind : str
-        How it was sent; see `Span`.
-    sender : Execution
-        Who sent it.
-
-    Raises
-    ------
-    NotReceivedError
-        What is copied for the model does not fit into a GPU's memory.
+    `given`: nobody else holds the request. `kind`: how it was sent; see `Span`. `sender`: who sent it. Raises
+    NotReceivedError: what is copied for the model does not fit into a GPU's memory.
     """
     arrived = perf_counter_ns()
     inputs = request._inputs

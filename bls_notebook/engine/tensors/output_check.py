@@ -20,23 +20,12 @@ _KEPT = 20  # lines
 class OutputCheck:
     """Finds where the outputs of one model version differ from its configuration.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        Of the completed configuration.
-    strict : bool
-        Whether a difference fails the request.
-
-    Attributes
-    ----------
-    datatype : str
-        Of the only output; empty where there are several.
-    shape : tuple or None
-        Of the only output, as it was last found to be right.
-    reshapes : dict of str to Reshape
-        What happens to outputs on their way from the model.
-    noted : bool
-        Whether an execution of the model ever had a warning of its own, or of a model that it called.
+    `spec`: of the completed configuration.
+    `strict`: whether a difference fails the request.
+    `datatype`: of the only output; empty where there are several.
+    `shape`: of the only output, as it was last found to be right.
+    `reshapes`: what happens to outputs on their way from the model.
+    `noted`: whether an execution of the model ever had a warning of its own, or of a model that it called.
     """
 
     __slots__ = ("_decoupled", "_seen", "_spec", "datatype", "found", "noted", "reshapes", "shape", "strict")

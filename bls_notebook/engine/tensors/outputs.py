@@ -29,10 +29,7 @@ def _triton_type(value: object) -> str:
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
     """Return the list that `execute` returned for `count` requests, if it is one that Triton takes.
 
-    Raises
-    ------
-    ReturnError
-        Not a list, of a wrong length, or with something else than responses in it.
+    Raises ReturnError: not a list, of a wrong length, or with something else than responses in it.
     """
     if returned.__class__ is not list and not isinstance(returned, list):
         raise ReturnError(f"Expected a list in the execute return, found type '{_triton_type(returned)}'.")
@@ -79,22 +76,13 @@ def answer(
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
-    Parameters
-    ----------
-    responses : list of InferenceResponse
-        That the model returned, or one that it sends.
-    requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
-        some memory for them.
-    given : bool
-        Nobody but the engine and, perhaps, the list's maker holds the list.
-    check : OutputCheck, optional
-        Compares the outputs with the configuration; what it finds is in the response's warnings.
-    maker, track : str, int, optional
-        Who made it, and the number of its request, for a memory track.
+    `responses`: that the model returned, or one that it sends.
+    `requested`: names of the outputs that the requester gets, each of the configuration; `Wanted` where it
+        prefers some memory for them.
+    `given`: nobody but the engine and, perhaps, the list's maker holds the list.
+    `check`: compares the outputs with the configuration; what it finds is in the response's warnings.
+    `maker`, `track`: who made it, and the number of its request, for a memory track.
 
-    Notes
-    -----
     Of outputs of the same name the last one counts, as on the real server.
     """
     response: InferenceResponse = responses[index]

@@ -86,10 +86,7 @@ def _moved(tensor: Tensor, index: int) -> Tensor | None:
 def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = True) -> InferenceResponse:
     """Put the outputs of a response in the memory that its requester prefers, if it prefers any.
 
-    Returns
-    -------
-    InferenceResponse
-        The same, or one with an error where the memory does not suffice.
+    Returns InferenceResponse: the same, or one with an error where the memory does not suffice.
     """
     if wanted.__class__ is tuple or response._error is not None:
         return response

@@ -21,10 +21,7 @@ _KEPT = 20  # different words
 class RequestCheck:
     """Finds what is wrong with a request to one model version.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        Of the completed configuration; ``shape`` has the batch dimension in front, as -1.
+    `spec`: of the completed configuration; ``shape`` has the batch dimension in front, as -1.
     """
 
     __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved", "refused")

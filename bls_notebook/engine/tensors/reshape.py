@@ -17,12 +17,8 @@ from bls_notebook.pb_utils.tensor import Tensor
 class Reshape:
     """Sizes, without the batch's, before and after; those that vary keep their order.
 
-    Attributes
-    ----------
-    batch : int
-        How many dimensions in front are the batch's: 0 or 1.
-    before, after : tuple of int
-        -1 where the size varies.
+    `batch`: how many dimensions in front are the batch's: 0 or 1. `before`, `after`: -1 where the size
+    varies.
     """
 
     batch: int

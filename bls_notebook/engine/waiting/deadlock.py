@@ -24,22 +24,11 @@ ALL: Mode = "all"
 def deadlocked(start: Node, needs: Callable[[Node], Need[Node]]) -> dict[Node, list[Node]]:
     """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
 
-    Parameters
-    ----------
-    start : hashable
-        The node that is asked about.
-    needs : callable
-        Gives, for a node, ``("live", ())`` for one that may move by itself, ``("any", nodes)`` for one
-        that moves once any of the nodes does, ``("all", nodes)`` for one that needs them all. "any" of
-        nothing is stuck; "all" of nothing is live. Each node is asked about once.
+    `start`: the node that is asked about. `needs`: gives, for a node, ``("live", ())`` for one that may move
+    by itself, ``("any", nodes)`` for one that moves once any of the nodes does, ``("all", nodes)`` for one
+    that needs them all. "any" of nothing is stuck; "all" of nothing is live. Each node is asked about once.
+    Returns dict: empty where `start` may move.
 
-    Returns
-    -------
-    dict
-        Empty where `start` may move.
-
-    Notes
-    -----
     Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
     """
     found: dict[Node, list[Node]] = {}

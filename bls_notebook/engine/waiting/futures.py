@@ -53,14 +53,8 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
 def response_of(ticket: Ticket, loop: asyncio.AbstractEventLoop, stream: Any = None) -> RequestFuture:
     """Return what is complete when the ticket's first response is there: with it, or with an iterator.
 
-    Parameters
-    ----------
-    ticket : Ticket
-        Not queued yet.
-    loop : asyncio.AbstractEventLoop
-        The running one.
-    stream : object, optional
-        For a decoupled request: what its sender gets.
+    `ticket`: not queued yet. `loop`: the running one. `stream`: for a decoupled request: what its sender
+    gets.
     """
     future = RequestFuture(loop=loop)
     future.ticket = ticket

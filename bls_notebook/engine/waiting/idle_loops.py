@@ -24,12 +24,7 @@ from .stacks import stack_of, variables_of
 
 
 class WatchedSelector:
-    """A loop's selector, which tells when its loop falls asleep.
-
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-    """
+    """A loop's selector, which tells when its loop falls asleep."""
 
     __slots__ = ("__weakref__", "_inner", "_loop", "executions", "idle", "jobs")
 

@@ -107,12 +107,7 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
 class ModelLoop:
     """An event loop in a thread of its own.
 
-    Parameters
-    ----------
-    name : str
-        Of the instance that it is for.
-    home : ModelHome, optional
-        Of that instance's modules.
+    `name`: of the instance that it is for. `home`: of that instance's modules.
     """
 
     def __init__(self, name: str, home: ModelHome | None = None) -> None:

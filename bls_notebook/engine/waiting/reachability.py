@@ -26,15 +26,10 @@ _ENGINE = __name__.rsplit(".", 2)[0]
 def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[Any]) -> bool:
     """Return whether some of the objects may be known outside.
 
-    Parameters
-    ----------
-    targets : iterable of int
-        The objects, by `id`: a variable of the caller's would be one more reference.
-    inside : list
-        The tasks, and what else may only be woken by what is being asked about. The list has to be their
-        only new reference; it is filled with all that they lead to.
-    holders : iterable
-        Of the engine's own: they refer to what is inside, and never act by it.
+    `targets`: the objects, by `id`: a variable of the caller's would be one more reference. `inside`: the
+    tasks, and what else may only be woken by what is being asked about. The list has to be their only new
+    reference; it is filled with all that they lead to. `holders`: of the engine's own: they refer to what is
+    inside, and never act by it.
     """
     inside.append([])  # whose only reference is the list's, to compare with
     known = len(inside)

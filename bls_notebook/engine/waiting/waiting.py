@@ -43,10 +43,7 @@ _reported: WeakSet[Ticket] = WeakSet()
 def wait_for(ticket: Ticket) -> None:
     """Wait until the ticket has a response.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C; the request has been interrupted then.
+    Raises KeyboardInterrupt: Ctrl-C; the request has been interrupted then.
     """
     parker = ticket.parker()
     if parker is None:

@@ -80,10 +80,7 @@ class Responses(Records[Response]):
     def text(self, name: str = "") -> str:
         """Return what the pieces of text of an output say together; of the first that has any by default.
 
-        Raises
-        ------
-        KeyError
-            There is no such output, or it is no text.
+        Raises KeyError: there is no such output, or it is no text.
         """
         texts = dict(self.texts)
         if name or not texts:

@@ -32,19 +32,10 @@ class TLS:
 class Address:
     """A server's address, and what goes with every request to it.
 
-    Attributes
-    ----------
-    scheme : str
-        ``grpc``, ``grpcs``, ``http`` or ``https``.
-    host : str
-    port : int
-    path : str
-        Of HTTP: what stands before ``/v2``; may be empty.
-    headers : mapping of str to str
-        Sent with every request; never shown, for there may be tokens among them.
-    tls : TLS
-    timeout : float or None
-        Seconds that one request may take; None for any time.
+    `scheme`: ``grpc``, ``grpcs``, ``http`` or ``https``.
+    `path`: of HTTP: what stands before ``/v2``; may be empty.
+    `headers`: sent with every request; never shown, for there may be tokens among them.
+    `timeout`: seconds that one request may take; None for any time.
     """
 
     scheme: str
@@ -75,10 +66,7 @@ def address_of(
 ) -> Address:
     """Return the address that a URL names.
 
-    Raises
-    ------
-    AddressError
-        It names none, or what goes with it cannot be sent.
+    Raises AddressError: it names none, or what goes with it cannot be sent.
     """
     if not isinstance(url, str):
         raise AddressError(f"url: got {url!r}, {_EXPECTED}")

@@ -35,10 +35,7 @@ def config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]
 def plain_metadata(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return a model's metadata as its server said it in JSON, each part there and of its type.
 
-    Raises
-    ------
-    AttributeError, KeyError, TypeError, ValueError
-        It is not what the protocol says.
+    Raises AttributeError, KeyError, TypeError, ValueError: it is not what the protocol says.
     """
 
     def tensors(kind: str) -> list[dict[str, Any]]:

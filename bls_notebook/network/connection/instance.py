@@ -22,15 +22,8 @@ class UnsendableError(ValueError):
 class RemoteInstance:
     """A model version at a server; it runs nothing here, and takes any number of requests at a time.
 
-    Parameters
-    ----------
-    link : Link
-    name : str
-        The model's name at the server.
-    version : str
-        That is asked for there; empty for the one that the server takes by itself.
-    decoupled : bool
-    on_finalized : callable, optional
+    `name`: the model's name at the server. `version`: that is asked for there; empty for the one that the
+    server takes by itself.
     """
 
     is_async = False
@@ -56,10 +49,7 @@ class RemoteInstance:
     def send(self, request: InferenceRequest) -> Exchange:
         """Return a request that is ready to be sent.
 
-        Raises
-        ------
-        ValueError
-            It cannot be sent as the server wants it.
+        Raises ValueError: it cannot be sent as the server wants it.
         """
         all_outputs = request._requested == self._all_outputs
         return self._exchange(self.name, self.version, request, all_outputs)

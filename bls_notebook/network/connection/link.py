@@ -35,13 +35,8 @@ InThread = Callable[[Callable[[], None]], None]
 class RemoteError(Exception):
     """A server's answer that is an error, or none at all.
 
-    Attributes
-    ----------
-    code : ErrorCode
-    lost : str
-        Where there was no answer: why, in words that may be shown; else empty.
-    sent : bool
-        Whether the server may have begun with the request.
+    `lost`: where there was no answer: why, in words that may be shown; else empty. `sent`: whether the server
+    may have begun with the request.
     """
 
     def __init__(self, message: str, code: ErrorCode, lost: str = "", sent: bool = True) -> None:
@@ -65,12 +60,7 @@ class Exchange(Protocol):
 
 
 class Link:
-    """What connections over gRPC and HTTP have in common.
-
-    Parameters
-    ----------
-    address : Address
-    """
+    """What connections over gRPC and HTTP have in common."""
 
     waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
 

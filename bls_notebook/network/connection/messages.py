@@ -82,10 +82,7 @@ def _options(options: Options, more: Mapping[str, Any]) -> bytes:
 def read_response(data: bytes) -> tuple[InferenceResponse, bool, str]:
     """Return the response of a ModelInferResponse, whether it says that it is the last, and the version.
 
-    Raises
-    ------
-    AnswerError
-        It is not what the protocol says.
+    Raises AnswerError: it is not what the protocol says.
     """
     return _response(data if len(data) < _SMALL else memoryview(data))
 

@@ -18,10 +18,7 @@ _EXTRA = "pip install 'bls_notebook[network]'"
 def open_link(address: Address) -> Link:
     """Return a link, of which nothing is sent yet; the libraries are imported when the first is opened.
 
-    Raises
-    ------
-    BackendError
-        grpcio is not installed; or a certificate cannot be read.
+    Raises BackendError: grpcio is not installed; or a certificate cannot be read.
     """
     try:
         if address.scheme in ("http", "https"):
@@ -42,11 +39,7 @@ def open_link(address: Address) -> Link:
 class RemoteServer:
     """A server that models are at.
 
-    Parameters
-    ----------
-    address : Address
-    when_changed : callable, optional
-        Called, on a thread of the link's, when the server was lost, and when it answers again.
+    `when_changed`: called, on a thread of the link's, when the server was lost, and when it answers again.
     """
 
     def __init__(self, address: Address, when_changed: Callable[[], None] | None = None) -> None:

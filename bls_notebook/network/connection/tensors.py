@@ -32,10 +32,7 @@ def raw_of(tensor: Tensor) -> Buffer:
 def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
     """Return a tensor with memory of its own, of its bytes.
 
-    Raises
-    ------
-    AnswerError
-        An unknown data type, or not as many bytes as the shape takes.
+    Raises AnswerError: an unknown data type, or not as many bytes as the shape takes.
     """
     sizes = _checked(name, shape)
     if datatype == "BYTES":
@@ -59,10 +56,7 @@ def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Te
 def listed(tensor: Tensor) -> list[Any]:
     """Return a tensor's elements for JSON, in C order.
 
-    Raises
-    ------
-    AnswerError
-        JSON has no form of it: BF16, and bytes that are no UTF-8.
+    Raises AnswerError: JSON has no form of it: BF16, and bytes that are no UTF-8.
     """
     if tensor._datatype == "BF16":
         raise AnswerError(f"input '{tensor._name}': BF16 has no form in JSON, which is all the server takes")

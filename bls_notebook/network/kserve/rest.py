@@ -27,18 +27,12 @@ TRITON_OF = {dtype.name: name for name, dtype in NUMPY_OF.items()} | {"bfloat16"
 class InferResult:
     """What a server answered.
 
-    Parameters
-    ----------
-    model, version : str
-        The model that answered, and the version of it.
-    request_id : str
-        As given in the request.
-    outputs : dict of str to ndarray
-        Writeable arrays of their own. ``BYTES`` gives objects of type `bytes`, ``BF16`` gives ``float32``.
-    datatypes : dict of str to str
-        Triton's name of each output's data type.
-    parameters : dict
-        Response parameters.
+    `model`, `version`: the model that answered, and the version of it.
+    `request_id`: as given in the request.
+    `outputs`: writeable arrays of their own. ``BYTES`` gives objects of type `bytes`, ``BF16`` gives
+        ``float32``.
+    `datatypes`: Triton's name of each output's data type.
+    `parameters`: response parameters.
     """
 
     model: str

@@ -30,10 +30,8 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
 def save_session(session: SessionData, path: str | Path) -> Path:
     """Write a session to a file, in the form that the end of its name stands for.
 
-    Raises
-    ------
-    BLSError
-        The name ends with none of them, the file cannot be written, or the package `perfetto` is not there.
+    Raises BLSError: the name ends with none of them, the file cannot be written, or the package `perfetto` is
+    not there.
     """
     file = Path(path)
     for ending, write in _WRITERS.items():

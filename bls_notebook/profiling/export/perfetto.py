@@ -23,10 +23,7 @@ _BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
 def perfetto_trace(session: SessionData) -> bytes:
     """Return a session as a serialized ``perfetto.protos.Trace``; times are ns since it began.
 
-    Raises
-    ------
-    BLSError
-        The package `perfetto` is not there, or a number is larger than what a trace can hold.
+    Raises BLSError: the package `perfetto` is not there, or a number is larger than what a trace can hold.
     """
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2

@@ -15,12 +15,7 @@ from typing import Any
 class DeviceTime:
     """The time between two events of a stream; begins when it is made.
 
-    Parameters
-    ----------
-    cuda : module
-        ``cupy.cuda``.
-    index : int
-        Number of the GPU.
+    `cuda`: ``cupy.cuda``. `index`: number of the GPU.
     """
 
     __slots__ = ("_begin", "_cuda", "_end", "_index", "_stream")

@@ -140,15 +140,8 @@ def held_part(run: Callable[[], object]) -> float:
     computes in Python gives it up only when asked, after the switch interval. Where it is late because
     other programs had the processors, that says nothing.
 
-    Parameters
-    ----------
-    run : callable
-        Called again until there are samples enough, or half a second has gone.
-
-    Returns
-    -------
-    float
-        0 to 1; -1 if there were too few samples.
+    `run`: called again until there are samples enough, or half a second has gone. Returns float: 0 to 1; -1
+    if there were too few samples.
     """
     return held_of(looked_at(run))
 

@@ -28,12 +28,7 @@ _FRAMES = 40  # from the innermost on
 
 
 class Standing:
-    """Looks at where the threads, and the coroutines that await, of models stand.
-
-    Parameters
-    ----------
-    models : collection of LoadedModel
-    """
+    """Looks at where the threads, and the coroutines that await, of models stand."""
 
     def __init__(self, models: Collection[LoadedModel]) -> None:
         self._models = {model.name: model for model in models}

@@ -28,28 +28,17 @@ _AT_ONCE = 3_000  # requests up to which the critical path is worked out before 
 class Timeline(anywidget.AnyWidget):
     """One session, or two on one axis.
 
-    Parameters
-    ----------
-    session : Session
-        What was recorded, or what has it as its ``record``, as `profile` gives it.
-    other : Session, optional
-        Drawn below it on the same axis, such as the gathered run below the sequential one.
-    critical : sequence of sequence of Step, optional
-        The critical paths, if they are known already; else they are worked out when they are asked for.
-    lit : bool
-        Whether the critical path is lit from the start.
-    titled : bool
-        Whether a session alone has its name and figures above it; two always have.
-
-    Attributes
-    ----------
-    selection : dict
-        What is selected in the browser: ``begin`` and ``end`` in ns, and for each of the ``sessions`` how
-        many ``requests`` were under way then and how many of these ``failed``, how long they were ``queued``
-        in all and how much ``work`` was done on them (ns), and the same for each of the ``models``, with how
-        long it was ``busy`` instead of ``work``; empty if nothing is selected.
-    focus : dict
-        The request that was clicked or reached by keys: the number of its ``session`` and its span's
+    `session`: what was recorded, or what has it as its ``record``, as `profile` gives it.
+    `other`: drawn below it on the same axis, such as the gathered run below the sequential one.
+    `critical`: the critical paths, if they are known already; else they are worked out when they are asked
+        for.
+    `lit`: whether the critical path is lit from the start.
+    `titled`: whether a session alone has its name and figures above it; two always have.
+    `selection`: what is selected in the browser: ``begin`` and ``end`` in ns, and for each of the
+        ``sessions`` how many ``requests`` were under way then and how many of these ``failed``, how long they
+        were ``queued`` in all and how much ``work`` was done on them (ns), and the same for each of the
+        ``models``, with how long it was ``busy`` instead of ``work``; empty if nothing is selected.
+    `focus`: the request that was clicked or reached by keys: the number of its ``session`` and its span's
         ``id``; empty if none was.
     """
 

@@ -56,16 +56,10 @@ class Program:
 class ServerEnvironment(Program):
     """A virtual environment with a tritonserver laid out in it.
 
-    Parameters
-    ----------
-    folder : Path
-        The virtual environment.
-    version : str
-        Its Python, as ``"3.11"``. Models on the server run in it.
-    site_packages : Path
-        Where its packages lie.
-    python_libraries : Path
-        The folder of the base interpreter's shared libraries, ``libpython`` among them.
+    `folder`: the virtual environment.
+    `version`: its Python, as ``"3.11"``. Models on the server run in it.
+    `site_packages`: where its packages lie.
+    `python_libraries`: the folder of the base interpreter's shared libraries, ``libpython`` among them.
     """
 
     folder: Path
@@ -150,21 +144,12 @@ def make_environment(
     The first call downloads some 100 MB and takes about 15 seconds; later ones take a fraction of a second
     and need no network. Several processes may call it at once.
 
-    Parameters
-    ----------
-    folder : path, optional
-        The virtual environment. Default: `default_environment_folder`.
-    requirements : sequence of str
-        What the models import beside NumPy, as pip requirements (``"scikit-learn"``).
-    python : path, optional
-        The interpreter to make it with. Default: this one, or the first of python3.12, 3.11, 3.10 on PATH.
-    progress : callable, optional
-        Called with one line before each step that takes seconds.
-
-    Raises
-    ------
-    TritonServerError
-        Not Linux on x86-64, no fitting Python, or the packages cannot be installed.
+    `folder`: the virtual environment. Default: `default_environment_folder`.
+    `requirements`: what the models import beside NumPy, as pip requirements (``"scikit-learn"``).
+    `python`: the interpreter to make it with. Default: this one, or the first of python3.12, 3.11, 3.10 on
+        PATH.
+    `progress`: called with one line before each step that takes seconds.
+    Raises TritonServerError: not Linux on x86-64, no fitting Python, or the packages cannot be installed.
     """
     if not is_supported():
         raise TritonServerError(

@@ -63,10 +63,7 @@ PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) ser
 class TritonRequestError(TritonServerError):
     """The server is well and answered a request with an error.
 
-    Attributes
-    ----------
-    status : int
-        HTTP status of the answer.
+    `status`: HTTP status of the answer.
     """
 
     def __init__(self, message: str, status: int) -> None:

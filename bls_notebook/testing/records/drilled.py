@@ -97,10 +97,7 @@ class Drilled(Record):
     def case(self, model: str, fault: str) -> DrilledCase:
         """Return the case of one fault of one model.
 
-        Raises
-        ------
-        KeyError
-            There is none.
+        Raises KeyError: there is none.
         """
         for case in self.cases:
             if case.faults == (Planted(model, fault),):
