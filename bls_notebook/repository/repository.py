@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
     from bls_notebook.shipping.exports.records import Exported
 
-    from .stubbing.stubbed import Stubbed
+    from .substitution.stub import ModelStub
 
 
 class ModelRepository(Asking):
@@ -331,7 +331,7 @@ class ModelRepository(Asking):
         delay: float = 0.0,
         config: str | Mapping[str, Any] | None = None,
         clock: object = None,
-    ) -> Stubbed:
+    ) -> ModelStub:
         """Answer a model's requests by something else, as long as ``with`` lasts; see `docs/testing.md`.
 
         Parameters
@@ -353,12 +353,12 @@ class ModelRepository(Asking):
 
         Returns
         -------
-        Stubbed
+        ModelStub
             For ``with``. Its `calls` are the requests that came.
         """
-        from .stubbing.stubbed import Stubbed
+        from .substitution.stub import ModelStub
 
-        return Stubbed(self._catalog, model, answer, delay, config, clock)
+        return ModelStub(self._catalog, model, answer, delay, config, clock)
 
     @property
     def strict(self) -> bool:

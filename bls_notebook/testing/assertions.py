@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.backends.stub.calls import StubCall
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.lifetimes.memory_track import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
@@ -16,6 +15,7 @@ from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.quantities import bytes_in, count
 from bls_notebook.records.visible import first_line
 from bls_notebook.repository.source.layout import find_model
+from bls_notebook.repository.substitution.stub import StubCall
 
 from . import judging
 from .claims import judge

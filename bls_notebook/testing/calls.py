@@ -11,10 +11,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bls_notebook.backends.stub.calls import StubCall, call_of, is_null
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.repository.substitution.call import call_of, is_null
+from bls_notebook.repository.substitution.stub import StubCall
 
 MOST_BYTES = 256 << 20
 
@@ -72,7 +73,8 @@ class Calls:
                 fits = self._bytes + size <= self._most
                 self._bytes += size if fits else 0
                 self.left_out += not fits
-            self._found.append(call_of(request, *where, len(given), tensors=fits, sender=sender))
+            call = call_of(request, (), where, len(given), tensors=fits, sender=sender)
+            self._found.append(StubCall.of(call))
 
 
 def _heard(

@@ -12,12 +12,9 @@ from time import perf_counter
 from bls_notebook.backends.protocol import OpenModel
 from bls_notebook.backends.python import open_model as open_python
 from bls_notebook.backends.registry import find_backend
-from bls_notebook.backends.stub.how import Stub
-from bls_notebook.backends.stub.instance import pause
 from bls_notebook.devices.registry import gpu_count, gpus
 from bls_notebook.engine.description import is_a
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.interrupt import Interrupted
 from bls_notebook.records.visible import first_line
 from bls_notebook.repository.config import ModelConfigMessage
@@ -33,6 +30,7 @@ from bls_notebook.repository.source.layout import (
     version_folders,
 )
 from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.substitution.made_up import Stub
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
 
 from . import reasons
@@ -45,7 +43,6 @@ from .records import TriedModel
 from .tokenizers import byte_tokenizers
 
 log = logging.getLogger("bls_notebook")
-may_be_interrupted(pause.__code__, waits=True)
 
 
 _CUDA = re.compile(r"""["']cuda(:\d)?["']|\.cuda\(\)""")

@@ -9,8 +9,6 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from bls_notebook.backends.registry import find_backend
-from bls_notebook.backends.stub.how import Stub
-from bls_notebook.backends.stub.values import VALUES, Values
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.progress import progress
@@ -19,6 +17,7 @@ from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
+from bls_notebook.repository.substitution.made_up import VALUES, Stub, Values
 
 from .example import requests_to, takes_files
 from .folders import is_model, repository_folder

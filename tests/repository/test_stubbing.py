@@ -435,10 +435,11 @@ def test_threads_stub_side_by_side(pipe: Repository) -> None:
 
 
 def test_what_is_left(pipe: Repository, tmp_path: Path) -> None:
-    with pipe.stub("double") as double:
+    with pipe.stub("double"):
         pipe.infer("front", X)
-    made = list(double._made.values())
-    assert all(model.closed.wait(60) for model in made)
+        made = pipe._server.find("double")
+    assert made is not None
+    assert made.closed.wait(60)
     assert not pipe._catalog.service.ending
     assert not pipe._server._own
-    assert not pipe._server._stand_ins
+    assert not pipe._server._substitutes

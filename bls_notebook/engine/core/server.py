@@ -2,8 +2,8 @@
 
 Guarantees: `find` takes no lock and sees either the version before a replacement or the one after
 it; replacing is one assignment, so no request falls between; models that leave service answer their
-requests in flight first. What stands in for a model takes its requests as long as it is in service, also
-where that is replaced meanwhile.
+requests in flight first. A substitute takes the requests of a model as long as that is in service, also
+where it is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Loader(Protocol):
         """Return a family of custom metrics."""
 
 
-class StandIn(Protocol):
-    """What takes the requests of a model in its place."""
+class Substitute(Protocol):
+    """Takes the requests of a model in its place."""
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Return what serves in the place of these versions, each with one; asked again where they change."""
 
-    def let_go(self) -> None:
-        """Close what has served before and is out of service now."""
+    def close_replaced(self) -> None:
+        """Close the models that `serve_for` returned before and that are out of service now."""
 
 
 class Server:
@@ -64,9 +64,9 @@ class Server:
         self.backend_folders: tuple[Path, ...] = ()  # where Python-based backends are looked for
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
-        # Of a model that something stands in for: its own versions, and what does, the one that counts last.
+        # Of a substituted model: its own versions, and its substitutes; the last one serves.
         self._own: dict[str, dict[int, LoadedModel]] = {}
-        self._stand_ins: dict[str, list[StandIn]] = {}
+        self._substitutes: dict[str, list[Substitute]] = {}
         self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
         self._lock = threading.Lock()
         self.on_demand: Callable[[str], str] | None = None  # loads a model, or says why it cannot
@@ -117,7 +117,7 @@ class Server:
         return dict(self._versions.get(name, {}))
 
     def own(self, name: str) -> dict[int, LoadedModel]:
-        """Return the same without what stands in for them: the versions as they were loaded."""
+        """Return the versions as they were loaded, beneath their substitutes."""
         return dict(self._own.get(name) or self._versions.get(name, {}))
 
     def names(self) -> list[str]:
@@ -143,29 +143,29 @@ class Server:
 
     def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Put versions of a model in service instead of those before, and return those as they are."""
-        return self._put(name, dict(versions), self._stand_ins.get(name, []))
+        return self._put(name, dict(versions), self._substitutes.get(name, []))
 
-    def stand_in(self, name: str, what: StandIn) -> None:
-        """Have something take a model's requests, until `step_back`; the lock of the name is held."""
-        self._put(name, self.own(name), [*self._stand_ins.get(name, ()), what])
+    def substitute(self, name: str, substitute: Substitute) -> None:
+        """Give a model's requests to a substitute, until `restore`; the lock of the name is held."""
+        self._put(name, self.own(name), [*self._substitutes.get(name, ()), substitute])
 
-    def step_back(self, name: str, what: StandIn) -> None:
-        """Have it take them no more, whatever else stands in for the model."""
-        stay = [each for each in self._stand_ins.get(name, ()) if each is not what]
+    def restore(self, name: str, substitute: Substitute) -> None:
+        """Give a substitute no more requests; other substitutes of the model stay."""
+        stay = [each for each in self._substitutes.get(name, ()) if each is not substitute]
         self._put(name, self.own(name), stay)
-        what.let_go()
+        substitute.close_replaced()
 
     def _put(
-        self, name: str, own: dict[int, LoadedModel], stand_ins: list[StandIn]
+        self, name: str, own: dict[int, LoadedModel], substitutes: list[Substitute]
     ) -> dict[int, LoadedModel]:
-        versions = stand_ins[-1].serve_for(own) if stand_ins else own
+        versions = substitutes[-1].serve_for(own) if substitutes else own
         for tell in self.entering:
             tell(versions)
         with self._lock:
             before = self._own.pop(name, None) or self._versions.get(name, {})
-            self._stand_ins.pop(name, None)
-            if stand_ins:
-                self._stand_ins[name] = stand_ins
+            self._substitutes.pop(name, None)
+            if substitutes:
+                self._substitutes[name] = substitutes
                 if own:
                     self._own[name] = own
             if versions:
@@ -174,8 +174,8 @@ class Server:
             else:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
-        for each in stand_ins:
-            each.let_go()
+        for each in substitutes:
+            each.close_replaced()
         return before
 
     # -- on behalf of models -------------------------------------------------------------------------

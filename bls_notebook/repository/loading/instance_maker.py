@@ -55,7 +55,7 @@ class InstanceMaker:
             backend_folder = python_backend(config, self._server.backend_folders)
             open_model = find_backend(config.backend if backend_folder is None else "python")
         else:
-            from bls_notebook.backends.stub.model import StubModel  # first needed here
+            from bls_notebook.repository.substitution.stub_backend import StubModel  # first needed here
 
             open_model = partial(StubModel, source.stub)
         assert open_model is not None  # or python_backend would have said so

@@ -26,8 +26,8 @@ from .names import file_override_path
 from .place import SourcePlace
 
 if TYPE_CHECKING:
-    from bls_notebook.backends.stub.how import Stub
     from bls_notebook.network.connection.opening import RemoteModel
+    from bls_notebook.repository.substitution.made_up import Stub
 
 
 @dataclass(frozen=True)

@@ -103,25 +103,42 @@ class Call:
 
 
 def call_of(
-    request: InferenceRequest, key: Key, model: str, version: int, instance: str, batch: int, place: int
+    request: InferenceRequest,
+    key: Key,
+    where: tuple[str, int, str],
+    batch: int,
+    place: int = 0,
+    tensors: bool = True,
+    sender: Any = None,
 ) -> Call:
-    """Return the record of a request that a substituted model has received."""
+    """Return the record of a request that a model has received; without its inputs if `tensors` is False.
+
+    `where` has the model, its version and its instance; `sender` is the execution that sent the request, for
+    requests that do not know it yet.
+    """
     options = request._options
+    model, version, instance = where
     return Call(
         key,
         model,
         version,
-        {tensor._name: _copy(tensor) for tensor in request._inputs},
+        {tensor._name: _copy(tensor) for tensor in request._inputs if tensors},
         tuple(request._requested),
         json.loads(options.parameters),
         (options.correlation_id, options.flags),
-        chain_of(getattr(request._answerable, "parent", None)),
+        chain_of(sender or getattr(request._answerable, "parent", None)),
         options.request_id,
         options.timeout,
         instance,
         batch,
         place,
     )
+
+
+def is_null(request: InferenceRequest) -> bool:
+    """Whether a sequence batcher made the request, to fill a slot that has nothing to do."""
+    ticket: Any = request._answerable
+    return ticket is not None and getattr(ticket, "context", ticket) is None and ticket.parent is None
 
 
 def _copy(tensor: Tensor) -> Tensor:

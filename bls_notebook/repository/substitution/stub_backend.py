@@ -1,4 +1,4 @@
-"""The instances of a substituted model: each request is answered by `Answers`.
+"""The backend of stubs and substitutes: instances whose responses are made up or given by `Answers`.
 
 Guarantees: every request is answered, whatever the answers do; if one answer of a batch fails, the other
 requests keep theirs; calls that arrive after the substitution is over get an error.
@@ -9,30 +9,118 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic, sleep
 from typing import Any
 
-from bls_notebook.backends.stub.calls import is_null
-from bls_notebook.backends.stub.how import Stub
-from bls_notebook.backends.stub.instance import StubInstance
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
+from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from bls_notebook.records.visible import first_line
 
-from .call import ASK, MADE_UP, Answer, Answers, Call, Last, call_of
+from .call import ASK, MADE_UP, Answer, Answers, Call, Last, call_of, is_null
+from .made_up import MadeUpResponses, Stub
 from .waiter import CallProgress, Waiter
+
+log = logging.getLogger("bls_notebook")
+_SLICE = 0.05  # seconds after which an interrupt ends a wait
+
+
+class StubModel:
+    """One version of a model that is stood in for."""
+
+    def __init__(self, stub: Stub, files: VersionFiles) -> None:
+        self._stub = stub
+        self._own: BackendModel | None = None
+        if stub.asks is not None:
+            try:
+                self._own = stub.asks(files)
+            except (Exception, SystemExit) as error:
+                log.debug("model '%s' cannot be asked for its configuration: %s", files.name, error)
+
+    @property
+    def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
+        """The model's own, None where it has none or could not be opened."""
+        own = None if self._own is None else self._own.auto_complete_config
+        if own is None:
+            return None
+
+        def complete(config: ModelConfig) -> ModelConfig:
+            before = json.dumps(config.as_dict())
+            try:
+                return own(config)
+            except (Exception, SystemExit) as error:
+                log.warning("auto_complete_config failed: %s", first_line(str(error)))
+                return ModelConfig(before)
+
+        return complete
+
+    def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
+        self._own = None
+        if self._stub.make is not None:
+            return self._stub.make(arguments)
+        return StubInstance(json.loads(arguments["model_config"]), self._stub)
+
+
+class StubInstance:
+    """One instance of a stub, with made-up responses; `config` is the completed configuration's JSON form."""
+
+    is_async = False
+
+    def __init__(self, config: dict[str, Any], stub: Stub) -> None:
+        self._name: str = config["name"]
+        self._stub = stub
+        self._decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled"))
+        self._made_up = MadeUpResponses(config, stub)
+
+    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
+        if self._stub.seconds:
+            pause(self._stub.seconds)
+        if not self._decoupled:
+            return [self._made_up.response(request) for request in requests]
+        for request in requests:
+            self._stream(request)
+        return None
+
+    def finalize(self) -> None:
+        """There is nothing to release."""
+
+    def ready(self) -> bool:
+        return True
+
+    def _stream(self, request: InferenceRequest) -> None:
+        sender = request.get_response_sender()
+        last = max(1, self._stub.responses) - 1
+        for number in range(last + 1):
+            response = self._made_up.response(request, number)
+            if number == last or response.has_error():
+                sender.send(response, flags=FINAL)
+                return
+            sender.send(response)
+            if sender.is_cancelled():
+                break
+        sender.send(flags=FINAL)
+
+
+def pause(seconds: float) -> None:
+    """Wait; an interrupt ends it, soon in any thread."""
+    until = monotonic() + seconds
+    while (left := until - monotonic()) > 0:
+        sleep(min(left, _SLICE))
 
 
 @dataclass(frozen=True)
-class Substitute:
+class AnswerSource:
     """What the instances of one substituted model share.
 
     `record` keeps a call and gives it its key, relative to the beginning of the substitution. With
@@ -45,8 +133,10 @@ class Substitute:
     concurrent: bool
 
     @property
-    def is_async(self) -> bool:
-        return inspect.isasyncgenfunction(self.answers.answer)
+    def needs_loop(self) -> bool:
+        """Whether the answers are made in an event loop; an attribute of this name says otherwise."""
+        found = getattr(self.answers, "needs_loop", None)
+        return inspect.isasyncgenfunction(self.answers.answer) if found is None else bool(found)
 
 
 @dataclass
@@ -60,14 +150,14 @@ class _Given:
 class SubstituteInstance(StubInstance):
     """One instance of a substituted model."""
 
-    def __init__(self, arguments: Mapping[str, str], substitute: Substitute) -> None:
+    def __init__(self, arguments: Mapping[str, str], source: AnswerSource) -> None:
         super().__init__(json.loads(arguments["model_config"]), Stub())
-        self._substitute = substitute
+        self._answers_from = source
         self._instance, self._version = arguments["model_instance_name"], int(arguments["model_version"])
-        self.is_async = substitute.is_async and not substitute.concurrent
+        self.is_async = source.needs_loop and not source.concurrent
         if self.is_async:
             self.execute = self._execute  # type: ignore[method-assign,assignment]
-        elif substitute.concurrent:
+        elif source.concurrent:
             self.execute = self._begin  # type: ignore[method-assign]
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
@@ -95,9 +185,10 @@ class SubstituteInstance(StubInstance):
             place = len(calls) - calls.count(None)
 
             def made(key: Any, request: InferenceRequest = request, place: int = place) -> Call:
-                return call_of(request, key, self._name, self._version, self._instance, count, place)
+                where = self._name, self._version, self._instance
+                return call_of(request, key, where, count, place)
 
-            calls.append(self._substitute.record(getattr(request, "_call_key", None), made))
+            calls.append(self._answers_from.record(getattr(request, "_call_key", None), made))
         return calls
 
     # -- the answers of one request ------------------------------------------------------------------
@@ -105,13 +196,13 @@ class SubstituteInstance(StubInstance):
     async def _answers(
         self, request: InferenceRequest, call: Call, batch: list[InferenceRequest]
     ) -> AsyncIterator[_Given]:
-        progress = self._substitute.progress
+        progress = self._answers_from.progress
         if progress.over:
             problem = f"the substitution of '{self._name}' is over; the request came too late"
             yield _Given(InferenceResponse([], TritonError(problem)), True)
             return
-        wait = Waiter(progress, request, batch, self._name)
-        answers: Any = self._substitute.answers.answer(call, wait)
+        wait = Waiter(progress, request, batch, self._name, self._decoupled)
+        answers: Any = self._answers_from.answers.answer(call, wait)
         in_loop = hasattr(answers, "__anext__")
         if not in_loop:
             answers = iter(answers)
@@ -124,7 +215,7 @@ class SubstituteInstance(StubInstance):
                     return
                 if answer is ASK:
                     asked = wait.ask_with_flags()
-                    if self.is_async:
+                    if self._answers_from.needs_loop:
                         asked = iter(await asyncio.to_thread(list, asked))
                     for response, final in asked:
                         yield _Given(response, final)
@@ -134,7 +225,7 @@ class SubstituteInstance(StubInstance):
                 given = answer.answer if isinstance(answer, Last) else answer
                 response = self._response(given, request, number)
                 if given is not MADE_UP and not wait.asked:
-                    response._warnings = (*response._warnings, *self._mark)
+                    response._warnings = (*response._warnings, *self._made_up.mark)
                 yield _Given(response, last)
                 number += 1
         finally:
@@ -145,7 +236,7 @@ class SubstituteInstance(StubInstance):
 
     def _response(self, answer: Answer, request: InferenceRequest, number: int) -> InferenceResponse:
         if answer is MADE_UP:
-            return self._answer(request, number)
+            return self._made_up.response(request, number)
         if isinstance(answer, TritonError):
             answer = InferenceResponse([], answer)
         if not isinstance(answer, InferenceResponse):
@@ -160,21 +251,25 @@ class SubstituteInstance(StubInstance):
     ) -> InferenceResponse:
         """The answer of a model that is not decoupled."""
         if call is None:
-            return self._answer(request, 0)
-        with nullcontext() if self._substitute.concurrent else self._substitute.progress.answering(call.key):
+            return self._made_up.response(request)
+        with (
+            nullcontext()
+            if self._answers_from.concurrent
+            else self._answers_from.progress.answering(call.key)
+        ):
             try:
                 given = [each async for each in self._answers(request, call, batch)]
                 if len(given) != 1:
                     raise ValueError(f"substitute of {self._name!r}: got {len(given)} answers, expected one")
                 return given.pop().response
             except Exception as error:
-                if len(batch) == 1 and not self._substitute.concurrent:
+                if len(batch) == 1 and not self._answers_from.concurrent:
                     raise
                 return self._failed(error)
 
     def _failed(self, error: Exception) -> InferenceResponse:
         response = InferenceResponse([], TritonError(f"{type(error).__name__}: {first_line(str(error))}"))
-        response._warnings = self._mark
+        response._warnings = self._made_up.mark
         return response
 
     async def _send_all(
@@ -183,7 +278,7 @@ class SubstituteInstance(StubInstance):
         """Send the answers of a decoupled model as they come."""
         sender = request.get_response_sender()
         if call is None:
-            sender.send(self._answer(request, 0), flags=FINAL)
+            sender.send(self._made_up.response(request), flags=FINAL)
             return
         answers = self._answers(request, call, batch)
         last: InferenceResponse | None = None
@@ -195,7 +290,7 @@ class SubstituteInstance(StubInstance):
                 sender.send(given.response)
                 if request.is_cancelled():
                     break
-            with self._substitute.progress.answering(call.key):
+            with self._answers_from.progress.answering(call.key):
                 sender.send(None if last is None or _is_flag_alone(last) else last, flags=FINAL)
         finally:
             await answers.aclose()  # type: ignore[attr-defined]
@@ -210,7 +305,7 @@ class SubstituteInstance(StubInstance):
             start_in_thread(partial(copy_context().run, job))
 
     def _serve(self, requests: list[InferenceRequest], call: Call) -> None:
-        run = asyncio.run if self._substitute.is_async else _run
+        run = asyncio.run if self._answers_from.needs_loop else _run
         with suppress(TritonModelException):  # the request was cancelled, and is answered
             run(self._serve_one(requests.pop(), call))
 
@@ -218,7 +313,7 @@ class SubstituteInstance(StubInstance):
         sender = request.get_response_sender()
         if not self._decoupled:
             response = await self._one(request, call, [request])
-            with self._substitute.progress.answering(call.key):
+            with self._answers_from.progress.answering(call.key):
                 sender.send(response, flags=FINAL)
             return
         try:
@@ -244,5 +339,6 @@ def _next(answers: Iterator[Answer]) -> Answer:
     return next(answers)
 
 
+may_be_interrupted(pause.__code__, waits=True)
 for _function in (_next, SubstituteInstance._answers):  # they run code of others
     may_be_interrupted(_function.__code__)

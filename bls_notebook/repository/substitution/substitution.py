@@ -38,7 +38,6 @@ from typing import Protocol
 
 from bls_notebook.backends.protocol import OpenModel
 from bls_notebook.backends.python import open_model as open_python
-from bls_notebook.backends.stub.how import Stub
 from bls_notebook.engine import call_keys
 from bls_notebook.engine.call_keys import THREAD, CallKey, Key
 from bls_notebook.engine.core.instance import Instance
@@ -55,7 +54,8 @@ from bls_notebook.repository.source.names import check_model_name
 from bls_notebook.repository.undivided import UndividedContext
 
 from .call import Answers, Call
-from .stub_backend import Substitute, SubstituteInstance
+from .made_up import Stub
+from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 from .waiter import CallProgress
 
@@ -120,7 +120,7 @@ class Substitution(UndividedContext):
             _SubstitutedModel(
                 catalog,
                 name,
-                Substitute(each, self._progress, self._record, concurrent),
+                AnswerSource(each, self._progress, self._record, concurrent),
                 configs.get(name),
                 check,
             )
@@ -182,13 +182,13 @@ class _SubstitutedModel:
         self,
         catalog: Catalog,
         name: str,
-        substitute: Substitute,
+        source: AnswerSource,
         config: Config | None,
         check: Check | None,
     ) -> None:
         self.name = name
         self._catalog = catalog
-        self._substitute = substitute
+        self._answers_from = source
         self._config = config
         self._check: Check = check or (lambda name, spec: None)
         self._source: ModelSource | None = None  # of a model that served nothing before
@@ -218,7 +218,7 @@ class _SubstitutedModel:
                 f"config out, or unload the model first"
             )
         self._check(self.name, next(reversed(server.own(self.name).values())).spec)
-        server.stand_in(self.name, self)
+        server.substitute(self.name, self)
 
     def _define(self) -> None:
         catalog, name = self._catalog, self.name
@@ -267,7 +267,7 @@ class _SubstitutedModel:
             if self.end not in service.ending:
                 return
             if self._source is None:
-                catalog.server.step_back(name, self)
+                catalog.server.restore(name, self)
                 for model in self._serving.values():
                     model.close()
             else:
@@ -279,10 +279,10 @@ class _SubstitutedModel:
 
     def end(self) -> list[LoadedModel]:
         """End every wait at the end of the repository; return the models to be closed with it."""
-        self._substitute.progress.end()
+        self._answers_from.progress.end()
         return [*self._serving.values(), *self._stale]
 
-    # -- as `StandIn` of the server ------------------------------------------------------------------
+    # -- as a `Substitute` of the server ------------------------------------------------------------------
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Return substitutes of versions, new ones for versions that have changed."""
@@ -295,7 +295,7 @@ class _SubstitutedModel:
         self._own, self._serving = {v: (model, model.spec) for v, model in own.items()}, serving
         return dict(serving)
 
-    def let_go(self) -> None:
+    def close_replaced(self) -> None:
         """Close the substitutes of versions that have been replaced."""
         stale, self._stale = self._stale, []
         for model in stale:
@@ -303,7 +303,7 @@ class _SubstitutedModel:
 
     def _made(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)
-        if spec.scheduler == "ensemble" or self._substitute.concurrent:
+        if spec.scheduler == "ensemble" or self._answers_from.concurrent:
             places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
             spec = replace(spec, scheduler="default", instances=places)
         instances = []
@@ -319,4 +319,4 @@ class _SubstitutedModel:
         return out
 
     def _instance(self, arguments: Mapping[str, str]) -> SubstituteInstance:
-        return SubstituteInstance(arguments, self._substitute)
+        return SubstituteInstance(arguments, self._answers_from)

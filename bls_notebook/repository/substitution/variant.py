@@ -116,16 +116,16 @@ class Serving(UndividedContext):
     def _enter(self) -> None:
         for name, route in self._routes.items():
             with self._catalog.service.lock_of(name):
-                self._catalog.server.stand_in(name, route)
+                self._catalog.server.substitute(name, route)
 
     def _leave(self) -> None:
         for name, route in self._routes.items():
             with self._catalog.service.lock_of(name):
-                self._catalog.server.step_back(name, route)
+                self._catalog.server.restore(name, route)
 
 
 class _Route:
-    """Serves a variant for a model, as the server's `StandIn`."""
+    """Serves a variant for a model, as a `Substitute` of the server."""
 
     def __init__(self, loaded: dict[int, LoadedModel]) -> None:
         self._loaded = loaded
@@ -134,7 +134,7 @@ class _Route:
         """Return the own versions with the variant in place of the one that it was made of."""
         return {**own, **self._loaded}
 
-    def let_go(self) -> None:
+    def close_replaced(self) -> None:
         """The variant closes its models itself."""
 
 

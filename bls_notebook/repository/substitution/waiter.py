@@ -89,16 +89,24 @@ class Waiter:
     ----------
     request : InferenceRequest
         The request as the substituted model received it. Do not keep it.
+    decoupled : bool
+        Whether the model may have any number of responses.
     asked : bool
         Whether the real model was asked.
     """
 
     def __init__(
-        self, progress: CallProgress, request: InferenceRequest, batch: Sequence[InferenceRequest], model: str
+        self,
+        progress: CallProgress,
+        request: InferenceRequest,
+        batch: Sequence[InferenceRequest],
+        model: str,
+        decoupled: bool,
     ) -> None:
         self._progress = progress
         self._batch = batch
         self._model = model
+        self.decoupled = decoupled
         self.asked = False
         self.request = request
 

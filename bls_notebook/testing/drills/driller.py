@@ -289,12 +289,12 @@ class Driller:
         """Have a model not be ready."""
         lock, absent = self.repository._catalog.service.lock_of(name), _Absent()
         with lock:
-            self.server.stand_in(name, absent)
+            self.server.substitute(name, absent)
         try:
             yield
         finally:
             with lock:
-                self.server.step_back(name, absent)
+                self.server.restore(name, absent)
 
     def _version(self) -> int:
         found = self.server.find(self.model)
@@ -351,7 +351,7 @@ class _Absent:
         """Return nothing: no version serves."""
         return {}
 
-    def let_go(self) -> None:
+    def close_replaced(self) -> None:
         """There is nothing to close."""
 
 

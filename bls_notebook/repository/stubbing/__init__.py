@@ -1,1 +1,0 @@
-"""`ModelRepository.stub`: a model whose requests are answered by something else for a while."""

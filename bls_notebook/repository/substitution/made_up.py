@@ -1,0 +1,240 @@
+"""Made-up responses of a stub: shapes as configured, sizes that vary taken from the request; zeros or random
+values.
+
+Guarantees: only requested outputs are made; an output that cannot be made fails its request alone; random
+values depend on the request and the seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+from zlib import crc32
+
+import numpy as np
+
+from bls_notebook.backends.protocol import BackendInstance, OpenModel
+from bls_notebook.devices.errors import DeviceError
+from bls_notebook.devices.moves import to_gpu
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
+from bls_notebook.pb_utils.errors import TritonError
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.stubbed import Stubbed
+
+Values = Literal["zeros", "random"]
+VALUES: tuple[Values, ...] = ("zeros", "random")
+MOST_BYTES = 2 << 30  # of one output
+_LOOKED_AT = 1 << 12  # bytes of an input that random values depend on
+_ONE = 0x3F80  # 1.0 in bfloat16's bits
+
+_Array = np.ndarray[Any, Any]
+
+
+class OutputTooLargeError(Exception):
+    """An output that no stub should make."""
+
+
+def made(model: str, name: str, datatype: str, shape: tuple[int, ...], seeds: Sequence[int] | None) -> Tensor:
+    """Return an output with made-up values; without `seeds` they are zeros, and texts say whose they are."""
+    dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
+    size = prod(shape) * dtype.itemsize
+    if size > MOST_BYTES:
+        raise OutputTooLargeError(
+            f"stub of '{model}', output '{name}': {datatype}{list(shape)} would take {size / 2**30:,.1f} "
+            f"GiB, expected at most {MOST_BYTES >> 30}; change its dims, or send a smaller input"
+        )
+    if dtype.kind == "O":
+        text = f"text of the stub of {model}"
+        array = np.empty(shape, np.object_)
+        array[...] = text.encode()
+        return Tensor._of(name, array, datatype)
+    if seeds is None:
+        return Tensor._of(name, np.zeros(shape, dtype), datatype)
+    random = np.random.default_rng([*seeds, crc32(name.encode("utf-8", "surrogatepass"))])
+    if datatype == "BF16":
+        array = (random.random(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    elif dtype.kind == "f":
+        array = random.random(shape, np.float32).astype(dtype)
+    elif dtype.kind == "b":
+        array = random.integers(0, 2, shape).astype(dtype)
+    else:
+        array = random.integers(0, 100, shape).astype(dtype)
+    return Tensor._of(name, array, datatype)
+
+
+def fingerprint(tensors: Sequence[Tensor]) -> int:
+    """Return a number that tells requests with other inputs apart."""
+    out = 0
+    for tensor in tensors:
+        array = tensor._array
+        if not isinstance(array, np.ndarray):  # on a GPU
+            continue
+        flat = array.reshape(-1)[:_LOOKED_AT]
+        data = repr(flat.tolist()).encode() if array.dtype.kind == "O" else flat.tobytes()
+        out = crc32(data, out)
+    return out
+
+
+def fitted(array: _Array, rows: int | None) -> _Array:
+    """Return a recorded array with so many rows: repeated, or cut off; None for as it is."""
+    if rows is None or array.ndim == 0 or len(array) in (0, rows):
+        return array.copy()
+    return array[np.arange(rows) % len(array)]
+
+
+Shape = tuple[int, ...]
+_FEW = 8  # the size of what nothing tells the size of
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An input or output as a model has it: after its reshape, without the batch dimension."""
+
+    name: str
+    datatype: str
+    dims: Shape
+
+
+def declared(tensors: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
+    """Return the inputs or outputs of a configuration's JSON form, by name."""
+    out: dict[str, Declared] = {}
+    for tensor in tensors:
+        datatype = str(tensor["data_type"]).removeprefix("TYPE_")
+        dims = tensor["reshape"].get("shape", ()) if tensor.get("reshape") is not None else tensor["dims"]
+        spec = Declared(tensor["name"], "BYTES" if datatype == "STRING" else datatype, tuple(map(int, dims)))
+        out.setdefault(spec.name, spec)
+    return out
+
+
+def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> Shape:
+    """Return the sizes of an output for a request, without the batch; `inputs` are those that it has.
+
+    A size that varies is that of the input that is most like the output: of the same name, else of the same
+    rank, else any; at the same place where the size varies there too, else in order, else at the same place
+    whether or not it varies there. Without any it is 1; of several, all but the first are 8, since code that
+    takes such an output apart counts on more than one.
+    """
+    if -1 not in output.dims:
+        return output.dims
+    for spec, sizes in sorted(inputs, key=lambda each: _unlike(output, each[0])):
+        found = _matched(output.dims, spec.dims, sizes)
+        if found is not None:
+            return found
+    varying = [size for spec, sizes in inputs for size in _varying(spec.dims, sizes)]
+    if len(varying) < output.dims.count(-1):
+        for spec, sizes in inputs:
+            placed = _in_place(output.dims, spec.dims, sizes)
+            if placed is not None:
+                return placed
+    return _filled(output.dims, iter(varying))
+
+
+def _unlike(output: Declared, given: Declared) -> tuple[bool, bool, bool]:
+    return output.name != given.name, len(output.dims) != len(given.dims), output.datatype != given.datatype
+
+
+def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
+    """Sizes for `dims` from those of one input; None where it has too few that vary."""
+    if len(dims) == len(of) == len(sizes) and all(o == -1 for d, o in zip(dims, of, strict=True) if d == -1):
+        return tuple(s if d == -1 else d for d, s in zip(dims, sizes, strict=True))
+    varying = _varying(of, sizes)
+    return _filled(dims, iter(varying)) if len(varying) >= dims.count(-1) else None
+
+
+def _in_place(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
+    """Sizes for `dims` from one input's at the same places, fixed ones too: [-1, -1, 768] after [-1, 77]."""
+    wanted = [place for place, dim in enumerate(dims) if dim == -1]
+    if wanted[-1] >= min(len(of), len(sizes)) or not any(of[place] == -1 for place in wanted):
+        return None
+    return tuple(sizes[i] if dim == -1 else dim for i, dim in enumerate(dims))
+
+
+def _varying(dims: Shape, sizes: Shape) -> list[int]:
+    return [size for dim, size in zip(dims, sizes, strict=False) if dim == -1]
+
+
+def _filled(dims: Shape, varying: Iterator[int]) -> Shape:
+    known = list(varying)
+    few = dims.count(-1) > 1  # of several sizes the first is mostly a batch, and none of the others 1
+    left = iter([*known, *([1] if few and not known else []), *([_FEW if few else 1] * len(dims))])
+    return tuple(next(left) if dim == -1 else dim for dim in dims)
+
+
+@dataclass(frozen=True)
+class Stub:
+    """Settings of a stub: where its answers come from, and how long it takes."""
+
+    reason: str = ""  # why, in a line
+    values: Values = "zeros"
+    seed: int = 0  # of random values: the same request gets the same answer
+    seconds: float = 0.0  # that each `execute` takes
+    responses: int = 3  # that a request gets, where the model is decoupled
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # outputs that are given as they are, by name
+    gpu: int | None = None  # that numbers are on, as those of a TensorRT engine are
+    # The model's own backend, whose `auto_complete_config` is asked first; where that fails, it is taken
+    # as it is configured.
+    asks: OpenModel | None = None
+    # Makes an instance from the arguments of `initialize`; without it, responses are made up.
+    make: Callable[[Mapping[str, str]], BackendInstance] | None = None
+
+
+class MadeUpResponses:
+    """Makes the responses of a stub; `config` is the completed configuration's JSON form.
+
+    Attributes
+    ----------
+    mark : tuple of Stubbed
+        Rides with the warnings of each response that a stub had a part in.
+    """
+
+    def __init__(self, config: Mapping[str, Any], stub: Stub) -> None:
+        self._name: str = config["name"]
+        self._stub = stub
+        self._batching: bool = config["max_batch_size"] > 0
+        self._inputs = declared(config["input"])
+        self._outputs = declared(config["output"])
+        self.mark = (Stubbed(self._name),)
+
+    def response(self, request: InferenceRequest, number: int = 0) -> InferenceResponse:
+        """Return the made-up response of this number to a request."""
+        try:
+            tensors = list(self._tensors(request, number))
+            if self._stub.gpu is not None:
+                tensors = [_on_gpu(tensor, self._stub.gpu) for tensor in tensors]
+            response = InferenceResponse(tensors)
+        except OutputTooLargeError as error:
+            response = InferenceResponse([], TritonError(str(error)))
+        except (MemoryError, DeviceError) as error:
+            response = InferenceResponse([], TritonError(f"stub of '{self._name}': {error}"))
+        response._warnings = self.mark
+        return response
+
+    def _tensors(self, request: InferenceRequest, number: int) -> Iterator[Tensor]:
+        given = {t._name: tuple(t._array.shape) for t in request._inputs}
+        lead = 1 if self._batching else 0
+        rows = next((shape[0] for shape in given.values() if shape), 1) if self._batching else None
+        inputs = [(spec, given[name][lead:]) for name, spec in self._inputs.items() if name in given]
+        seeds: list[int] | None = None
+        if self._stub.values == "random":
+            whose = crc32(self._name.encode("utf-8", "surrogatepass"))
+            seeds = [self._stub.seed, whose, fingerprint(request._inputs), number]
+        for name, spec in self._outputs.items():
+            if name not in request._requested:
+                continue
+            recorded = self._stub.recorded.get(name)
+            if recorded is not None:
+                yield Tensor._of(name, fitted(recorded, rows), spec.datatype)
+                continue
+            shape = output_dims(spec, inputs)
+            yield made(self._name, name, spec.datatype, shape if rows is None else (rows, *shape), seeds)
+
+
+def _on_gpu(tensor: Tensor, gpu: int) -> Tensor:
+    if tensor._datatype == "BYTES":
+        return tensor
+    array: Any = to_gpu(tensor._array, gpu)
+    return Tensor._of(tensor._name, array, tensor._datatype)
