@@ -25,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import bls_notebook as bls
-from bls_notebook.devices.errors import NoDeviceError
+from bls_notebook.devices.device import NoDeviceError
 from bls_notebook.devices.registry import need_gpu
 
 MIB = 1 << 20

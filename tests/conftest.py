@@ -61,7 +61,7 @@ def is_pytests(frame: FrameType) -> bool:
 
 
 SWITCHES = (
-    ("a memory track", "bls_notebook.devices.tracking.ledger", "recording"),
+    ("a memory track", "bls_notebook.devices.allocation_log", "recording"),
     ("a profile", "bls_notebook.engine.recording.log", "active"),
 )
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.errors import DeviceError
-from bls_notebook.devices.moves import to_gpu
+from bls_notebook.devices.device import DeviceError
+from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -22,10 +22,9 @@ from bls_notebook.repository.config import (
     to_json,
     validate,
 )
-from bls_notebook.repository.config.template_places import line_of
-from bls_notebook.repository.config.templates import Template, fill_templates
+from bls_notebook.repository.config.templates import Template, fill_templates, line_of
 from bls_notebook.repository.source.layout import shown_path, version_folders
-from bls_notebook.repository.source.place import SourcePlace
+from bls_notebook.repository.source.model_source import SourcePlace
 
 from .python_source import PythonSource
 from .records import Finding

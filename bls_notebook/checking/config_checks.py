@@ -12,7 +12,7 @@ from bls_notebook.records.quantities import count, duration, listed
 from bls_notebook.records.statistics import StatisticsRecord
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.complete import KNOWN_BACKENDS
-from bls_notebook.repository.config.template_places import line_of
+from bls_notebook.repository.config.templates import line_of
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
 from .check_input import CONFIG, CheckedModel

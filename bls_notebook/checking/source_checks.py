@@ -18,10 +18,8 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice.known import nearest
-from bls_notebook.repository.source.imported import imported_modules
-from bls_notebook.repository.source.model_class import model_class_warnings
-from bls_notebook.repository.source.notebook_globals import undefined_names
-from bls_notebook.repository.source.packages import installed_as, package_of
+from bls_notebook.repository.source.imports import imported_modules, installed_as, package_of
+from bls_notebook.repository.source.syntax import model_class_warnings, undefined_names
 
 from .check_input import CheckedModel
 from .constant_folding import argument, last_name, spreads

@@ -18,8 +18,7 @@ import numpy as np
 from bls_notebook.records.devices import DeviceRecord
 
 from . import dlpack
-from .device import Device
-from .errors import DeviceError
+from .device import Device, DeviceError
 from .staging import Staging
 
 _Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DLPackError
+from .device import DLPackError
 
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged

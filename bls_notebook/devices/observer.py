@@ -1,7 +1,7 @@
 """Who is told of allocations, transfers and copies: nobody, unless `observer.current` is set.
 
-Guarantees: an observer is called on the thread that did it, after it was done (`freed`: while the memory goes
-away, perhaps inside a garbage collection, so that an observer must take no lock there that it may hold
+Guarantees: an observer is called on the thread that did it, after it was done (`freed`: while the memory
+goes away, perhaps inside a garbage collection, so that an observer must take no lock there that it may hold
 already). What an observer raises is its own fault and is not caught.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-current: Any = None  # a `tracking.ledger.Recording`, or what has its `allocated`, `freed` and `moved`
+current: Any = None  # an `allocation_log.Recording`, or what has its `allocated`, `freed` and `moved`
 
 
 def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:

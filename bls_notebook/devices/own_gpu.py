@@ -2,8 +2,8 @@
 
 On Triton each instance starts with the first GPU as its current one, and keeps what it makes current. Here
 instances share threads, so this is put in place when a model's code is entered, and taken away when it is
-left; with it PyTorch's view of simulated GPUs. Where nothing has to be put in place, because there is one GPU
-of CUDA or none, `execute` stays the model's own function.
+left; with it PyTorch's view of simulated GPUs. Where nothing has to be put in place, because there is one
+GPU of CUDA or none, `execute` stays the model's own function.
 """
 
 from __future__ import annotations

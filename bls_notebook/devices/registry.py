@@ -18,8 +18,7 @@ from functools import cache
 from typing import Any
 
 from .backend import GPUs
-from .device import CPU, Device, parse_size
-from .errors import DeviceError, NoDeviceError
+from .device import CPU, Device, DeviceError, NoDeviceError, parse_size
 
 DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64

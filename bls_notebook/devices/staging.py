@@ -1,11 +1,11 @@
 """`Staging`: copies between a GPU and ordinary host memory at the pace of the bus.
 
-The driver reaches that pace from pinned memory only. Ordinary memory goes there in pieces, by several threads
-at once (NumPy lets go of the interpreter while it copies), while pieces before are on the bus.
+The driver reaches that pace from pinned memory only. Ordinary memory goes there in pieces, by several
+threads at once (NumPy lets go of the interpreter while it copies), while pieces before are on the bus.
 
-Guarantees: a copy is whole when the call returns; calls from several threads to one GPU take turns. What
-was queued on the current stream is done before memory is written: CuPy's pool hands out memory that earlier
-work of that stream may still read.
+Guarantees: a copy is whole when the call returns; calls from several threads to one GPU take turns. What was
+queued on the current stream is done before memory is written: CuPy's pool hands out memory that earlier work
+of that stream may still read.
 """
 
 from __future__ import annotations

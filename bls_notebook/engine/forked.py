@@ -15,8 +15,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from bls_notebook.devices import observer
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log, observer
 
 from .core import readiness
 from .core.model import in_memory
@@ -84,5 +83,5 @@ def in_child() -> None:
     idle_loops.blocked.clear()
     readiness._open.clear()
     loops._loops.clear()
-    ledger.recording = ledger.place = observer.current = None
+    allocation_log.recording = allocation_log.place = observer.current = None
     recording.active = None

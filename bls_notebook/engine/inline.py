@@ -18,8 +18,8 @@ from itertools import starmap
 from time import perf_counter_ns
 from typing import Any
 
-from bls_notebook.devices.moves import nbytes
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -105,7 +105,7 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     timer, plain = spans.measured(span, instance.gpu), False
             if call_keys.active:
                 execution.call_key = getattr(request, "_call_key", None)
-            if ledger.recording is not None:
+            if allocation_log.recording is not None:
                 execution.track = getattr(request, "_track", 0)
             execution.started = started = perf_counter_ns()
             try:

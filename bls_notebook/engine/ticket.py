@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
-from bls_notebook.devices.moves import nbytes
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -144,7 +144,7 @@ class Ticket:
         # or everything in order.
         self._only = self._responses = None
         # The number of its request, while a memory track is on.
-        self.track = 0 if ledger.recording is None else getattr(request, "_track", 0)
+        self.track = 0 if allocation_log.recording is None else getattr(request, "_track", 0)
         if self.span:
             self.sent_bytes = 0
             if context is not None or parent is None:

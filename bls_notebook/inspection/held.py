@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import device_of
 from bls_notebook.devices.registry import backend_of
+from bls_notebook.devices.transfers import device_of
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.lifetimes.holders import ATOMS, SearchRoot
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.tracking.ledger import owner_kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
 from bls_notebook.records.differences import Compared

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import device_of
+from bls_notebook.devices.transfers import device_of
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.inspection import TensorView
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.repository.requests.tensor_images import layout_of, pictures

@@ -12,9 +12,19 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bls_notebook.devices.tracking import ledger
-from bls_notebook.devices.tracking.blocks import Block, Request
-from bls_notebook.devices.tracking.ledger import IN, OUT, WIDTH, Key, Place, Who
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.allocation_log import (
+    IN,
+    OUT,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    Block,
+    Key,
+    Place,
+    Request,
+    Who,
+)
 
 MOST_REQUESTS = 10_000  # that are known at a time, at least
 RECENT = 5_000  # rows: a request that was answered before is taken for done
@@ -71,15 +81,15 @@ class Book:
                 if request is None:
                     request = self._request(number, other, who, options, span)
                 self._crossed(at, "input", request.parent, request, request, fields)
-            elif word in (OUT, ledger.AGAIN):
+            elif word in (OUT, allocation_log.AGAIN):
                 known = self._known(number)
                 if known is not None and other:
                     known.instance = other
-                if word == ledger.AGAIN:
+                if word == allocation_log.AGAIN:
                     self._crossed(at, "input", known, known, known, fields)
                 else:
                     self._crossed(at, "output", known, known, None if known is None else known.parent, fields)
-            elif word == ledger.ALONE:
+            elif word == allocation_log.ALONE:
                 self._request(number, other, who, options, span)
             else:
                 _RARE[word](self, at, *number)
@@ -97,10 +107,13 @@ class Book:
         None where there are rows that have to be read. The log may become longer meanwhile.
         """
         # In slices and without a copy of the log: it is far larger than a processor's cache.
-        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, ledger.SOURCE, ledger.TARGET))
+        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, SOURCE, TARGET))
         if not _SKIMMED.issuperset(kinds) or tuple in {*map(type, sources), *map(type, targets)}:
             return None
-        recent = {*map(id, log[most + ledger.SOURCE :: WIDTH]), *map(id, log[most + ledger.TARGET :: WIDTH])}
+        recent = {
+            *map(id, log[most + SOURCE :: WIDTH]),
+            *map(id, log[most + TARGET :: WIDTH]),
+        }
         # Rows stay that say where the notebook is, and what became of a block that lives, or is named later.
         ids = list(map(id, targets))
         stay = {i for i, key in enumerate(targets) if key is None or key() is not None}
@@ -114,7 +127,11 @@ class Book:
         kept: list[Any] = []
         for i in sorted(stay):
             kept += log[i * WIDTH : (i + 1) * WIDTH]
-        named = {id(None), *map(id, kept[ledger.SOURCE :: WIDTH]), *map(id, kept[ledger.TARGET :: WIDTH])}
+        named = {
+            id(None),
+            *map(id, kept[SOURCE::WIDTH]),
+            *map(id, kept[TARGET::WIDTH]),
+        }
         gone = {*map(id, sources), *ids} - named - recent
         gone -= self._living.keys()
         gone -= self._uncounted.keys()
@@ -141,7 +158,7 @@ class Book:
             if kinds[i] == IN:
                 parent, who, options, span = log[i * WIDTH + 3 : i * WIDTH + 7]
                 self._skipped[numbers[i]] = parent, who, options, span, cell
-            elif kinds[i] == ledger.CELL:
+            elif kinds[i] == allocation_log.CELL:
                 (cell,) = numbers[i]
         self._prune(self._skipped)
 
@@ -178,16 +195,16 @@ class Book:
         """A tensor went from one to another; `maker` has the copy, if it was copied."""
         name, datatype, shape, source, size, target, room, line = fields
         plain = 0
-        if ledger.PLAIN in (size, room):
+        if allocation_log.PLAIN in (size, room):
             plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
-        given = self._seen(source, plain if size == ledger.PLAIN else size, at, giver)
+        given = self._seen(source, plain if size == allocation_log.PLAIN else size, at, giver)
         if given is not None and given.line is None:
             given.line = line
         if target is source:
             got = given
         else:
             known = self._next
-            got = self._seen(target, plain if room == ledger.PLAIN else room, at, maker)
+            got = self._seen(target, plain if room == allocation_log.PLAIN else room, at, maker)
             if got is not None and got.id >= known:
                 got.how, got.source = "copy", 0 if given is None else given.id
                 if role == "output":  # of an input, nobody has written a line that copies it
@@ -307,10 +324,10 @@ class Book:
 
 
 _RARE: dict[int, Callable[..., None]] = {
-    ledger.CELL: Book._in_cell,
-    ledger.ALLOCATED: Book._allocated,
-    ledger.FREED: Book._freed,
-    ledger.MOVED: Book._moved,
-    ledger.EXPORTED: Book._exported,
+    allocation_log.CELL: Book._in_cell,
+    allocation_log.ALLOCATED: Book._allocated,
+    allocation_log.FREED: Book._freed,
+    allocation_log.MOVED: Book._moved,
+    allocation_log.EXPORTED: Book._exported,
 }
-_SKIMMED = {IN, OUT, ledger.CELL}  # rows that need not be read
+_SKIMMED = {IN, OUT, allocation_log.CELL}  # rows that need not be read

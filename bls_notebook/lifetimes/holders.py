@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.allocation_log import gpu_block, owner_kinds
 from bls_notebook.devices.model_code import foreign_blocks
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.tracking.ledger import gpu_block, owner_kinds
 from bls_notebook.engine.waiting.stacks import stacks, variables_of
 from bls_notebook.records.seen import Holder
 

@@ -16,10 +16,9 @@ from datetime import datetime, timezone
 from time import perf_counter_ns
 from weakref import ref
 
-from bls_notebook.devices import observer
+from bls_notebook.devices import allocation_log, observer, pool_hooks
+from bls_notebook.devices.allocation_log import Block, Request
 from bls_notebook.devices.registry import devices, gpus
-from bls_notebook.devices.tracking import ledger, pool_hooks
-from bls_notebook.devices.tracking.blocks import Block, Request
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
 from bls_notebook.engine.recording.kept import tracks
@@ -92,7 +91,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._book = Book(limit)
         self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
-        self._recording: ledger.Recording | None = None
+        self._recording: allocation_log.Recording | None = None
         self._sentinel: _Sentinel | None = None
         self._switching = False  # on or off
         self._record: Lifetimes | None = None
@@ -103,13 +102,13 @@ class MemoryTrack(LifetimesAnalysis):
     # -- on and off ----------------------------------------------------------------------------------
 
     def __enter__(self) -> MemoryTrack:
-        recording: ledger.Recording | None = None
+        recording: allocation_log.Recording | None = None
         try:
             with CtrlC(), _starting:
                 self._refuse_a_second()
                 me = ref(self)  # no more: a track that nobody has ends
                 place = place_finder() if self._lines else None
-                recording = ledger.Recording(self._most, lambda: _shorten(me), place)
+                recording = allocation_log.Recording(self._most, lambda: _shorten(me), place)
                 self._begin(recording)
         except BaseException:
             if recording is not None:
@@ -120,18 +119,18 @@ class MemoryTrack(LifetimesAnalysis):
     def _refuse_a_second(self) -> None:
         if self._record is not None or self._recording is not None:
             raise BLSError("track_memory: this track has been used; make a new one for each block")
-        if ledger.recording is None:
+        if allocation_log.recording is None:
             return
         on = None if _on is None else _on()
-        if on is None or on._recording is not ledger.recording or on._switching:
-            _quiet(ledger.recording)  # Ctrl-C as that one began or ended
+        if on is None or on._recording is not allocation_log.recording or on._switching:
+            _quiet(allocation_log.recording)  # Ctrl-C as that one began or ended
             return
         raise BLSError(
             "track_memory: memory is being tracked already, and one track can be on at a time: leave "
             "the block (or the cell) that tracks it first"
         )
 
-    def _begin(self, recording: ledger.Recording) -> None:
+    def _begin(self, recording: allocation_log.Recording) -> None:
         global _on
         self._switching = True
         self._recording = recording
@@ -141,8 +140,8 @@ class MemoryTrack(LifetimesAnalysis):
         self._used = _in_use()
         self._start = perf_counter_ns()
         _on = ref(self)
-        ledger.recording = observer.current = recording
-        ledger.place = recording.place
+        allocation_log.recording = observer.current = recording
+        allocation_log.place = recording.place
         found = gpus()
         if found is not None and not found.simulated:
             pool_hooks.begin(found.array_module(), recording)
@@ -163,7 +162,7 @@ class MemoryTrack(LifetimesAnalysis):
             finally:  # also on Ctrl-C
                 self._off(recording)
 
-    def _off(self, recording: ledger.Recording) -> None:
+    def _off(self, recording: allocation_log.Recording) -> None:
         """Leave nothing behind."""
         self._switching = True
         _quiet(recording)
@@ -211,7 +210,7 @@ class MemoryTrack(LifetimesAnalysis):
             self._read(self._recording)
         return self._book
 
-    def _read(self, recording: ledger.Recording) -> None:
+    def _read(self, recording: allocation_log.Recording) -> None:
         # Deaths first: what has died by now is named by a row that is there already.
         log, deaths = recording.log, recording.deaths
         ended = deaths[: len(deaths)]
@@ -227,7 +226,7 @@ class MemoryTrack(LifetimesAnalysis):
             return
         try:
             log, ended = recording.log, recording.deaths[:]
-            most = len(log) // 2 // ledger.WIDTH * ledger.WIDTH
+            most = len(log) // 2 // allocation_log.WIDTH * allocation_log.WIDTH
             skimmed = self._book.skim(log, ended, most)
             if skimmed is not None and len(skimmed[0]) < most // 2:
                 log[:most], recording.deaths[: len(ended)] = skimmed
@@ -291,11 +290,11 @@ class MemoryTrack(LifetimesAnalysis):
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
 
-def _quiet(recording: ledger.Recording) -> None:
+def _quiet(recording: allocation_log.Recording) -> None:
     """Note nothing any more."""
     with _starting:
-        if ledger.recording is recording:
-            ledger.recording = ledger.place = observer.current = None
+        if allocation_log.recording is recording:
+            allocation_log.recording = allocation_log.place = observer.current = None
             if pool_hooks.used:
                 pool_hooks.end()
                 in_every_loop(pool_hooks.follow)
@@ -306,7 +305,7 @@ class _Sentinel:
 
     __slots__ = ("_recording",)
 
-    def __init__(self, recording: ledger.Recording) -> None:
+    def __init__(self, recording: allocation_log.Recording) -> None:
         self._recording = recording
 
     def __del__(self) -> None:
@@ -354,7 +353,7 @@ def _current_request() -> int:
     return getattr(caller_var.get(), "track", 0)
 
 
-ledger.current_request = _current_request
+allocation_log.current_request = _current_request
 may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap
 would_be_lost_in(_Sentinel.__del__.__code__)
-would_be_lost_in(ledger.death_code)
+would_be_lost_in(allocation_log.death_code)

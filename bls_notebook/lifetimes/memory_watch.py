@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bls_notebook.devices.tracking import ledger
-from bls_notebook.devices.tracking.ledger import owner_kinds
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Responses, Streams
 
@@ -25,7 +25,7 @@ def watch_memory(notebook: Notebook) -> Callable[[], None]:
     events: Any = notebook.shell.events
 
     def cell_begins(info: object = None) -> None:
-        ledger.set_cell(f"In [{notebook.cell_number}]")
+        allocation_log.set_cell(f"In [{notebook.cell_number}]")
 
     def roots() -> Iterator[SearchRoot]:
         yield from _roots(notebook.shell.user_ns)
@@ -34,7 +34,7 @@ def watch_memory(notebook: Notebook) -> Callable[[], None]:
         events.unregister("pre_run_cell", cell_begins)
         providers.remove(roots)
         say_how_to_reload(DEFAULT_REMEDY)
-        ledger.set_cell("")
+        allocation_log.set_cell("")
 
     events.register("pre_run_cell", cell_begins)
     providers.insert(0, roots)  # a variable is the nearest name that there is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from bls_notebook.devices.tracking.ledger import owner_kinds
+from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server, servers
 from bls_notebook.engine.description import ModelHome

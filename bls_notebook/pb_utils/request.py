@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from bls_notebook.devices.holding import RecordingNumber
+from bls_notebook.devices.reference_counts import RecordingNumber
 
 from ._runtime import caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable

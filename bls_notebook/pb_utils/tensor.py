@@ -1,4 +1,8 @@
-"""`Tensor`: a name and memory."""
+"""`Tensor`: a name and an array in the memory of a device.
+
+Triton moves BYTES outputs to the GPU too if `preferred_memory` says so (`TextOnGPU`): `as_numpy` and DLPack
+refuse such a tensor, and only a model that takes its inputs on the CPU can read the text again.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,69 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack
+from bls_notebook.devices import allocation_log, dlpack, transfers
 from bls_notebook.devices.backend import GPUs
-from bls_notebook.devices.device import CPU, Device
-from bls_notebook.devices.errors import DLPackError
-from bls_notebook.devices.moves import device_of
+from bls_notebook.devices.device import CPU, Device, DLPackError
 from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices.transfers import device_of
 
-from .dtypes import DATATYPE_OF_DTYPE, DataType
+from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, serialize_byte_tensor
 from .errors import TritonModelException, unpicklable
-from .gpu_text import TextOnGPU
+
+
+class TextOnGPU:
+    """Elements of a BYTES tensor in wire form, in an array of bytes on a GPU.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the tensor.
+    payload : array
+        On a GPU.
+    """
+
+    __slots__ = ("__weakref__", "payload", "shape")
+
+    dtype = np.dtype(object)
+
+    def __init__(self, shape: tuple[int, ...], payload: Any) -> None:
+        self.shape = shape
+        self.payload = payload
+
+    @classmethod
+    def of(cls, array: np.ndarray[Any, Any], index: int) -> TextOnGPU:
+        """Return a copy of a BYTES tensor's array, on a GPU."""
+        wire = np.frombuffer(bytes(serialize_byte_tensor(array) or b""), np.uint8)
+        return cls(array.shape, transfers.to_gpu(wire, index))
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the GPU."""
+        return int(self.payload.nbytes)
+
+    def reshape(self, *shape: Any) -> TextOnGPU:
+        """Return the same text in another shape."""
+        wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return TextOnGPU(np.empty(self.shape, np.bool_).reshape(wanted).shape, self.payload)
+
+    def copy(self) -> TextOnGPU:
+        """Return a copy, on the same GPU."""
+        return TextOnGPU(self.shape, transfers.copied(self.payload))
+
+    def at(self, index: int) -> TextOnGPU:
+        """Return a copy on a GPU; the text itself where it is there."""
+        moved = transfers.to_gpu(self.payload, index)
+        return self if moved is self.payload else TextOnGPU(self.shape, moved)
+
+    def on_cpu(self) -> np.ndarray[Any, Any]:
+        """Return the elements, in an object array of bytes."""
+        return deserialize_bytes_tensor(transfers.to_cpu(self.payload).tobytes()).reshape(self.shape)
+
 
 _UNSUPPORTED = "NumPy dtype is not supported."
 _EMPTY_NAME = "Tensor name cannot be an empty string."
@@ -53,7 +109,7 @@ class Tensor:
     # Or an array on a GPU, which as far as the engine goes behaves alike: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
-    _line: ledger.Place | None  # where it was made; of those made while a memory track asks for it
+    _line: allocation_log.Place | None  # where it was made; of those made while a memory track asks for it
     _name: str
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
@@ -69,7 +125,7 @@ class Tensor:
         self._name = name
         self._datatype = datatype
         self._array = numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
-        place = ledger.place
+        place = allocation_log.place
         if place is not None:
             self._line = place()
 
@@ -150,8 +206,8 @@ class Tensor:
         """
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
-        if ledger.recording is not None:
-            ledger.recording.exported(self)
+        if allocation_log.recording is not None:
+            allocation_log.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
         capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array)
         if self._datatype == "BF16":
@@ -186,7 +242,7 @@ class Tensor:
             Empty name, no DLPack, not contiguous in C order, unsupported type or device.
         """
         made = _from_dlpack(name, tensor)
-        place = ledger.place
+        place = allocation_log.place
         if place is not None:
             made._line = place()
         return made

@@ -23,8 +23,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.rewriting.rewrite import rewritten
 from bls_notebook.repository.rewriting.template import template
 from bls_notebook.repository.source.changes import numbered_change
-from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.place import SourcePlace
+from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
 from .analysis.overlap import changed_proof, most_together, sent_often
 from .analysis.span_tree import SpanTree

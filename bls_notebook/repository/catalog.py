@@ -41,15 +41,12 @@ from .loading.ensembles import (
 from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
-from .source.changes import changes, texts_of
-from .source.fingerprint import signature
+from .source.changes import changes, signature, texts_of
+from .source.imports import stray_import_warnings
 from .source.layout import config_text, find_model, shown_path
-from .source.model_class import model_class_warnings
-from .source.model_source import ModelSource
+from .source.model_source import ModelSource, SourcePlace
 from .source.names import check_model_name, check_version
-from .source.notebook_globals import undefined_name_warnings
-from .source.notebook_imports import stray_import_warnings
-from .source.place import SourcePlace
+from .source.syntax import model_class_warnings, undefined_name_warnings
 from .statistics import server_families
 from .undivided import undivided
 

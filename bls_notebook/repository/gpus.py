@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import registry
-from bls_notebook.devices.errors import NoDeviceError
+from bls_notebook.devices.device import NoDeviceError
 from bls_notebook.engine.errors import BLSError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.progress import stepped
 
 from .name_lock import NameLock
-from .source.fingerprint import signature
+from .source.changes import signature
 from .source.layout import find_model, model_names
 from .source.names import check_model_name
 

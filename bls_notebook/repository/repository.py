@@ -20,7 +20,7 @@ from .loading.python_backends import backend_folders, backend_path
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .source.layout import repository_paths, shown_path
-from .source.place import SourcePlace
+from .source.model_source import SourcePlace
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord

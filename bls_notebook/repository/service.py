@@ -28,8 +28,7 @@ from bls_notebook.records.progress import progress
 
 from .callers import Callers
 from .index import Index, model_record
-from .loading.dependencies import Dependencies
-from .loading.ensembles import members_of_source
+from .loading.ensembles import Dependencies, members_of_source
 from .loading.loader import load_versions
 from .name_lock import NameLock
 from .polling import Poller

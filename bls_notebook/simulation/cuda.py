@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
+from bls_notebook.devices.device import DeviceError, OutOfMemoryError
 
 from . import machine
 

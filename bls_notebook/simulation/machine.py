@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices import observer
-from bls_notebook.devices.device import Device
-from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
+from bls_notebook.devices.device import Device, DeviceError, OutOfMemoryError
 
 _Array = np.ndarray[Any, Any]
 _keys = itertools.count(-1, -1)  # no addresses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weakref import WeakValueDictionary
 
 from bls_notebook.devices import dlpack
-from bls_notebook.devices.errors import DLPackError
+from bls_notebook.devices.device import DLPackError
 
 from .machine import Block
 

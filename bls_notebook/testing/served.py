@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
-from bls_notebook.pb_utils.bfloat16 import to_bits
+from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response

@@ -9,7 +9,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.checking.records import Findings
-from bls_notebook.repository.config.template_places import line_of
+from bls_notebook.repository.config.templates import line_of
 from tests.checking.conftest import CONFIG, Check, codes, model, write
 
 REPOSITORY = Path(__file__).parents[2] / "model_repository"

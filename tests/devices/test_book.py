@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.devices.tracking.ledger import IN, OUT, WIDTH, Recording
+from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Recording
 from bls_notebook.lifetimes.book import Book
 from bls_notebook.pb_utils import Tensor
 

@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import observer
-from bls_notebook.devices.moves import device_of
+from bls_notebook.devices.transfers import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.conftest import Kit, pointer

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices.errors import OutOfMemoryError
+from bls_notebook.devices.device import OutOfMemoryError
 from bls_notebook.devices.registry import gpus
 from tests.devices.conftest import CAPACITY, Kit
 

@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import observer
-from bls_notebook.devices.moves import device_of
+from bls_notebook.devices.transfers import device_of
 from tests.devices.conftest import Kit
 from tests.devices.models import CUPY_DOUBLE, KEEP, define
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices.tracking import ledger, pool_hooks
+from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.lifetimes.book import Book
 
@@ -58,8 +58,8 @@ def pool() -> Iterator[Pool]:
     pool_hooks.end()
 
 
-def begun(pool: Pool) -> tuple[ledger.Recording, Book]:
-    recording = ledger.Recording(1 << 30, lambda: None)
+def begun(pool: Pool) -> tuple[allocation_log.Recording, Book]:
+    recording = allocation_log.Recording(1 << 30, lambda: None)
     pool_hooks.begin(pool.cupy, recording)
     return recording, Book(100)
 
@@ -93,7 +93,7 @@ def test_a_part_of_a_block_is_no_block_of_its_own(pool: Pool, monkeypatch: pytes
     recording, book = begun(pool)
     pool.malloc(4096, 1024)
     for address in (4096 + 256, 4096 + 1024):  # one within, as CuPy's arrays over DLPack say; one beside
-        monkeypatch.setattr(ledger, "gpu_block", lambda _, at=address: (("gpu:0", at), 64))
+        monkeypatch.setattr(allocation_log, "gpu_block", lambda _, at=address: (("gpu:0", at), 64))
         recording.moved("copy", None, None)
     pool.free(4096, 1024)
     book.read(recording.log, recording.deaths)

@@ -95,7 +95,7 @@ def test_threads_take_turns() -> None:
 
 @pytest.mark.parametrize("size", [1, SMALL, 5 * PIECE + 12, 20_000_001])
 def test_on_a_gpu(gpu: Kit, size: int) -> None:
-    from bls_notebook.devices.moves import to_cpu, to_gpu
+    from bls_notebook.devices.transfers import to_cpu, to_gpu
 
     host = bytes_of(size)
     there = to_gpu(host, 0)

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import observer
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log, observer
 from bls_notebook.engine.initializing import as_model
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
@@ -85,7 +84,7 @@ def test_nothing_stays_on(
 
     def nothing_is_on() -> None:
         assert recording.active is None
-        assert ledger.recording is None
+        assert allocation_log.recording is None
         assert observer.current is None
 
     assert at_every_line(on_and_off, nothing_is_on) > 30
@@ -111,13 +110,13 @@ def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:
     """A block of memory dies: what the callback of its weak reference raises would be printed, no more."""
 
     def dies(frame: FrameType, event: str, _: object) -> None:
-        if frame.f_code is ledger.death_code:
+        if frame.f_code is allocation_log.death_code:
             sys.settrace(None)
             signal.raise_signal(signal.SIGINT)
 
     with bls.track_memory():
         block = np.zeros(3)
-        watch = ledger.recording._watch(block)  # type: ignore[union-attr]
+        watch = allocation_log.recording._watch(block)  # type: ignore[union-attr]
         with pytest.raises(KeyboardInterrupt), CtrlC():  # noqa: PT012 - both lines are what is interrupted
             sys.settrace(dies)
             del block
@@ -129,16 +128,16 @@ def test_what_somebody_still_has_is_taken_back_by_the_next_track() -> None:
     track = bls.track_memory().__enter__()
     track._switching = True
     with bls.track_memory() as other:
-        assert ledger.recording is other._recording
+        assert allocation_log.recording is other._recording
     track.__exit__(None, None, None)
-    assert ledger.recording is None
+    assert allocation_log.recording is None
 
 
 def test_a_track_and_a_profile_that_nobody_has_end() -> None:
     bls.track_memory().__enter__()
     bls.profile().__enter__()
     gc.collect()
-    assert ledger.recording is None
+    assert allocation_log.recording is None
     assert recording.active is None
 
 

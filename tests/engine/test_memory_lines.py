@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes.records import NOWHERE, Life, load_lifetimes
 
 SOURCE = """\
@@ -128,9 +128,9 @@ def test_what_a_callee_makes_is_not_its_callers(repo: bls.ModelRepository) -> No
 
 def test_lines_can_be_left_out(repo: bls.ModelRepository) -> None:
     assert {life.line for life in lives(repo, 1, lines=False)} == {NOWHERE}
-    assert ledger.place is None
+    assert allocation_log.place is None
     lives(repo, 1)
-    assert ledger.place is None
+    assert allocation_log.place is None
 
 
 def test_globals_that_only_look_like_a_models(repo: bls.ModelRepository) -> None:

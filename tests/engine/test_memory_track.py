@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import observer
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log, observer
 from bls_notebook.lifetimes import holders as holders_of
 from bls_notebook.lifetimes import memory_track
 from bls_notebook.lifetimes.records import Life
@@ -321,10 +320,10 @@ def test_nothing_is_left_of_a_track(repo: bls.ModelRepository) -> None:
     with bls.track_memory():
         response = ask(repo, models.ECHO, x)
         assert weakref.getweakrefcount(x) == 1
-        assert ledger.recording is not None
+        assert allocation_log.recording is not None
     assert weakref.getweakrefcount(x) == 0
     assert weakref.getweakrefcount(response["Y"]._array) == 0
-    assert ledger.recording is None
+    assert allocation_log.recording is None
     assert observer.current is None
 
 
@@ -345,7 +344,7 @@ def test_an_interrupt_while_a_track_ends_leaves_nothing_on(monkeypatch: pytest.M
         patched.setattr(gc, "collect", interrupted)
         with pytest.raises(KeyboardInterrupt), bls.track_memory():
             pass
-    assert ledger.recording is None
+    assert allocation_log.recording is None
     assert observer.current is None
     with bls.track_memory() as track:
         assert track.bytes() == 0
@@ -389,7 +388,7 @@ def test_a_block_that_raises_ends_the_track(repo: bls.ModelRepository) -> None:
     with pytest.raises(ZeroDivisionError), lifetimes:  # noqa: PT012
         ask(repo, models.DOUBLE, np.ones(3, np.float32))
         raise ZeroDivisionError
-    assert ledger.recording is None
+    assert allocation_log.recording is None
     assert len(lifetimes.record.lives) == 6
 
 

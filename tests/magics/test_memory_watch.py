@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import holders
 
 TRACK = """\
@@ -65,5 +65,5 @@ def test_nothing_stays_when_the_extension_is_unloaded(cells: Any) -> None:
     before = len(holders.providers)
     cells("%unload_ext bls_notebook")
     assert len(holders.providers) == before - 1
-    assert ledger._cell == ""
+    assert allocation_log._cell == ""
     assert bls.current_repository().index() == []

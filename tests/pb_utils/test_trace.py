@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, InferenceTrace, get_output_tensor_by_name
-from bls_notebook.repository.requests.parameters import trace_of
+from bls_notebook.repository.requests.inputs import trace_of
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c12666c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"

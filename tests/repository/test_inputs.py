@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor
-from bls_notebook.pb_utils.bfloat16 import from_bits, to_bits
+from bls_notebook.pb_utils.dtypes import from_bits, to_bits
 from tests.repository.models import HEAD
 
 TYPES = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.source.notebook_globals import undefined_name_warnings, undefined_names
+from bls_notebook.repository.source.syntax import undefined_name_warnings, undefined_names
 
 ROOT = Path(__file__).resolve().parents[2]
 

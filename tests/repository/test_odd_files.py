@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.config.instance_groups import MOST_INSTANCES
+from bls_notebook.repository.config.complete import MOST_INSTANCES
 from bls_notebook.repository.source import layout, syntax
 from bls_notebook.repository.source.model_source import SourceFolder
-from bls_notebook.repository.source.notebook_globals import undefined_names
+from bls_notebook.repository.source.syntax import undefined_names
 from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, write
 

@@ -18,7 +18,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
 from bls_notebook.engine import call_keys
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
@@ -115,7 +115,7 @@ class EnsembleRun:
         self.execution.started = self._started
         if call_keys.active:
             self.execution.call_key = getattr(request, "_call_key", None)
-        if ledger.recording is not None:
+        if allocation_log.recording is not None:
             self.execution.track = getattr(request, "_track", 0)
         self.execution.span = request._span
         if request._span:
@@ -299,7 +299,7 @@ class EnsembleRun:
             before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
-            recording = ledger.recording
+            recording = allocation_log.recording
             if recording is not None:
                 recording.paired(before, tensors)
             response = InferenceResponse()

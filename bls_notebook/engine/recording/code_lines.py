@@ -12,8 +12,7 @@ from itertools import takewhile
 from sys import _getframe
 from types import CodeType, FrameType
 
-from bls_notebook.devices.tracking.blocks import Block
-from bls_notebook.devices.tracking.ledger import Place
+from bls_notebook.devices.allocation_log import Block, Place
 from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
 from bls_notebook.records.seen import CodeLine
 from bls_notebook.records.visible import encodable

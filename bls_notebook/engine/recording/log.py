@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from bls_notebook.devices.moves import nbytes
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.records.seen import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import nbytes
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import Options

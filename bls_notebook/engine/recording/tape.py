@@ -19,15 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import nbytes, text_bytes
 from bls_notebook.devices.registry import backend_of, gpu_arrays
+from bls_notebook.devices.transfers import nbytes, text_bytes
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.tensors.reshape import Reshape
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.seen import ModelSeen
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
@@ -58,8 +58,8 @@ class CachingScheduler:
             if request._span:
                 record_at_once(self._model, parent, request, found, cached=True)
             out = placed(found, requested)
-            if ledger.recording is not None:
-                ledger.recording.answered(getattr(request, "_track", 0), "", out._outputs)
+            if allocation_log.recording is not None:
+                allocation_log.recording.answered(getattr(request, "_track", 0), "", out._outputs)
             return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
@@ -90,8 +90,8 @@ class CachingScheduler:
         if ticket.span and log is not None:
             log.cached.append(ticket.span)
         out = placed(found, ticket.requested)
-        if ledger.recording is not None:
-            ledger.recording.answered(ticket.track, "", out._outputs)
+        if allocation_log.recording is not None:
+            allocation_log.recording.answered(ticket.track, "", out._outputs)
         ticket.finish(with_warnings(out, self._model, None, ticket.parent))
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bls_notebook.devices.moves import nbytes
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -263,8 +263,8 @@ class SequenceBatcher(BatchScheduler):
             return take_request(ticket)
         # The request may be run again: what the model does to its tensors must not be seen then.
         inputs = hand_over(request._inputs, False)
-        if ledger.recording is not None:
-            ledger.recording.handed(ticket.track, request._inputs, inputs)
+        if allocation_log.recording is not None:
+            allocation_log.recording.handed(ticket.track, request._inputs, inputs)
         request = with_inputs(request, inputs + extra)
         request._answerable = turn = _Turn(ticket)
         with self._lock:

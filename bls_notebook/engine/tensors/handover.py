@@ -19,13 +19,12 @@ from weakref import getweakrefcount
 
 import numpy as np
 
-from bls_notebook.devices.holding import RecordingNumber
-from bls_notebook.devices.moves import copied, to_cpu
+from bls_notebook.devices.allocation_log import unwatched
+from bls_notebook.devices.reference_counts import RecordingNumber
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.tracking.ledger import unwatched
+from bls_notebook.devices.transfers import copied, to_cpu
 from bls_notebook.pb_utils.dtypes import element_bytes
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
 # Copying so few bytes costs less than finding out who holds them.
 SMALL = 2048

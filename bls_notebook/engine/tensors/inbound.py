@@ -8,9 +8,9 @@ from dataclasses import replace
 from sys import _getframe
 from time import perf_counter_ns
 
-from bls_notebook.devices.moves import nbytes
+from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.devices.registry import gpu_arrays
-from bls_notebook.devices.tracking import ledger, pool_hooks
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine import call_keys, messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
@@ -103,14 +103,22 @@ def received(
                 tape.sent(span, request, tensors, size, kind, model.received_as, sender, arrived)
     if call_keys.active:
         out._call_key = call_keys.next_key(sender, model.name)
-    tracked = ledger.recording
+    tracked = allocation_log.recording
     if tracked is not None:
         if pool_hooks.used:
             pool_hooks.follow()
         out._track = number = tracked.number()
         span = out._span and recording.span_id(out._span)
         tracked.crossed(
-            inputs, out._inputs, ledger.IN, arrived, number, sender.track, model.who, out._options, span
+            inputs,
+            out._inputs,
+            allocation_log.IN,
+            arrived,
+            number,
+            sender.track,
+            model.who,
+            out._options,
+            span,
         )
     return out
 

@@ -7,8 +7,8 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import getweakrefcount
 
-from bls_notebook.devices.holding import RecordingNumber
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.reference_counts import RecordingNumber
 from bls_notebook.engine.description import ReturnError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -129,9 +129,9 @@ def answer(
         out._outputs = tensors
         out = placed(out, requested, unheld)
         tensors = out._outputs
-    tracked = ledger.recording
+    tracked = allocation_log.recording
     if tracked is not None and tensors:
-        tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), track, maker)
+        tracked.crossed(tensors, out._outputs, allocation_log.OUT, perf_counter_ns(), track, maker)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out

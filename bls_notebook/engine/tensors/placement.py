@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.errors import DeviceError
-from bls_notebook.devices.moves import to_gpu
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.registry import need_gpu
-from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.engine import messages
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import Crossed
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
 from .handover import hand_over
 
@@ -62,8 +61,8 @@ def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> l
     for number in reversed(moved):
         del tensors[number]
     out = hand_over(tensors, given, cpu_only=not on_gpu)
-    if ledger.recording is not None:
-        ledger.recording.paired(tensors, out)
+    if allocation_log.recording is not None:
+        allocation_log.recording.paired(tensors, out)
     for number, tensor in moved.items():
         out.insert(number, tensor)
     return out

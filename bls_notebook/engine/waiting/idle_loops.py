@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from bls_notebook.devices.tracking import pool_hooks
+from bls_notebook.devices import pool_hooks
 
 from .ctrl_c import may_be_interrupted
 from .frames import call_in

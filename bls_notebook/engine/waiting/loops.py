@@ -17,7 +17,7 @@ from contextvars import Context
 from typing import Any
 from weakref import WeakSet, ref
 
-from bls_notebook.devices.tracking import pool_hooks
+from bls_notebook.devices import pool_hooks
 from bls_notebook.engine.description import THREAD_HOME, ModelHome, describe, is_a
 from bls_notebook.pb_utils._runtime import caller_var
 

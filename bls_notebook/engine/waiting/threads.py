@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from bls_notebook.devices.tracking import pool_hooks
+from bls_notebook.devices import pool_hooks
 
 IDLE_SECONDS = 10.0
 

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.backends.batched import BatchedInstance, RefusedError
-from bls_notebook.devices.moves import to_cpu, to_gpu
 from bls_notebook.devices.registry import need_gpu
+from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
 from .archive import runtime
 from .naming import Names

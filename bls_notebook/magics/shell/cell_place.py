@@ -13,7 +13,7 @@ from typing import Any
 
 from bls_notebook.engine.description import labels
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.repository.source.place import SourcePlace
+from bls_notebook.repository.source.model_source import SourcePlace
 
 
 def place_of(notebook: Notebook, body: str) -> SourcePlace | None:

@@ -12,8 +12,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
-from bls_notebook.repository.requests.inputs import preferred_memory_of
-from bls_notebook.repository.requests.parameters import client_parameters
+from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
 from .failures import of_model, refuse
 

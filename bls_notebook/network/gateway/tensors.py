@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import to_cpu
+from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.network.kserve.rest import NUMPY_OF
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.pb_utils.bfloat16 import from_bits
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, from_bits
 
 Array = npt.NDArray[Any]
 NUMPY_OF = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}

@@ -1,8 +1,8 @@
-"""Triton's own ModelConfig message, loaded from the tritonclient package when first needed.
+"""Triton's ModelConfig message class, loaded from the tritonclient package on first use.
 
-`import tritonclient.grpc.model_config_pb2` would run `tritonclient.grpc`, which imports gRPC and takes
-most of a second. The generated module needs none of that, so it is loaded from its file alone. Whoever
-imports the dotted name before or after gets the same message classes: protobuf keeps one per descriptor.
+`import tritonclient.grpc.model_config_pb2` would run `tritonclient.grpc`, which imports gRPC and takes most
+of a second. The generated module needs none of that, so it is loaded from its file alone. Code that imports
+the dotted name before or after gets the same message classes: protobuf keeps one per descriptor.
 """
 
 from __future__ import annotations

@@ -1,23 +1,246 @@
-"""Fills templates in a config.pbtxt: ``${max_batch_size}`` and its kin, by what their place takes.
+"""Find and fill templates in a config.pbtxt, such as ``${max_batch_size}``.
 
-Public repositories ship configurations that a script is meant to fill first. A value comes from who asks,
-from the environment, from the template itself, or is one that harms nothing. An open template inside quotes
-is text like any other, which Triton hands to the model.
+Public repositories ship configurations that a script is meant to fill first. Templates are ``${key}`` and
+``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY`` and a word in capitals where a number belongs;
+``"$KEY"`` may be one. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the caller,
+the environment, or the template's own default; otherwise it is a harmless one that fits the place. A
+template inside quotes that has no value stays as it is: Triton hands it to the model as text.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.records.fills import Fill
 from bls_notebook.records.quantities import listed
 from bls_notebook.records.visible import visible
 
-from .template_places import IN_TEXT, PARTS, Template, find_templates, scan
+from .proto import model_config_class
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
+    |(?P<literal>\$\$\{[^{}\n]*\}|\$\$\w+)
+    |(?P<template>\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|\$[A-Za-z_]\w*)
+    |(?P<word>[A-Za-z_][\w.]*|[-+]?\.?\d[\w.]*)
+    |(?P<mark>[{}<>\[\]:;,])""",
+    re.VERBOSE,
+)
+IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
+PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
+_PARAMETER = ["parameters", "value", "string_value"]
+
+# What is harmless in a place, whatever the key; everything else takes what an unset field is.
+_BY_FIELD = {
+    "max_batch_size": "8",
+    "preferred_batch_size": "8",
+    "count": "1",
+    "dims": "-1",
+    "model_version": "-1",
+    "data_type": "TYPE_FP32",
+}
+# Keys that tensorrtllm_backend documents, and whose place does not tell.
+_BY_KEY = {
+    "batching_strategy": "inflight_fused_batching",
+    "encoder_input_features_data_type": "TYPE_FP16",
+    "tensorrt_llm_model_name": "tensorrt_llm",
+    "triton_backend": "tensorrtllm",
+}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template in a configuration's text, and what its place takes."""
+
+    key: str
+    written: str  # as it stands in the text
+    otherwise: str | None  # the value that it brings along: ${key:-value}
+    place: str  # 'instance_group.count', 'parameters["engine_dir"]'
+    line: int
+    span: tuple[int, int]
+    quoted: bool
+    listed: bool  # between brackets
+    before: str = ""  # what a value goes on with: KIND_ of KIND_${key}
+    field: Any = None  # protobuf's descriptor of the field; None for what is no field of a configuration
+    whole: bool = False  # all of a parameter's value, by the parameter's key: no template, but may be filled
+
+    @property
+    def harmless(self) -> str | None:
+        """A value that harms nothing here, where one is known."""
+        if self.key in _BY_KEY:
+            return _BY_KEY[self.key]
+        field = self.field
+        if field is None or field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_MESSAGE):
+            return None
+        if field.name in _BY_FIELD:
+            return _BY_FIELD[field.name]
+        if field.enum_type is not None:
+            return next((v.name for v in field.enum_type.values if v.name.startswith(self.before)), None)
+        return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
+
+    def rendered(self, value: str) -> str:
+        """Return the text that stands here for a value; a ValueError says what was expected."""
+        field = self.field
+        if self.quoted or field is None:
+            return _escaped(value) if self.quoted else value
+        if field.cpp_type == field.CPPTYPE_STRING:
+            return f'"{_escaped(value)}"'
+        if field.cpp_type == field.CPPTYPE_MESSAGE:
+            return value
+        values = [value]
+        if field.is_repeated:
+            values = [part.strip() for part in value.strip().removeprefix("[").removesuffix("]").split(",")]
+        text = ", ".join(_typed(part, field) for part in values)
+        if field.enum_type is not None:
+            text = text.removeprefix(self.before)
+        return text if self.listed or len(values) == 1 else f"[ {text} ]"
+
+
+def find_templates(text: str) -> tuple[Template, ...]:
+    """Return the templates in the text of a config.pbtxt, in their order.
+
+    ``"$KEY"`` inside quotes is among them: whether it is one, its reader decides.
+    """
+    return tuple(template for template in scan(text) if not template.whole)
+
+
+def scan(text: str) -> Iterator[Template]:
+    """Yield the templates in a text, and the whole values of parameters."""
+    for names, field, keys, token, in_list, _ in _settings(text):
+        if token.lastgroup == "mark":
+            continue
+        path, quoted = [*names, field], token.lastgroup == "text"
+        if quoted and path == _PARAMETER and keys[1]:
+            line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
+            place = f'parameters["{keys[1]}"]'
+            yield Template(keys[1], token[0], None, place, line, span, True, False, whole=True)
+        for found in IN_TEXT.finditer(text, *token.span()) if quoted else (token,):
+            template = _template(found, path, keys, quoted, in_list)
+            if template is not None and (token.lastgroup != "word" or _is_number(template)):
+                yield template
+
+
+def line_of(text: str, field: str, value: str | None = None) -> int:
+    """Return the line on which a field of a config.pbtxt is set first, 0 where it is not.
+
+    A field is its names from the top, such as ``dynamic_batching.preferred_batch_size``; with a `value`,
+    without quotes, it must have that.
+    """
+    *around, last = field.split(".")
+    for names, name, _, token, _, named in _settings(text):
+        message = token.lastgroup == "mark"
+        at = name == last and names == around
+        if at and value in (None, "" if message else token[0].strip("\"'")):
+            return text.count("\n", 0, named if message else token.start()) + 1
+    return 0
+
+
+def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[str], bool, int]]:
+    """Follow the fields through a text, as far as that takes no understanding of what is wrong with it.
+
+    Of each value, and of each message, at its brace: the names of the messages that it is in, from the top;
+    its own; the keys of these messages; its token; whether it is in a list of values; where it is named. The
+    lists change with the next one.
+    """
+    names: list[str] = []  # of the messages that are open
+    lists: list[bool] = []  # whether each stands in a list of values
+    field, keys, named = "", [""], 0
+    value = listed = False
+    for token in _TOKEN.finditer(text):
+        kind, word = token.lastgroup, token[0]
+        if kind == "mark":
+            if word == ":":
+                value = True
+            elif word == "[":
+                listed = value
+            elif word == "]":
+                value = listed = False
+            elif word in "{<":
+                yield names, field, keys, token, listed, named
+                names.append(field)
+                lists.append(listed)
+                keys.append("")
+                value = listed = False
+            elif word in "}>" and names:
+                field, listed = names.pop(), lists.pop()
+                keys.pop()
+                value = listed
+        elif kind == "word" and not value:
+            field, named = word, token.start()
+        elif kind in ("text", "template", "word"):
+            if kind == "text" and field == "key":
+                keys[-1] = word[1:-1]
+            yield names, field, keys, token, listed, named
+            value = listed
+
+
+def _template(
+    found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool
+) -> Template | None:
+    written = found[0]
+    parts = PARTS.fullmatch(written.strip("${}"))
+    if parts is None or not (written.startswith(("$", "{{")) or _CAPITALS.fullmatch(written)):
+        return None
+    place = ".".join(filter(None, path))
+    named = next((key for key in reversed(keys) if key), "")
+    if named and path[0] == "parameters":
+        place = f'parameters["{named}"]'
+    otherwise = parts[2] if written.startswith("${") else None
+    before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
+    line = found.string.count("\n", 0, found.start()) + 1
+    return Template(
+        parts[1], written, otherwise, place, line, found.span(), quoted, listed,
+        "" if before is None or quoted else before[0], _descriptor(path),
+    )  # fmt: skip
+
+
+def _descriptor(path: list[str]) -> Any:
+    message = model_config_class().DESCRIPTOR
+    field = None
+    for name in filter(None, path):
+        field = None if message is None else message.fields_by_name.get(name)
+        if field is None:
+            return None
+        message = field.message_type
+    return field
+
+
+def _is_number(template: Template) -> bool:
+    field = template.field
+    return field is not None and field.cpp_type in (
+        field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_UINT32, field.CPPTYPE_UINT64,
+    )  # fmt: skip
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'").replace("\n", "\\n")
+
+
+def _typed(value: str, field: Any) -> str:
+    got = f"got {visible(value)!r}"
+    if field.enum_type is not None:
+        known = [each.name for each in field.enum_type.values]
+        fits = [name for name in known if name == value or name.endswith(f"_{value.upper()}")]
+        if not fits:
+            raise ValueError(f"{got}, expected one of: {', '.join(known)}")
+        return str(fits[0])
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        flags = {"true": "true", "1": "true", "yes": "true", "false": "false", "0": "false", "no": "false"}
+        if value.strip().lower() not in flags:
+            raise ValueError(f"{got}, expected true or false")
+        return flags[value.strip().lower()]
+    whole = field.cpp_type not in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE)
+    try:
+        return str(int(value) if whole else float(value))
+    except ValueError:
+        raise ValueError(f"{got}, expected a {'whole ' if whole else ''}number") from None
+
 
 __all__ = ["Filled", "Template", "fill_templates", "filled_config", "find_templates", "open_reason"]
 

@@ -1,25 +1,400 @@
-"""What Triton refuses of a completed configuration, and nothing that it accepts but files of other folders.
+"""Validate a configuration as Triton does: reject what the server rejects, accept what it accepts.
 
-`validate_model` is the server's check when it reads the configuration; `validate` is the whole, once
-the model has had its say. What is wrong is told by generators, a line each with the remedy; the first counts.
+Covers tensors, reshapes, labels, batch inputs, warm-up samples, batching, sequences and the tensor flow of
+an ensemble. (Whether an ensemble's members exist and agree is checked when they are loaded.)
+`validate_model` is the server's check when it reads the configuration; `validate` is the whole check, after
+`auto_complete_config`. The checks are generators of error lines in the words of the server's log, each with
+its remedy; the first line counts.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .proto import ModelConfigMessage
-from .validate_batching import (
-    dynamic_batching_problems,
-    initial_state_problems,
-    sequence_batching_problems,
-)
-from .validate_ensemble import ensemble_problems
-from .validate_tensors import tensor_problems, warmup_problems
+from .proto import ModelConfigMessage, model_config_pb2
+
+_DIM_RULE = "use sizes of 1 and more, or -1 for a size that varies"
+
+
+def tensor_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
+    """Yield what Triton refuses of a model's inputs and outputs.
+
+    It accepts a name that is listed twice, and a model without any input or output.
+    """
+    formats = model_config_pb2().ModelInput
+    for tensor in config.input:
+        yield from _of_tensor(config, tensor, "input")
+        if tensor.format in (formats.FORMAT_NHWC, formats.FORMAT_NCHW) and len(tensor.dims) != 3:
+            has = f"input '{tensor.name}' has an image format but {len(tensor.dims)} dims"
+            yield f"{has}; give it 3, or no format"
+    for tensor in config.output:
+        yield from _of_tensor(config, tensor, "output")
+        if tensor.label_filename and folder is not None:
+            yield from _of_labels(f"output '{tensor.name}'", tensor.label_filename, folder)
+    yield from _of_batch_tensors(config)
+
+
+def _of_tensor(config: ModelConfigMessage, tensor: Any, direction: str) -> Iterator[str]:
+    who = f"{direction} '{tensor.name}'"
+    if not tensor.name:
+        yield f"an {direction} has no name; give it one"
+    if tensor.data_type == 0:
+        yield f"{who} has no data_type; set it, for instance to TYPE_FP32"
+    dims = list(tensor.dims)
+    if not dims:
+        yield f"{who} has no dims; set them, for instance to [ -1 ]"
+    if any(dim < 1 and dim != -1 for dim in dims):
+        yield f"{who} has dims {dims}; {_DIM_RULE}"
+    if tensor.HasField("reshape"):
+        yield from _of_reshape(config, who, dims, list(tensor.reshape.shape))
+    if config.platform != "tensorrt_plan":
+        if tensor.is_shape_tensor:
+            yield f"{who} is a shape tensor, which only TensorRT models have; leave that out"
+        if tensor.is_non_linear_format_io:
+            yield f"{who} has a non-linear format, which only TensorRT models have; leave that out"
+
+
+def _of_reshape(config: ModelConfigMessage, who: str, dims: list[int], shape: list[int]) -> Iterator[str]:
+    if not shape and config.max_batch_size == 0:
+        yield (
+            f"{who} has an empty reshape, which would make it a scalar in a model that does not batch; "
+            "leave reshape out, or set max_batch_size"
+        )
+    if any(dim < 1 and dim != -1 for dim in shape):
+        yield f"{who} has reshape {shape}; {_DIM_RULE}"
+    if _runs(dims) != _runs(shape):
+        yield (
+            f"{who} has dims {dims} but reshape {shape}; both must hold equally many elements, "
+            "also between sizes that vary"
+        )
+
+
+def _runs(dims: Sequence[int]) -> list[int]:
+    """Return the number of elements of each stretch between sizes that vary."""
+    runs = [1]
+    for dim in dims:
+        if dim == -1:
+            runs.append(1)
+        else:
+            runs[-1] *= dim
+    return runs
+
+
+def _of_labels(who: str, filename: str, folder: Path) -> Iterator[str]:
+    path = folder / filename
+    if not path.resolve().is_relative_to(folder.resolve()):
+        yield f"{who}: label file '{filename}' is outside the model's folder; put it inside"
+    if not path.is_file():
+        yield f"{who}: there is no label file {path}; add it, or leave label_filename out"
+
+
+def _of_batch_tensors(config: ModelConfigMessage) -> Iterator[str]:
+    pb = model_config_pb2()
+    inputs = {tensor.name for tensor in config.input}
+    outputs = {tensor.name for tensor in config.output}
+    for number, batch in enumerate(config.batch_input):
+        who = f"batch_input[{number}]"
+        yield from _of_source(who, pb.BatchInput.Kind, batch, inputs)
+        if batch.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
+            yield f"{who} must be of data_type TYPE_INT32 or TYPE_FP32"
+    for number, batch in enumerate(config.batch_output):
+        who = f"batch_output[{number}]"
+        yield from _of_source(who, pb.BatchOutput.Kind, batch, inputs)
+        targets = list(batch.target_name)
+        for target in targets:
+            if target not in outputs:
+                yield f"{who} names '{target}', which is no output; use one of {_listed(outputs)}"
+            if targets.count(target) > 1:
+                yield f"{who} names output '{target}' twice; keep one of them"
+
+
+def _of_source(who: str, kinds: Any, batch: Any, inputs: set[str]) -> Iterator[str]:
+    if batch.kind not in kinds.values():
+        yield f"{who} has kind {batch.kind}; use one of {', '.join(kinds.keys())}"
+    if len(batch.source_input) != 1:
+        yield f"{who} needs exactly one source_input, got {len(batch.source_input)}"
+    name = batch.source_input[0]
+    if name not in inputs:
+        yield f"{who} names source_input '{name}', which is no input; use one of {_listed(inputs)}"
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "(there are none)"
+
+
+# -- warm-up -----------------------------------------------------------------------------------------
+
+
+def warmup_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
+    """Yield warm-up samples that could not be sent; a sample of batch size 0 is skipped."""
+    for number, sample in enumerate(config.model_warmup):
+        if sample.batch_size == 0:
+            continue
+        who = f"model_warmup '{sample.name}'" if sample.name else f"model_warmup[{number}]"
+        most = max(1, config.max_batch_size)
+        if sample.batch_size > most:
+            yield f"{who} has batch_size {sample.batch_size}; the model takes at most {most}"
+        inputs = {tensor.name: tensor for tensor in config.input}
+        for name, tensor in inputs.items():
+            if not tensor.optional and name not in sample.inputs:
+                yield f"{who} has no data for input '{name}'; add it to its inputs"
+        for name, given in sorted(sample.inputs.items()):
+            yield from _of_warmup_input(f"{who}, input '{name}'", given, inputs.get(name), folder)
+
+
+def _of_warmup_input(who: str, given: Any, declared: Any, folder: Path | None) -> Iterator[str]:
+    types = model_config_pb2().DataType
+    dims = list(given.dims)
+    if any(dim < 0 for dim in dims):
+        yield f"{who} has dims {dims}; a warm-up needs fixed sizes, none of them -1"
+    choice = given.WhichOneof("input_data_type")
+    if choice is None:
+        yield f"{who} has no data; set zero_data: true, random_data: true or input_data_file"
+    if choice == "input_data_file" and folder is not None:
+        path = folder / "warmup" / given.input_data_file
+        if not path.is_file():
+            yield f"{who}: there is no file {path}; put the data there"
+    # Names that are no inputs are controls of a sequence model.
+    if declared is None:
+        return
+    has, wants = given.data_type, declared.data_type
+    if has != wants:
+        yield f"{who} has data_type {types.Name(has)}, but the model expects {types.Name(wants)}"
+    expected = list(declared.dims)
+    if len(dims) != len(expected) or any(e not in (-1, d) for d, e in zip(dims, expected, strict=True)):
+        yield f"{who} has dims {dims}, but the model expects {expected}"
+
+
+_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
+_CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
+
+
+def _of_preferred_sizes(config: ModelConfigMessage, sizes: Iterable[int], where: str) -> Iterator[str]:
+    """Yield the preferred batch sizes that are not in 1 .. max_batch_size."""
+    for size in sizes:
+        if not 0 < size <= config.max_batch_size:
+            limit = (
+                f"use sizes from 1 to max_batch_size ({config.max_batch_size})"
+                if config.max_batch_size > 0
+                else "the model does not batch: set max_batch_size, or leave the sizes out"
+            )
+            yield f"{where}.preferred_batch_size has {size}; {limit}"
+
+
+def dynamic_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
+    """Yield preferred sizes, priorities and queue policies that Triton refuses."""
+    batching = config.dynamic_batching
+    yield from _of_preferred_sizes(config, batching.preferred_batch_size, "dynamic_batching")
+    levels = batching.priority_levels
+    if levels and not 1 <= batching.default_priority_level <= levels:
+        yield (
+            f"dynamic_batching.default_priority_level is {batching.default_priority_level}; "
+            f"with priority_levels: {levels} it must be from 1 to {levels}"
+        )
+    for level in batching.priority_queue_policy if levels else ():
+        if not 1 <= level <= levels:
+            yield (
+                f"dynamic_batching.priority_queue_policy has a policy for level {level}; "
+                f"with priority_levels: {levels} the levels are 1 to {levels}"
+            )
+    if not batching.preserve_ordering:
+        return
+    if levels > 1:
+        yield (
+            f"dynamic_batching.preserve_ordering allows one priority level, got {levels}; "
+            "leave one of the two out"
+        )
+    delay = model_config_pb2().ModelQueuePolicy.DELAY
+    for policy in batching.default_queue_policy, *batching.priority_queue_policy.values():
+        if policy.timeout_action == delay and policy.default_timeout_microseconds:
+            yield (
+                "dynamic_batching.preserve_ordering does not go with a queue policy that delays requests; "
+                "use timeout_action: REJECT, or leave one of the two out"
+            )
+
+
+def sequence_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
+    """Yield control inputs and strategies that Triton refuses."""
+    sequence = config.sequence_batching
+    yield from _of_controls(sequence.control_input)
+    if sequence.HasField("oldest"):
+        sizes = sequence.oldest.preferred_batch_size
+        yield from _of_preferred_sizes(config, sizes, "sequence_batching.oldest")
+    utilization = sequence.direct.minimum_slot_utilization
+    if utilization < 0.0 or utilization > 1.0:
+        yield f"sequence_batching.direct.minimum_slot_utilization is {utilization:g}; it must be from 0 to 1"
+
+
+def _of_controls(control_inputs: Any) -> Iterator[str]:
+    kinds = model_config_pb2().ModelSequenceBatching.Control.Kind
+    names: set[str] = set()
+    seen: dict[str, str] = {}
+    for control_input in control_inputs:
+        name = control_input.name
+        if not name:
+            yield "a sequence_batching.control_input has no name; give it one"
+        if name in names:
+            yield f"control input '{name}' is listed twice; give each control input its own name"
+        names.add(name)
+        for control in control_input.control:
+            if control.kind not in kinds.values():
+                continue
+            kind = kinds.Name(control.kind)
+            if kind in seen:
+                yield f"{kind} is given to control inputs '{seen[kind]}' and '{name}'; keep one"
+            seen[kind] = name
+            yield from _of_control(f"{kind} of control input '{name}'", kind, control)
+
+
+def _of_control(who: str, kind: str, control: Any) -> Iterator[str]:
+    given = [value for value in _VALUES if len(getattr(control, value))]
+    if kind == "CONTROL_SEQUENCE_CORRID":
+        if given:
+            yield f"{who} takes no {given[0]}; give it a data_type instead"
+        types = model_config_pb2().DataType
+        named = (
+            types.Name(control.data_type) if control.data_type in types.values() else str(control.data_type)
+        )
+        if named not in _CORRELATION_TYPES:
+            yield f"{who} has data_type {named}; use one of {', '.join(_CORRELATION_TYPES)}"
+        return
+    if len(given) != 1:
+        got = " and ".join(given) or "none of them"
+        yield f"{who} needs exactly one of {', '.join(_VALUES)}; got {got}"
+    values = list(getattr(control, given[0]))
+    if len(values) != 2:
+        yield f"{who}: {given[0]} is {values}; give two values, the one for false and the one for true"
+
+
+def initial_state_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
+    """Yield implicit states whose initial state does not fit them."""
+    named: set[str] = set()
+    for state in config.sequence_batching.state:
+        who = f"sequence_batching.state '{state.input_name}'"
+        if len(state.initial_state) > 1:
+            yield f"{who} has {len(state.initial_state)} initial states; keep one of them"
+        for initial in state.initial_state:
+            yield from _of_initial_state(who, state, initial, folder)
+            if state.input_name in named:
+                yield f"{who} is listed twice; give each state its own input_name"
+            named.add(state.input_name)
+
+
+def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -> Iterator[str]:
+    if initial.data_type != state.data_type:
+        yield f"{who}: the data_type of its initial_state differs from its own; make them equal"
+    if not initial.name:
+        yield f"{who}: its initial_state has no name; give it one"
+    state_dims, dims = list(state.dims), list(initial.dims)
+    if len(dims) != len(state_dims) or any(
+        d < 0 or s not in (-1, d) for d, s in zip(dims, state_dims, strict=True)
+    ):
+        yield (
+            f"{who}: dims {dims} of its initial_state do not fit its dims {state_dims}; "
+            "use as many, equal where fixed, and none of them -1"
+        )
+    choice = initial.WhichOneof("state_data")
+    if choice is None:
+        yield f"{who}: its initial_state has no data; set zero_data: true, or data_file"
+    if choice == "data_file" and folder is not None:
+        path = folder / "initial_state" / initial.data_file
+        if not path.is_file():
+            yield f"{who}: there is no file {path}; put the initial state there"
+
+
+def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:
+    """Yield what keeps the tensors of an ensemble from being each written once, and used."""
+    steps = config.ensemble_scheduling.step
+    if config.platform != "ensemble":
+        yield 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend'
+    if config.instance_group:
+        yield (
+            f"instance group should not be specified for ensemble '{config.name}'; leave it out (its members "
+            "have their own)"
+        )
+    for name, given in (
+        ("optimization", config.HasField("optimization")),
+        ("model_warmup", len(config.model_warmup)),
+    ):
+        if given:
+            yield f"an ensemble has no {name}; leave it out (its members have their own)"
+    if not steps:
+        yield f"must specify 'step' for ensemble '{config.name}'; add one for each model"
+    writers: dict[str, int] = {}  # the step that writes each tensor
+    for number, step in enumerate(steps):
+        where = f"step {number} of ensemble '{config.name}'"
+        if not step.model_name:
+            yield f"must specify 'model_name' in {where}; name the model that it runs"
+        for which in ("input", "output"):
+            if not getattr(step, f"{which}_map"):
+                yield (
+                    f"must specify '{which}_map' in {where}; map the {which}s of '{step.model_name}' to "
+                    "tensors of the ensemble"
+                )
+        for tensor in step.output_map.values():
+            if tensor in writers:
+                yield (
+                    f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble "
+                    f"'{config.name}' step {number}; step {writers[tensor]} writes it too: give each output "
+                    "a name of its own"
+                )
+            writers[tensor] = number
+    yield from _of_flow(config, writers)
+
+
+def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[str]:
+    steps = config.ensemble_scheduling.step
+    read = {tensor for step in steps for tensor in step.input_map.values()}
+    inputs = [tensor.name for tensor in config.input]
+    outputs = [tensor.name for tensor in config.output]
+    unused = f"for ensemble {config.name}' is not used"  # with one quote, as there
+    for name in inputs:
+        if name not in read and name not in writers:
+            yield f"ensemble input '{name}' {unused}; use it in an input_map, or leave it out"
+    for name in outputs:
+        if name not in read and name not in writers:
+            yield f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map"
+    ready = set(inputs)
+    waiting = list(range(len(steps)))
+    while runnable := [n for n in waiting if ready.issuperset(steps[n].input_map.values())]:
+        waiting = [n for n in waiting if n not in runnable]
+        for number in runnable:
+            ready.update(steps[number].output_map.values())
+    for name in outputs:
+        if name not in ready:
+            lacking = _lacking(config, name, writers, ready)
+            why = f": at least one of its depending tensors, '{lacking}', is not connected"
+            why = why if lacking != name else ""
+            yield (
+                f"output '{name}' for ensemble '{config.name}' is not written{why}; "
+                "connect it to an input or to a step's output"
+            )
+    for name in sorted((read | writers.keys()) - set(outputs)):
+        if name not in ready or name not in read:
+            what = "is written but never used" if name in ready else "is never written"
+            yield (
+                f"ensemble tensor '{name}' is unused in ensemble '{config.name}': it {what}; connect it, or "
+                "leave it out"
+            )
+
+
+def _lacking(config: ModelConfigMessage, name: str, writers: dict[str, int], ready: set[str]) -> str:
+    """Follow a tensor that is never written back to the first one that nothing provides."""
+    seen = {name}
+    while name in writers:
+        step = config.ensemble_scheduling.step[writers[name]]
+        back = [t for t in sorted(step.input_map.values()) if t not in ready and t not in seen]
+        if not back:
+            break
+        name = back[0]
+        seen.add(name)
+    return name
+
 
 _PLATFORMS = {
     "onnxruntime": {"onnxruntime_onnx"},

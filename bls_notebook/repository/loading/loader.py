@@ -1,7 +1,8 @@
 """Loads a model: config, code, instances, in the order in which Triton does.
 
-Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that serve
-and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
+Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that
+serve and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes
+through.
 """
 
 from __future__ import annotations
@@ -41,13 +42,12 @@ from bls_notebook.repository.config import (
     validate,
 )
 from bls_notebook.repository.modules.whose_code import whose
-from bls_notebook.repository.source.fingerprint import code_hash, version_fingerprint
+from bls_notebook.repository.source.changes import code_hash, version_fingerprint
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_launchable
 
 from .ensembles import check_members
-from .instance_maker import InstanceMaker
-from .regrouping import Regrouping, regrouped_spec
+from .instances import InstanceMaker, Regrouping, regrouped_spec
 from .warmup import warm_up
 
 POLL_FAILED = "failed to load '{name}', failed to poll from model repository"

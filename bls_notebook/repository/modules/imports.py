@@ -34,7 +34,7 @@ from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.description import HOME, ModelHome, labels
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
-from bls_notebook.repository.source.place import SourcePlace
+from bls_notebook.repository.source.model_source import SourcePlace
 
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 from .whose_code import follow

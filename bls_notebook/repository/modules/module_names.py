@@ -1,8 +1,8 @@
 """The names of models' modules in `sys.modules`: each is there for the code of its own instance alone.
 
 `pickle`, `importlib`, `dataclasses` and many more look modules up by their names, some of them in C. On
-Triton each instance is a process of its own; here two of them, and the notebook, may each have a `helper`. So
-the keys of such modules are texts that equal ``"helper"`` only while code runs on behalf of their own
+Triton each instance is a process of its own; here two of them, and the notebook, may each have a `helper`.
+So the keys of such modules are texts that equal ``"helper"`` only while code runs on behalf of their own
 instance: every lookup of the name, in Python or in C, finds the module of who is asking.
 
 Guarantees: other code finds neither these modules nor a gap where its own of the same name is. A name that a

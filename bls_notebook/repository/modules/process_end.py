@@ -1,7 +1,7 @@
 """Model code that ends its process: on Triton that is the model's own, here it would be the notebook's.
 
-`os._exit`, `os.abort` and signals that would end this process, or the one that started it, raise `SystemExit`
-in code of a model, which fails like any other.
+`os._exit`, `os.abort` and signals that would end this process, or the one that started it, raise
+`SystemExit` in code of a model, which fails like any other.
 
 Guarantees: code of nobody's has Python's own functions, and so has a forked child.
 """

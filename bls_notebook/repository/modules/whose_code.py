@@ -1,13 +1,13 @@
 """Whose code runs: which instance of a model, if any.
 
 A library that a model calls knows nothing of models. Whose business it does is told by, in this order: the
-nearest function of a model that called it; the request that the engine, or the context, says is being served;
-who started the thread, or gave it the work that it does.
+nearest function of a model that called it; the request that the engine, or the context, says is being
+served; who started the thread, or gave it the work that it does.
 
 Guarantees: the nearest one decides, so a model called by another, or by the notebook, is itself; code of the
 notebook is nobody's, also where a model calls it. Nothing is kept alive. It costs nothing where nobody asks;
-starting a thread and `ThreadPoolExecutor.submit` take note of who does it, once there is a model.
-Processes that a model spawns look for modules where it does, and its code cannot end this one.
+starting a thread and `ThreadPoolExecutor.submit` take note of who does it, once there is a model. Processes
+that a model spawns look for modules where it does, and its code cannot end this one.
 """
 
 from __future__ import annotations

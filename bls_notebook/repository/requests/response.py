@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.tracking.ledger import owner_kinds
+from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
-from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.advice.errors import advised
 from bls_notebook.records.advice.known import Known
 from bls_notebook.records.errors import ErrorRecord

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import moves
+from bls_notebook.devices import transfers
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import TensorRecord
@@ -59,11 +58,11 @@ def _array(tensor: Tensor) -> Any:
 
 def _beside(first: Any, second: Any) -> tuple[Any, Any]:
     """Two arrays on one device: the second comes to the first's."""
-    if moves.device_of(first) == moves.device_of(second):
+    if transfers.device_of(first) == transfers.device_of(second):
         return first, second
     if backend_of(first) is None:
-        return first, moves.to_cpu(second)
-    return first, moves.to_gpu(second, moves.device_of(first).index)
+        return first, transfers.to_cpu(second)
+    return first, transfers.to_gpu(second, transfers.device_of(first).index)
 
 
 def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:

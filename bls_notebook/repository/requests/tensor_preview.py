@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.preview import WHOLE
 from bls_notebook.records.tensors import Media

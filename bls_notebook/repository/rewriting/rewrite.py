@@ -1,7 +1,7 @@
 """`rewritten`: a model whose calls wait for one another, as one whose calls are in flight together.
 
-Guarantees: nothing is run; what is returned can be compiled; requests whose order matters keep it; nothing is
-moved past code whose effects cannot be seen. What a response brings is looked at in the order of before.
+Guarantees: nothing is run; what is returned can be compiled; requests whose order matters keep it; nothing
+is moved past code whose effects cannot be seen. What a response brings is looked at in the order of before.
 """
 
 from __future__ import annotations

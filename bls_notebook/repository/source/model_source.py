@@ -1,7 +1,8 @@
-"""Where the files of a model to load are: on disk, or written for it from a cell or an override.
+"""The source of a model to load: files on disk, a cell, or files given by a caller; and where the user wrote
+it.
 
-Sources from memory go to a folder of their own for each definition, never over an older one, so that
-tracebacks of a version that still serves keep their lines. The folders go away with the repository.
+Sources from memory are written to a new folder for each definition, never over an older one, so tracebacks
+of a version that still serves keep their lines. The repository removes these folders when it closes.
 """
 
 from __future__ import annotations
@@ -23,11 +24,24 @@ from bls_notebook.repository.config import ModelConfigMessage, parse_config, par
 
 from .layout import version_folders
 from .names import file_override_path
-from .place import SourcePlace
 
 if TYPE_CHECKING:
     from bls_notebook.network.connection.opening import RemoteModel
     from bls_notebook.repository.substitution.made_up import Stub
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """Where source was written."""
+
+    file: str  # what debuggers and tracebacks call the file; breakpoints are set in it
+    label: str  # what it is called where a person reads it
+    line: int = 1  # of that file, where the source begins
+    text: str | None = None  # what is run in place of the source, if anything is
+
+    def numbered(self, source: str) -> str:
+        """Return the source with its lines numbered as they are in the file."""
+        return "\n" * (self.line - 1) + (source if self.text is None else self.text)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bls_notebook.devices.moves import to_cpu
+from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.engine.call_keys import Key
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest

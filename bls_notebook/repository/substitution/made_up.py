@@ -16,8 +16,8 @@ from zlib import crc32
 import numpy as np
 
 from bls_notebook.backends.protocol import BackendInstance, OpenModel
-from bls_notebook.devices.errors import DeviceError
-from bls_notebook.devices.moves import to_gpu
+from bls_notebook.devices.device import DeviceError
+from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest

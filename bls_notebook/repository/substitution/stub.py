@@ -21,7 +21,7 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.interrupt import Interrupted
-from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 
-from bls_notebook.repository.source.imported import imported_modules
+from bls_notebook.repository.source.imports import imported_modules
 from bls_notebook.repository.source.syntax import syntax_tree
 
 _OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bls_notebook.devices import observer
-from bls_notebook.devices.errors import OutOfMemoryError
+from bls_notebook.devices.device import OutOfMemoryError
 from bls_notebook.simulation import machine
 from bls_notebook.simulation.machine import Block, SimulatedGPU
 

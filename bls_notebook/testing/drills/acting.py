@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from bls_notebook.devices.errors import OutOfMemoryError
-from bls_notebook.devices.moves import to_gpu
+from bls_notebook.devices.device import OutOfMemoryError
+from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 
 from .faults import Fault

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import to_cpu
+from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.engine.recording.tape import copied
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.errors import ErrorRecord

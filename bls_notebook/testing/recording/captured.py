@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.moves import text_bytes
+from bls_notebook.devices.transfers import text_bytes
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.pb_utils.bfloat16 import to_bits
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, to_bits
 from bls_notebook.records.record_file import json_of, read_bytes, told
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.repository.current import current_repository

@@ -12,7 +12,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.pb_utils.bfloat16 import from_bits
+from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told

@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils.bfloat16 import from_bits
-from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
+from bls_notebook.pb_utils.dtypes import (
+    DTYPE_OF_DATATYPE,
+    deserialize_bytes_tensor,
+    from_bits,
+    serialize_byte_tensor,
+)
 from bls_notebook.records.preview import preview
 
 Array = np.ndarray[Any, Any]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bls_notebook import pb_utils
-from bls_notebook.pb_utils.bfloat16 import to_bits
+from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.records.tensors import Figures, Media
 from bls_notebook.repository.requests.tensor_images import layout_of, pictures, png
 from bls_notebook.repository.requests.tensor_preview import GLANCE, at_a_glance

@@ -1,7 +1,7 @@
-"""How the engine moves and copies arrays: across devices, and on one where its giver keeps it.
+"""Move and copy arrays: across devices, and on one device if the sender keeps its array; sizes of tensors.
 
-Guarantees: what comes back is finished, whatever stream it was made on, and nobody else has it; the
-observer is told of each. A GPU's arrays are CuPy's or simulated ones, the CPU's are NumPy's.
+Guarantees: a returned array is finished, whatever stream it was made on, and nobody else has it; the
+observer hears of each move. Arrays of a GPU are CuPy's or simulated ones, arrays of the CPU are NumPy's.
 """
 
 from __future__ import annotations

@@ -1,12 +1,20 @@
-"""`InstanceMaker`: makes the instances of one version of a model, when it loads and when more are asked for.
+"""Create the instances of a model version, and change their number while the version serves.
 
-Guarantees: what was made and is given up again is finalized, whatever its `finalize` raises; the modules of
-an instance are its own.
+Guarantees: an instance that is created and then dropped is finalized, whatever its `finalize` raises; its
+modules are its own. When the instance groups change, an instance that still fits (equal in all but the name
+and count of its group) stays as it is, with its state. Nothing that serves changes before `commit`.
+
+Mirrors core/src/backend_model.cc (UpdateInstanceGroup, PrepareInstances): of equal instances the last stays
+under its name, and new ones receive the configuration of the first load.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,16 +26,17 @@ from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import InstanceSpec
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import stepped
-from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.config import ModelConfigMessage, model_spec
 from bls_notebook.repository.modules.imports import ModuleHome
 from bls_notebook.repository.source.model_source import ModelSource
 
 from .python_backends import RUNTIME, python_backend
+from .warmup import warm_up
 
 _Result = TypeVar("_Result")
 
@@ -176,3 +185,49 @@ class _Finalizing:
 
 
 may_be_interrupted(InstanceMaker.open.__code__)  # it runs code of backends
+
+
+def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | None:
+    """Return the spec of a version with the instance groups of another configuration; None for the same."""
+    new = deepcopy(spec.config)
+    del new.instance_group[:]
+    new.instance_group.extend(config.instance_group)
+    return None if new == spec.config else replace(model_spec(new), json=spec.json)
+
+
+class Regrouping:
+    """Instances for a version that serves: some that it has, and new ones, made and warmed up.
+
+    Where the model raises something, nothing is left of the new ones.
+    """
+
+    def __init__(self, model: LoadedModel, spec: ModelSpec, source: ModelSource) -> None:
+        self.model = model
+        self._spec = spec
+        self._maker: InstanceMaker = model.maker
+        there: dict[object, list[Instance]] = defaultdict(list)
+        for instance in (*model.instances, *model.passive):
+            there[instance.spec.like].append(instance)
+        kept: list[Instance] = []
+        missing: list[InstanceSpec] = []
+        for wanted in spec.instances:
+            alike = there[wanted.like]
+            if alike:
+                kept.append(alike.pop())
+            else:
+                missing.append(wanted)
+        self._new = self._maker.make(missing, spec.json)
+        self._instances = [*kept, *self._new]
+        try:
+            warm_up(model, [i for i in self._new if not i.spec.passive], source.folder)
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        self._maker.give_up(self._new)
+
+    def commit(self) -> threading.Event:
+        """Serve with these instances; see `LoadedModel.regroup`."""
+        self._maker.taken(self.model)
+        return self.model.regroup(self._spec, self._instances)

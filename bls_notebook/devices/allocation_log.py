@@ -1,23 +1,24 @@
-"""The ledger: takes note of every block of memory that passes through a request, and of its death.
+"""The allocation log: records every block of memory that passes through a request, and its death.
 
-Guarantees: while no track is on, `recording` is None and nothing else happens. While one is on, taking note
-is extending a list by a few plain values, from any thread and without a lock: also where a death is noted,
-which happens wherever Python frees memory, inside a garbage collection too. Nothing here keeps a tensor
-alive, and the weak references that the ledger holds, one for each block, change nothing about what the engine
-copies. What was noted becomes lives later, in `book`.
+Guarantees: while no memory recording is on, `recording` is None and nothing else happens. While one is on,
+an entry extends a list by a few plain values, from any thread and without a lock: also when a block dies,
+which happens wherever Python frees memory, even inside a garbage collection. Nothing here keeps a tensor
+alive, and the log's weak references, one for each block, do not change what the engine copies. Lifetimes are
+computed from the log later.
 
-It costs 1.0 to 1.2 µs for each tensor that is handed over, and some tenths more for the line that made it:
-little of a call that takes a millisecond, and a third of one that takes 8 µs. Half of it is making a weak
-reference with a callback, and calling that: in Python there is no way to 5% of so short a call
+An entry costs 1.0 to 1.2 µs for each tensor that is passed on, and some tenths more for the line that made
+it: little of a call that takes a millisecond, and a third of one that takes 8 µs. Half of it is the weak
+reference and its callback: in Python there is no way to 5% of so short a call
 (`benchmarks/memory_tracking.py`).
 
-A block in host memory has the weak reference to its owner as its key: the log holds it, so that no two blocks
-in it have the same. One on a GPU has the name of the GPU and a number (see `gpu_block`).
+The key of a block in host memory is the weak reference to its owner: the log holds it, so keys are unique.
+The key of a block on a GPU is the name of the GPU and a number (see `gpu_block`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter_ns
 from types import CodeType
@@ -26,7 +27,9 @@ from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
 
-from bls_notebook.devices.moves import device_of, text_bytes
+from bls_notebook.records.seen import Maker
+
+from .transfers import device_of, text_bytes
 
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
@@ -171,7 +174,7 @@ class Recording:
         made = ref(owner, self._died)
         if getweakrefcount(owner) == 1:
             return made
-        # Others may have references of their own, and two threads may be about to make the ledger's: then the
+        # Others may have references of their own, and two threads may be about to make the log's: then the
         # first that was made counts for both, which is the last of them in this list.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
@@ -278,7 +281,7 @@ owner_kinds: dict[type, str] = {}
 
 
 def unwatched(array: Any) -> bool:
-    """Whether nobody has a weak reference to an object, but perhaps the ledger."""
+    """Whether nobody has a weak reference to an object, except perhaps the log."""
     known, on = getweakrefs(array), recording
     return not known or (on is not None and len(known) == 1 and known[0].__callback__ is on._died)
 
@@ -289,3 +292,57 @@ def set_cell(name: str) -> None:
     _cell = name
     if recording is not None:
         recording.in_cell(name)
+
+
+MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request that was seen; the notebook has none."""
+
+    number: int
+    model: str
+    version: int
+    options: Any
+    parent: Request | None
+    span: int
+    cell: str
+    instance: str = ""
+
+    @property
+    def maker(self) -> Maker:
+        """Its model, as who made a block."""
+        name = self.options.request_id if self.options is not None else ""
+        return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
+
+
+Stop = tuple[int, str, str, str, tuple[int, ...], Request | None, str]
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A block of memory, as far as it is known; times are of `perf_counter_ns`, -1 for not yet."""
+
+    id: int
+    key: Key
+    device: str
+    bytes: int
+    born: int
+    maker: Request | None
+    cell: str
+    died: int = -1
+    kind: str = "allocation"
+    tensor: str = ""
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    source: int = 0
+    how: str = "new"
+    transfer_ns: int = 0
+    line: Place | None = None
+    stays: list[Stop] = field(default_factory=list)
+
+    def stop_at(self, stop: Stop) -> None:
+        self.stays.append(stop)
+        if len(self.stays) > MOST_STOPS:
+            del self.stays[MOST_STOPS // 2]

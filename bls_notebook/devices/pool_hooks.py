@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .ledger import Recording
+from .allocation_log import Recording
 
 used = False  # whether there was ever anything to follow; read before `follow` is called
 _wanted: Any = None  # the hook that every thread should have now
@@ -51,9 +51,9 @@ def _hook(cupy: Any, recording: Recording) -> Any:
     allocated, freed = recording.allocated, recording.freed
 
     class LedgerHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
-        """Tells the ledger."""
+        """Record the allocation."""
 
-        name = "bls_notebook.ledger"
+        name = "bls_notebook.allocation_log"
 
         def malloc_postprocess(self, **about: Any) -> None:
             """The pool gave memory; at address 0 where it had none."""

@@ -1,9 +1,4 @@
-"""Telling whether anybody else holds an object, by its reference count.
-
-What a count means depends on the version of Python and on the code around it, so each place that
-asks is calibrated when it is imported: the same code runs once with an object that its maker keeps
-and once with one that it does not.
-"""
+"""Tell by the reference count whether another object refers to an object. See `holders` for who does."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Memory tracking: the ledger of blocks, their lives, and who holds them."""
