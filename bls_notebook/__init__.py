@@ -30,19 +30,18 @@ from .repository.requests.response import Response
 
 if TYPE_CHECKING:
     from .inspection.inspection import Inspection, inspect
-    from .lifetimes.memory_track import track_memory
+    from .lifetimes.memory_recording import track_memory
     from .lifetimes.records import load_lifetimes
     from .network.connection.connection import Connection, connect
     from .network.gateway.server import Endpoint, endpoint
-    from .profiling.comparing import compare
-    from .profiling.recording.marks import mark
-    from .profiling.recording.profile import Profile, profile
+    from .profiling.recording.profiler import Profile, mark, profile
     from .profiling.records.comparison import Comparison, load_comparison
     from .profiling.records.overlap import Overlap
     from .profiling.records.session import Session, load_session
     from .profiling.records.tuning import Tuning
-    from .profiling.server_traces.server_trace import load_server_trace
-    from .profiling.tuning import tune
+    from .profiling.server_trace import load_server_trace
+    from .profiling.sync_vs_async import compare
+    from .profiling.tuner import tune
     from .shipping.proof.proving import prove_equal
     from .shipping.servers.serving import LocalServer, serve
     from .testing.claims import judge
@@ -122,11 +121,11 @@ _LATER = {
     "Inspection": "inspection.inspection",
     "LocalServer": "shipping.servers.serving",
     "Overlap": "profiling.records.overlap",
-    "Profile": "profiling.recording.profile",
+    "Profile": "profiling.recording.profiler",
     "Recording": "testing.recording.recording",
     "Session": "profiling.records.session",
     "Tuning": "profiling.records.tuning",
-    "compare": "profiling.comparing",
+    "compare": "profiling.sync_vs_async",
     "connect": "network.connection.connection",
     "endpoint": "network.gateway.server",
     "drill": "testing.drills.driller",
@@ -135,17 +134,17 @@ _LATER = {
     "load_comparison": "profiling.records.comparison",
     "load_lifetimes": "lifetimes.records",
     "load_recording": "testing.recording.recording",
-    "load_server_trace": "profiling.server_traces.server_trace",
+    "load_server_trace": "profiling.server_trace",
     "load_session": "profiling.records.session",
-    "mark": "profiling.recording.marks",
-    "profile": "profiling.recording.profile",
+    "mark": "profiling.recording.profiler",
+    "profile": "profiling.recording.profiler",
     "prove_equal": "shipping.proof.proving",
     "record": "testing.recording.recorder",
     "replay": "testing.recording.replaying",
     "serve": "shipping.servers.serving",
-    "track_memory": "lifetimes.memory_track",
+    "track_memory": "lifetimes.memory_recording",
     "try_repository": "trying.trial",
-    "tune": "profiling.tuning",
+    "tune": "profiling.tuner",
 }
 
 # In this process only; inside Triton's own stub, its module is there already and stays.

@@ -32,14 +32,14 @@ _ONE = {
     "Recorded": "testing.display.recording.recording_document",
     "Replay": "testing.display.replay.replay_document",
     "ServerRecord": "shipping.servers.display.served_document",
-    "Session": "profiling.display.summary.session_document",
-    "SessionStatistics": "profiling.display.summary.figures_document",
-    "Difference": "profiling.display.difference.difference_document",
-    "Comparison": "profiling.display.comparison.comparison_document",
+    "Session": "profiling.display.session_report.session_document",
+    "SessionStatistics": "profiling.display.session_report.figures_document",
+    "Difference": "profiling.display.difference_report.difference_document",
+    "Comparison": "profiling.display.comparison_report.comparison_document",
     "Overlap": "profiling.display.overlap.overlap_document",
     "Tried": "trying.display.tried_document",
-    "Tuning": "profiling.display.tuning.tuning_document",
-    "SideBySide": "profiling.display.difference.beside_document",
+    "Tuning": "profiling.display.tuning_report.tuning_document",
+    "SideBySide": "profiling.display.difference_report.beside_document",
     "DeviceTable": "display.records.devices.devices_document",
     "TensorView": "inspection.display.tensors.tensor_view_document",
     "ResponseView": "inspection.display.tensors.response_view_document",
@@ -102,7 +102,7 @@ def render(
         return _shown(_MANY[kind], value, width, **given)
     kind = type(value).__name__
     if kind == "CallGraph":
-        graph = import_module(f"{_HERE}.profiling.display.call_graph")
+        graph = import_module(f"{_HERE}.profiling.display.call_graph_diagram")
         return Display(graph.call_graph_text(value, width=width), mermaid=graph.call_graph_mermaid(value))
     if kind not in _ONE:
         raise TypeError(f"no display for {kind}; expected {', '.join(_ONE)}")

@@ -16,7 +16,7 @@ import numpy as np
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.devices.transfers import device_of
 from bls_notebook.engine.description import ModelHome
-from bls_notebook.lifetimes.holders import ATOMS, SearchRoot
+from bls_notebook.lifetimes.owners import ATOMS, SearchRoot
 
 from .model_view import Held
 

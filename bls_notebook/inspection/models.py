@@ -11,7 +11,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.lifetimes.model_roots import roots_of
+from bls_notebook.lifetimes.owners import roots_of
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
 from bls_notebook.repository.statistics import statistics_record_of

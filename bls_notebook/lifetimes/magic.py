@@ -1,4 +1,4 @@
-"""``%%blsmemory``: run a cell, and show where its tensors lived, moved and died."""
+"""``%%blsmemory``: run a cell and show the lifetimes of its tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bls_notebook.magics.saving import check_file, save
 from bls_notebook.magics.shell.failing import reported
 from bls_notebook.records.progress import progress
 
-from .holders import SearchRoot, providers
+from .owners import SearchRoot, providers
 
 PARSER = Parser(
     "%%blsmemory",

@@ -1,7 +1,7 @@
-"""A memory track as a memory snapshot of PyTorch's, for pytorch.org/memory_viz and `torch.cuda._memory_viz`.
+"""Save lifetimes as a PyTorch memory snapshot, for pytorch.org/memory_viz and `torch.cuda._memory_viz`.
 
-A device is one segment: blocks get addresses in it, and a block of a size that was freed before gets its
-place again. Devices are numbers there: GPUs come first, then the CPU.
+A device is one segment: blocks get addresses in it, and a block reuses the address of a freed block of its
+size. The format numbers devices: GPUs first, then the CPU.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Responses, Streams
 
-from .holders import SearchRoot, providers
-from .model_roots import DEFAULT_REMEDY, say_how_to_reload
+from .owners import DEFAULT_REMEDY, SearchRoot, providers, say_how_to_reload
 
 _HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
 _LAST = ("_", "__", "___")

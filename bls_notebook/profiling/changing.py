@@ -27,11 +27,11 @@ from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
 from .analysis.overlap import changed_proof, most_together, sent_often
 from .analysis.span_tree import SpanTree
-from .measuring import Run, measure
 from .records.overlap import CodeChange
 from .records.program import Program
 from .records.session import Session
 from .sequential import Sequential
+from .workload import Run, measure
 
 _FILE = "model.py"
 

@@ -22,14 +22,14 @@ from .analysis.overlap import (
     same_calls,
     what_overlaps,
 )
-from .analysis.replay import batches_seen
+from .analysis.queue_simulation import batches_seen
 from .changing import code_to_write, proven
-from .measuring import LEAST, Inputs, Run, Workload, measure
 from .recording.processor_time import held_part
 from .records.comparison import Measured, Setting
 from .records.overlap import Overlap
 from .records.program import Program
 from .sequential import Sequential, failed
+from .workload import LEAST, Inputs, Run, Workload, measure
 
 
 def overlap(

@@ -11,7 +11,7 @@ from bls_notebook.records.visible import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 
-from .measuring import Inputs, Run, Workload
+from .workload import Inputs, Run, Workload
 
 
 class Sequential(Workload):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.lifetimes.memory_track import track_memory
+from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Recording
-from bls_notebook.lifetimes.book import Book
+from bls_notebook.lifetimes.allocation_table import Book
 from bls_notebook.pb_utils import Tensor
 
 

@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine import runner
-from bls_notebook.lifetimes import book
+from bls_notebook.lifetimes import allocation_table as book
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.lifetimes.paths import text_of_path
+from bls_notebook.lifetimes.owners import text_of_path
 
 MODEL = """
 import triton_python_backend_utils as pb_utils

@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.lifetimes.book import Book
+from bls_notebook.lifetimes.allocation_table import Book
 
 
 class Pool:

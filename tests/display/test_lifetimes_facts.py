@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.lifetimes.display.columns import packed
-from bls_notebook.lifetimes.display.facts import alive_kinds, device_facts, held, sums_text
+from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts, held, left_behind, sums_text
 from bls_notebook.lifetimes.display.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
-from bls_notebook.lifetimes.display.left_behind import left_behind
+from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker
 from tests.display import lifetimes_samples as samples
 

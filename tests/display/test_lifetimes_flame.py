@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.lifetimes.display.bars import tall
-from bls_notebook.lifetimes.display.facts import device_facts, stacked
-from bls_notebook.lifetimes.display.flame import flame_figure, flame_lines, flame_svg, flames
+from bls_notebook.lifetimes.display.block_facts import device_facts, stacked
+from bls_notebook.lifetimes.display.flame_graph import flame_figure, flame_lines, flame_svg, flames
+from bls_notebook.lifetimes.display.picture import tall
 from bls_notebook.lifetimes.records import CodeLine, Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import words_in

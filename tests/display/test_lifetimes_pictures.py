@@ -16,8 +16,8 @@ from hypothesis import given, settings
 
 from bls_notebook.display import render
 from bls_notebook.display.pictures.plot import drawn
-from bls_notebook.lifetimes.display.columns import packed
 from bls_notebook.lifetimes.display.picture import lifetimes_figure, lifetimes_svg
+from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import figure_svg, words_in

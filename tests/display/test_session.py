@@ -10,14 +10,14 @@ from hypothesis import given
 
 from bls_notebook.display import units
 from bls_notebook.display.bundle import render
-from bls_notebook.profiling.display.call_graph import call_graph_mermaid, call_graph_text
-from bls_notebook.profiling.display.difference import code_sentence
-from bls_notebook.profiling.display.difference_picture import (
+from bls_notebook.profiling.display.call_graph_diagram import call_graph_mermaid, call_graph_text
+from bls_notebook.profiling.display.difference_report import (
+    code_sentence,
     difference_alt,
     difference_figure,
     difference_picture,
 )
-from bls_notebook.profiling.display.summary import session_figures
+from bls_notebook.profiling.display.session_report import session_figures
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from tests.display.page import as_html, as_text
 from tests.observe.simulated import Model, session

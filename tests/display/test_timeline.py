@@ -17,12 +17,15 @@ from bls_notebook.display import render
 from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
-from bls_notebook.profiling.timeline.bins import Bins
-from bls_notebook.profiling.timeline.block import timeline_block
-from bls_notebook.profiling.timeline.columns import path_columns, session_columns
-from bls_notebook.profiling.timeline.lanes import Layout, lay_out
-from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_figure, timeline_svg
-from bls_notebook.profiling.timeline.text import timeline_text
+from bls_notebook.profiling.timeline.lanes import Bins, Layout, lay_out
+from bls_notebook.profiling.timeline.picture import (
+    timeline_alt,
+    timeline_block,
+    timeline_figure,
+    timeline_svg,
+    timeline_text,
+)
+from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
 from bls_notebook.records.seen import TensorSeen
 from tests.display.figures import figure_svg

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.profiling.analysis.tuning.words import advice, config_lines, sentence
+from bls_notebook.profiling.analysis.setting_search import advice, config_lines, sentence
 from bls_notebook.profiling.records.comparison import Verdict
 from bls_notebook.profiling.records.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE

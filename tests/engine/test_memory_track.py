@@ -14,8 +14,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log, observer
-from bls_notebook.lifetimes import holders as holders_of
-from bls_notebook.lifetimes import memory_track
+from bls_notebook.lifetimes import memory_recording as memory_track
+from bls_notebook.lifetimes import owners as holders_of
 from bls_notebook.lifetimes.records import Life
 from tests.devices import memory_models as models
 from tests.engine import gates

@@ -6,7 +6,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.lifetimes import holders
+from bls_notebook.lifetimes import owners as holders
 
 TRACK = """\
 import numpy as np

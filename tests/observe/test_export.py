@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.profiling.export import chrome_trace, csv_text, perfetto_trace, save_session
-from bls_notebook.profiling.export.session_json import FORMAT, json_bytes
-from bls_notebook.profiling.export.tracks import tracks
+from bls_notebook.profiling.perfetto import chrome_trace, perfetto_trace, tracks
 from bls_notebook.profiling.records.session import (
     SCHEMA,
     Mark,
@@ -27,6 +25,7 @@ from bls_notebook.profiling.records.session import (
     Span,
     load_session,
 )
+from bls_notebook.profiling.session_files import FORMAT, csv_text, json_bytes, save_session
 from bls_notebook.records.exceptions import BLSError
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions

@@ -16,8 +16,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.lifetimes.records import Life, Lifetimes
-from bls_notebook.profiling.export.session_json import FORMAT
 from bls_notebook.profiling.records.session import SCHEMA, Session
+from bls_notebook.profiling.session_files import FORMAT
 from bls_notebook.records import record_file
 
 LOADERS: dict[str, Callable[[Any], Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.profiling.analysis.server_times import with_server_times
+from bls_notebook.profiling.recording.server_statistics import with_server_times
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import ModelSeen, Span
 from bls_notebook.records.statistics import StatisticsRecord, Times

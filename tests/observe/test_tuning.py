@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.profiling.analysis.replay import UNLIMITED, Batcher, Recipe, Sent, recipes, replay
-from bls_notebook.profiling.analysis.tuning.search import ENOUGH, NEVER, Space, search
-from bls_notebook.profiling.analysis.tuning.sharing import Machine, Use
-from bls_notebook.profiling.analysis.tuning.usage import Look, hop, uses
+from bls_notebook.profiling.analysis.queue_simulation import (
+    UNLIMITED,
+    Batcher,
+    Machine,
+    Recipe,
+    Sent,
+    Use,
+    recipes,
+    replay,
+)
+from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Look, Space, hop, search, uses
 from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.observe.simulated import Model, session
 

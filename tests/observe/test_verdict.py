@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.profiling.analysis.replay import UNLIMITED, batches_seen, capacities, recipes, replay
+from bls_notebook.profiling.analysis.queue_simulation import (
+    UNLIMITED,
+    batches_seen,
+    capacities,
+    recipes,
+    replay,
+)
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span

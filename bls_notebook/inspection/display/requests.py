@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import tag
 from bls_notebook.display.units import count, ns, some_ns
-from bls_notebook.lifetimes.display.facts import kind_of
+from bls_notebook.lifetimes.display.block_facts import kind_of
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.inspection import RequestSeen

@@ -1,8 +1,8 @@
-"""Which row of a chart each block stands in, so that five lives and fifty thousand both make a picture.
+"""Layout of the lifetime chart: the row of every block, for five blocks or fifty thousand. Pure.
 
-Blocks are grouped by the model that made them, then by name and device. Blocks of one name that were never
-there together share a row. Where that takes more rows than a picture has, the names with most of them are
-folded: one row that shows how many bytes they had when; then names are folded together, then models.
+Blocks are grouped by model, then by name and device; blocks of one name that never overlap share a row. When
+there are more rows than the picture has, the names with most rows are folded into one row each that shows
+their bytes over time; then names are folded together, then models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bls_notebook.display.units import count
 from bls_notebook.lifetimes.records import Life, Lifetimes
 from bls_notebook.records.intervals import Rows
 
-from .facts import name_of, owner, profile
+from .block_facts import name_of, owner, profile
 
 __all__ = [
     "LifeGroup", "LifeLane", "LifeRow", "heaviest_first", "highest", "layout", "life_lanes", "pack",

@@ -1,4 +1,4 @@
-"""A memory track: what was left behind, the picture, tables of devices and of what is alive."""
+"""Lifetimes as a report: figures, leaks, the lifetime chart and the flame graph."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes
 
-from .chart import chart_lines
-from .facts import (
+from .block_facts import (
     Alive,
     DeviceFacts,
     alive_kinds,
     device_facts,
     device_label,
     kind_of,
+    left_behind,
     line_text,
     owner,
     sums_text,
 )
-from .flame import flame_lines, flame_svg, flames
-from .left_behind import left_behind
-from .picture import lifetimes_svg
+from .flame_graph import flame_lines, flame_svg, flames
+from .picture import chart_lines, lifetimes_svg
 
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
 

@@ -1,10 +1,14 @@
-"""The memory track as a widget: hover, zoom, filter, click. While a kernel is there it covers the figure.
+"""The lifetime chart as an interactive widget: hover, zoom, filter and select in the browser.
 
-Importing this module imports anywidget (the extra ``widgets``).
+The browser gets columns of numbers in bytes, with the words that they refer to. Without a kernel the static
+picture remains. Importing this module imports anywidget (the extra ``widgets``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 import anywidget
@@ -12,12 +16,171 @@ import traitlets
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
+from bls_notebook.display.browser.column_bytes import Names, pack_columns
 from bls_notebook.display.browser.on_top import covered, new_place, with_view
 from bls_notebook.display.browser.widget_files import widget_source
-from bls_notebook.lifetimes.records import Life, Lifetimes
+from bls_notebook.display.palette import ALARM, model_inks
+from bls_notebook.display.units import size
+from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, is_left_behind
+from bls_notebook.records.visible import visible
 
-from .columns import packed
-from .report import lifetimes_document
+from .block_facts import (
+    device_facts,
+    end_of,
+    holder_text,
+    kind_of,
+    left_behind,
+    line_text,
+    name_of,
+    owner,
+    profile,
+)
+from .flame_graph import Flame, flames
+from .lanes import LifeLane, heaviest_first, life_lanes
+from .report import lifetimes_document, summary
+
+_HOW = {"copy": 1, "transfer": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What the browser gets: bytes, where the columns are in them, and words and colours."""
+
+    data: bytes
+    columns: list[tuple[str, str, int, int]]
+    info: dict[str, Any]
+
+
+def packed(record: Lifetimes) -> Packed:
+    """Pack a memory track: a row for each life in the order of birth.
+
+    ``source`` is the row of the block that it is a copy of, -1 for none. Stays and holders follow one
+    another; those of row ``i`` are from ``stay_at[i]`` to ``stay_at[i + 1]``, and ``holder_at`` likewise.
+    ``lane`` and ``row`` say where its bar is: in which of ``info["lanes"]``, and in which of its rows if it
+    is not folded. Columns whose names end in an underscore are numbers of words in ``info["words"]``.
+    """
+    lives = sorted(record.lives, key=lambda life: (life.born, life.id))
+    words = Names()
+    devices = device_facts(record)
+    models = list(dict.fromkeys(life.maker.model for life in lives))
+    inks = model_inks(models)
+    lanes = life_lanes(record)
+    stays = [(life, stay) for life in lives for stay in life.stays]
+    holders = [holder for life in lives for holder in life.holders]
+    data, columns = pack_columns({
+        **_of_lives(lives, words, [facts.name for facts in devices], models, lanes),
+        "stay_at": ("u4", accumulate((len(life.stays) for life in lives), initial=0)),
+        "stay_ns": ("f8", [stay.ns for _, stay in stays]),
+        "stay_owner_": ("u4", words.of(owner(stay.at) for _, stay in stays)),
+        "stay_": ("u4", words.of(_stay(life, stay) for life, stay in stays)),
+        "holder_at": ("u4", accumulate((len(life.holders) for life in lives), initial=0)),
+        "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
+        "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
+    })  # fmt: skip
+    title, *facts = summary(record)
+    info = {
+        "title": visible(title),
+        "facts": [visible(fact) for fact in facts],
+        "end": end_of(record),
+        "words": words.shown,
+        "lanes": [_lane(lane, rank) for lane, rank in zip(lanes, _ranks(lanes), strict=True)],
+        "models": [visible(model or "notebook") for model in models],
+        "inks": [asdict(inks[model]) for model in models],
+        "devices": [
+            {"label": visible(each.label), "name": visible(each.name), "total": each.total, "used": each.used}
+            for each in devices
+        ],
+        "flames": [_flame(each, models) for each in flames(record)],
+        "alarm": asdict(ALARM),
+        "warnings": [visible(text) for text in left_behind(record)],
+    }
+    return Packed(data, columns, info)
+
+
+def _of_lives(
+    lives: Sequence[Life], words: Names, devices: list[str], models: list[str], lanes: Sequence[LifeLane]
+) -> dict[str, Any]:
+    rows = {life.id: row for row, life in enumerate(lives)}
+    places = {
+        life.id: (number, row)
+        for number, lane in enumerate(lanes)
+        for row, together in enumerate(lane.rows)
+        for life in together
+    }
+    device_numbers = {name: number for number, name in enumerate(devices)}
+    model_numbers = {name: number for number, name in enumerate(models)}
+    return {
+        "id": ("i4", [life.id for life in lives]),
+        "bytes": ("f8", [life.bytes for life in lives]),
+        "born": ("f8", [life.born for life in lives]),
+        "died": ("f8", [life.died for life in lives]),
+        "transfer": ("f8", [life.transfer_ns for life in lives]),
+        "device": ("u2", [device_numbers[life.device] for life in lives]),
+        "model": ("u2", [model_numbers[life.maker.model] for life in lives]),
+        "lane": ("u4", [places[life.id][0] for life in lives]),
+        "row": ("u4", [places[life.id][1] for life in lives]),
+        "name_": ("u4", words.of(name_of(life) for life in lives)),
+        "what_": ("u4", words.of(kind_of(life) for life in lives)),
+        "maker_": ("u4", words.of(_maker(life.maker) for life in lives)),
+        "line_": ("u4", words.of(line_text(life.line) for life in lives)),
+        "source_": ("u4", words.of(life.line.text for life in lives)),
+        "source": ("i4", [rows.get(life.source, -1) for life in lives]),
+        "how": ("u1", [_HOW.get(life.how, 0) for life in lives]),
+        "left": ("u1", [is_left_behind(life) for life in lives]),
+    }
+
+
+def _flame(flame: Flame, models: list[str]) -> dict[str, Any]:
+    boxes = [
+        {
+            "depth": box.depth,
+            "left": box.start / flame.bytes,
+            "width": box.bytes / flame.bytes,
+            "model": models.index(box.model),
+            "label": visible(box.label),
+            "size": size(box.bytes),
+            "source": visible(box.source),
+            "about": visible(box.about),
+        }
+        for box in flame.boxes
+    ]
+    return {"title": visible(flame.title), "boxes": boxes}
+
+
+def _ranks(lanes: Sequence[LifeLane]) -> list[int]:
+    """The place of each lane among them where they are too many for a bar each."""
+    ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
+    return [ranks[id(lane)] for lane in lanes]
+
+
+def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
+    sizes = {life.bytes for life in lane.lives}
+    peak = max(bytes_ for _, bytes_, _ in profile(lane.lives))
+    return {
+        "label": visible(lane.label),
+        "deep": len(lane.rows),
+        "rank": rank,
+        "size": f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}",
+        "peak": f"≤ {size(peak)}",
+    }
+
+
+def _stay(life: Life, stay: Stay) -> str:
+    given = {"view": "seen through a view by", "output": "answer to"}.get(stay.role, "input of")
+    return f"{given} {_maker(stay.at)}" + (f" as {stay.tensor}" if stay.tensor != name_of(life) else "")
+
+
+def _maker(maker: Maker) -> str:
+    """Return who made or has a block, with all that is known of it."""
+    facts = [
+        owner(maker) + (f" version {maker.version}" if maker.version > 1 else ""),
+        f"request {maker.request}" if maker.request else "",
+        f"id {maker.request_id}" if maker.request_id else "",
+        f"instance {maker.instance}" if maker.instance else "",
+        f"span {maker.span} of the profile" if maker.span else "",
+        maker.cell,
+    ]
+    return ", ".join(fact for fact in facts if fact)
 
 
 class LifetimesWidget(anywidget.AnyWidget):

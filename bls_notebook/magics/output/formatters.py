@@ -16,8 +16,8 @@ from .results import Families, Models, Responses, Statistics, Streams
 _LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
 _NAMES = (
-    "lifetimes.memory_track.MemoryTrack",
-    "profiling.recording.profile.Profile",
+    "lifetimes.memory_recording.MemoryTrack",
+    "profiling.recording.profiler.Profile",
     "profiling.analysis.call_graph.CallGraph",
     "profiling.analysis.difference.Difference",
     "testing.judging.Judgement",

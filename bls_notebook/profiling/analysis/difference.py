@@ -1,4 +1,4 @@
-"""Before and after: two sessions of one workload, compared model by model and call by call. Pure."""
+"""The difference between two sessions of one workload, model by model and call by call. Pure."""
 
 from __future__ import annotations
 

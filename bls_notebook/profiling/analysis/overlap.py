@@ -17,9 +17,9 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Ghost, Span
 from bls_notebook.records.intervals import total, union
 
-from .replay import Batches, Key, Recipe, Sent, capacities, key_of, recipes, replay
+from .queue_simulation import Batches, Key, Recipe, Sent, capacities, key_of, recipes, replay
 from .span_tree import SpanTree
-from .verdict_words import calls_of, give_or_take, time_of, times
+from .verdict_text import calls_of, give_or_take, time_of, times
 
 WORTH = 1.1  # times as fast, at least, to be worth a word
 PARTLY = 0.75  # of what was predicted: below, a change has not all of it in it

@@ -1,4 +1,4 @@
-"""The figures of a session: pure functions of its spans."""
+"""Statistics of a session: wall time, overlap, queues, and a row for each model and instance. Pure."""
 
 from __future__ import annotations
 

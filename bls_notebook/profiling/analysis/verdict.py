@@ -1,29 +1,140 @@
-"""Why async helped, or did not: from the spans of both runs and a few measured figures.
+"""Why async helped, or did not: the cause, found from the sessions of both runs. Pure.
 
-The gathered run is replayed from the requests as they were one at a time (`replay`), with the instances that
-there are, with as many as one likes, and with the code changed; what the processors and Python's lock allow
-bounds each of these from below. The cause is what, taken away, makes the workload faster.
+The gathered run is simulated (`queue_simulation`) from the requests of the sequential run: with today's
+instances, with unlimited instances, and with changed code. Processors and the GIL bound each result from
+below. The cause is whatever makes the workload faster when it is taken away. Some causes are no queue:
+requests that wait for each other, an event loop that is blocked, answers from the cache.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from statistics import median
+from statistics import mean, median
+from typing import NamedTuple
 
-from bls_notebook.profiling.records.spans import ModelSeen, SessionData
-from bls_notebook.profiling.records.verdicts import Measured, Verdict, WhatIf, failures
-from bls_notebook.records.intervals import minus, total
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.profiling.records.verdicts import LoopSeen, Measured, Verdict, WhatIf, failures
+from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.quartiles import quartiles
 from bls_notebook.records.visible import spoken
 
-from .replay import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
+from .queue_simulation import (
+    UNLIMITED,
+    Key,
+    Recipe,
+    Sent,
+    batches_seen,
+    capacities,
+    is_stuck,
+    key_of,
+    recipes,
+    replay,
+)
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
-from .verdict_words import WORTH, Facts, advice, roughness, sentence
-from .waits import answered_by_cache, contention, self_times, serial_loops
+from .verdict_text import WORTH, Facts, advice, roughness, sentence
+
+CONTENDED = 1.7  # times as long: beside others, something is waited for
+_IDLE = 0.2  # of the time at work, in all its threads: it hardly computes
+_AT_ONCE = 8  # threads, at most, that wait so
+_BLOCKED = 0.5  # of the time in a model's own code: its loop is blocked
+
+
+def self_times(session: SessionData) -> dict[Key, list[int]]:
+    """Return how long each execution of each model was at work itself, ns."""
+    tree, out = SpanTree(session), dict[Key, list[int]]()
+    for execution, members in tree.members.items():
+        if members[0].ran:
+            out.setdefault(key_of(members[0]), []).append(total(tree.self_time(execution)))
+    return out
+
+
+def contention(
+    sequential: SessionData, gathered: SessionData, measured: Measured, expected: int
+) -> Key | None:
+    """Return the model whose requests wait for each other on something that is no processor; None for none.
+
+    A request of it takes longer beside others than alone, and all of them much longer than `expected`, which
+    is what queues, the processors and Python's lock explain (ns), while there are processors to spare.
+    """
+    m = measured
+    # What hardly computes is hardly kept from it: its threads waited beside each other, to wake up.
+    at_once = 1 if m.cpu_gathered > _IDLE * m.gathered else max(2, min(m.requests, _AT_ONCE))
+    waited = m.waited_gathered // at_once
+    spare = m.cores * m.gathered - m.cpu_gathered - waited
+    if m.gathered - waited < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
+        return None
+    alone, together = self_times(sequential), self_times(gathered)
+    # The mean: where whoever comes first is served first again, a few wait for very long.
+    slower = {
+        key: sum(times) - len(times) * median(alone[key])
+        for key, times in together.items()
+        if key in alone and mean(times) > CONTENDED * max(1, median(alone[key]))
+    }
+    return max(slower, key=slower.__getitem__, default=None)
+
+
+def serial_loops(
+    models: Iterable[ModelSeen],
+    sequential: SessionData,
+    gathered: SessionData,
+    loops: Sequence[LoopSeen] = (),
+) -> set[Key]:
+    """Return the decoupled async models whose coroutines block their event loop: one request at a time.
+
+    That is known where it was looked at (`loops`), else told by the time that their requests took together.
+    """
+    looked = {(seen.model, seen.version): seen.share for seen in loops}
+    out = set()
+    for model in models:
+        key = key_of(model)
+        if not (model.decoupled and model.is_async):
+            continue
+        if key in looked:
+            if looked[key] > _BLOCKED:
+                out.add(key)
+            continue
+        alone = total((s.started, s.ended) for s in sequential.spans if key_of(s) == key)
+        spans = [(s.started, s.ended) for s in gathered.spans if key_of(s) == key and s.ran]
+        covered = total(union(spans))
+        if len(spans) > 1 and alone and covered > 0.7 * alone / max(1, len(model.instances)):
+            out.add(key)
+    return out
+
+
+class Cached(NamedTuple):
+    """The requests that the response cache answered, of how many; none where most were not answered so."""
+
+    spans: Sequence[Span] = ()
+    asked: int = 0
+
+    @property
+    def words(self) -> str:
+        """How many of how many, in words."""
+        what = "calls by models" if self.spans and self.spans[0].parent else "requests"
+        return f"{len(self.spans)} of {self.asked} {what}"
+
+
+def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:
+    """Return the requests that the response cache answered in both runs.
+
+    Those of the notebook; or, where none of these was, the calls that called no other model.
+    """
+    for roots in True, False:
+        runs = []
+        for run in sequential, gathered:
+            callers = {s.parent for s in run.spans}
+            asked = [s for s in run.spans if (not s.parent if roots else s.parent and s.id not in callers)]
+            cached = [s for s in asked if s.cached]
+            runs.append(Cached(cached, len(asked)) if 2 * len(cached) > len(asked) else Cached())
+        fewest = min(runs, key=lambda found: len(found.spans))
+        if fewest.spans:
+            return fewest
+    return Cached()
+
 
 COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it

@@ -10,9 +10,9 @@ from bls_notebook.display.document import Block, Both, Document, Fold, Forms, Li
 from bls_notebook.display.html import Html, prose, tag
 from bls_notebook.display.records.changes import change_block
 from bls_notebook.display.units import count, ns
-from bls_notebook.profiling.analysis.verdict_words import times
+from bls_notebook.profiling.analysis.verdict_text import times
 from bls_notebook.profiling.records.overlap import CodeChange, Overlap
-from bls_notebook.profiling.timeline.block import timeline_block
+from bls_notebook.profiling.timeline.picture import timeline_block
 from bls_notebook.records.visible import visible
 
 _IN_TEXT = 40  # lines of a change

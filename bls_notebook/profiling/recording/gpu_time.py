@@ -1,8 +1,8 @@
-"""How long a GPU worked for a request, by CUDA events.
+"""GPU time of a request, measured by CUDA events.
 
-Two events are put into the stream that is current when `execute` begins: one before, one after. What the
-model does on that stream in between is measured, without waiting for it; other streams are not. Nothing is
-imported here: without CuPy in use, or without a CUDA GPU, there is nothing to measure.
+One event goes into the current stream before `execute` and one after it. Work on that stream is measured
+without waiting for it; work on other streams is not. This module imports no CUDA library: without CuPy in use
+or without a CUDA GPU there is nothing to measure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run gets of the processors, and whether it held Python's lock (the GIL) meanwhile.
+"""Processor time of a run, and how much of it held Python's lock (the GIL).
 
-Guarantees: outside `held_part` nothing is changed or slowed; that one raises the interpreter's switch
-interval while it runs, and puts it back whatever happens.
+Guarantees: only `held_part` changes anything: it raises the interpreter's switch interval while it runs, and
+restores it in any case.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where threads and coroutines stand in the code of models: looked at again and again while requests run.
+"""Sample the lines of model code that threads and coroutines are at while requests run.
 
-Guarantees: threads are looked at, never stopped; looking ends with the `with`.
+Guarantees: threads are inspected, never stopped; sampling ends with the `with`.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
-    from bls_notebook.profiling.analysis.cells.kinds import RequestKind
     from bls_notebook.profiling.analysis.critical_path import Step
     from bls_notebook.profiling.analysis.difference import Difference
+    from bls_notebook.profiling.analysis.request_kinds import RequestKind
     from bls_notebook.profiling.analysis.session_statistics import Level, SessionStatistics
 
     from .verdicts import Verdict
@@ -56,13 +56,13 @@ class SessionAnalysis:
 
     def verdict(self) -> Verdict:
         """Return what the requests waited for, in a sentence, and what would make them faster."""
-        from bls_notebook.profiling.analysis.cells.verdict import cell_verdict
+        from bls_notebook.profiling.analysis.cell_verdict import cell_verdict
 
         return cell_verdict(self.record)
 
     def kinds(self) -> tuple[RequestKind, ...]:
         """Return the requests of the notebook by model and size: how many, how long, waiting for what."""
-        from bls_notebook.profiling.analysis.cells.kinds import request_kinds
+        from bls_notebook.profiling.analysis.request_kinds import request_kinds
 
         return request_kinds(self.record)
 
@@ -111,7 +111,7 @@ class SessionAnalysis:
         BLSError
             Another ending, it cannot be written, or the package `perfetto` is needed and not there.
         """
-        from bls_notebook.profiling.export import save_session
+        from bls_notebook.profiling.session_files import save_session
 
         return save_session(self.record, path)
 
@@ -165,6 +165,6 @@ def load_session(path: str | Path) -> Session:
     BLSError
         It cannot be read, is no session, or is one of another schema.
     """
-    from bls_notebook.profiling.export.session_json import read_session
+    from bls_notebook.profiling.session_files import read_session
 
     return read_session(path, Session)

@@ -1,19 +1,55 @@
-"""Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
+"""Layout of a timeline: the lane, row and height of every span. Pure.
 
-The first lane is the notebook's, which waits for what it has sent, or does work of its own. Every other lane
-is an instance, and one more for each GPU that spans have device time on. Requests that never ran have a lane
-of their model without an instance, and the instances of a model that did nothing share one. Within a lane
-the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each other; those of
-one batch share a row.
+The first lane is the notebook. Every other lane is an instance, and one more for each GPU with device time.
+Requests that never ran have a lane of their model without an instance; idle instances of a model share one.
+Spans of a lane that overlap (a decoupled model's event loop) are in rows above each other; those of one batch
+share a row. `Panel` adds the pixels, for the picture and for the widget on top of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
+from bls_notebook.profiling.analysis.call_graph import of_several_versions
+from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session, Span
-from bls_notebook.records.intervals import Rows
+from bls_notebook.records.intervals import Interval, Rows, gaps, union
+
+
+class Bins:
+    """So many equal stretches of a `wall` time (ns), and how much of each is covered; what overlaps adds
+    up.
+    """
+
+    def __init__(self, count: int, wall: int) -> None:
+        self._scale = count / max(wall, 1)
+        self._count = count
+        self._parts = [0.0] * (count + 1)
+        self._whole = [0] * (count + 2)  # changes, to be summed up
+
+    def add(self, begin: float, end: float) -> None:
+        """Cover an interval."""
+        first, last = max(0, begin * self._scale), min(end * self._scale, self._count)
+        if last <= first:
+            return
+        i, j = int(first), int(last)
+        if i == j:
+            self._parts[i] += last - first
+            return
+        self._parts[i] += i + 1 - first
+        self._parts[j] += last - j
+        self._whole[i + 1] += 1
+        self._whole[j] -= 1
+
+    @property
+    def covered(self) -> list[float]:
+        """The part of each stretch that is covered: 1 for all of it, 2 for twice all of it."""
+        whole = accumulate(self._whole)
+        return [part + full for part, full in zip(self._parts[: self._count], whole, strict=False)]
+
 
 # A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
 # it; shorter ones are drawn where the run begins, under what is there.
@@ -241,3 +277,119 @@ class _Places:
         for i in sorted(members, key=started.__getitem__):
             self.on[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
         return max(rows.count, 1)
+
+
+_ROW, _IDLE = 18.0, 14.0  # px
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How high things are, in px, at most: `rows` and `queue` are of all of a lane's together."""
+
+    title: float
+    work: float
+    near: float  # above a lane of the same model as the one before, and of another
+    far: float
+    thin: float
+    least: float
+    rows: float
+    wait: float
+    queue: float
+    lanes: int | None
+
+
+PICTURE = Sizes(24, 34, near=3, far=9, thin=10, least=0, rows=96, wait=5, queue=32, lanes=40)
+WIDGET = Sizes(30, 41, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue=36, lanes=None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lane is: its queue from `waits` to `blocks`, its blocks from there."""
+
+    lane: Lane
+    waits: float
+    wait: float
+    blocks: float
+    row: float
+
+    @property
+    def bottom(self) -> float:
+        return self.blocks + self.lane.rows * self.row
+
+    @property
+    def middle(self) -> float:
+        """Of its first row, or of all of them where they are thin."""
+        return self.blocks + min(self.lane.rows * self.row, _ROW) / 2
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A session and the places of its lanes."""
+
+    session: Session
+    layout: Layout
+    number: int
+    titled: bool
+    top: float
+    work: float
+    places: tuple[Place, ...]
+    height: float
+
+    @classmethod
+    def of(
+        cls, session: Session, layout: Layout, top: float, sizes: Sizes, *, titled: bool, number: int
+    ) -> Panel:
+        """Find a place for every lane."""
+        work = top + sizes.title * titled
+        y = work + sizes.work
+        places = []
+        model = None
+        for lane in layout.lanes[: sizes.lanes]:
+            y += sizes.near if (lane.model, lane.version) == model else sizes.far
+            model = (lane.model, lane.version)
+            wait = min(sizes.wait, sizes.queue / lane.waits) if lane.waits else 0.0
+            row = _ROW if lane.rows == 1 else max(sizes.least, min(sizes.thin, sizes.rows / lane.rows))
+            row = _IDLE if lane.kind == "idle" else row
+            blocks = y + lane.waits * wait + (2 if lane.waits else 0)
+            places.append(Place(lane, y, wait, blocks, row))
+            y = places[-1].bottom
+        y += 28 if len(layout.lanes) > len(places) else 10
+        return cls(session, layout, number, titled, top, work, tuple(places), y - top)
+
+    def block(self, i: int) -> tuple[float, float]:
+        """Return the top and the height of a span's run."""
+        place = self.places[self.layout.lane[i]]
+        share = place.row / self.layout.parts[i]
+        top = place.blocks + self.layout.row[i] * place.row + self.layout.part[i] * share
+        return top, share - min(1.0, share / 8)
+
+    def arrival(self, i: int) -> tuple[float, float]:
+        """Return the top and the height of where a span arrives: in the queue, or at its run."""
+        if self.layout.wait[i] < 0:
+            return self.block(i)
+        place = self.places[self.layout.lane[i]]
+        base = place.waits + place.lane.waits * place.wait
+        return base - (self.layout.wait[i] + 1) * place.wait, place.wait * 0.85
+
+    def shows(self, i: int) -> bool:
+        """Whether a span's lane is drawn."""
+        return self.layout.lane[i] < len(self.places)
+
+
+def titles(session: Session) -> Callable[[Any], str]:
+    """Return what names the model of a span or lane: by its version too where the session has several."""
+    several = of_several_versions(session.spans)
+
+    def title(of: Any) -> str:
+        return f"{of.model} v{of.version}" if of.model in several else str(of.model)
+
+    return title
+
+
+def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:
+    """Return when the notebook did its own work, and when it had requests under way; each in order.
+
+    What it does beside requests that it awaits is not known: that counts as waiting.
+    """
+    sent = tree.in_flight(0)
+    return gaps(0, session.wall, sent), union(sent)

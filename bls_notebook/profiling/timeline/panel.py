@@ -1,4 +1,4 @@
-"""One session of the timeline's picture: how many are at work, its lanes, its calls, its critical path."""
+"""Draw one session of a timeline: concurrency, lanes, calls and critical path."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from bls_notebook.display.palette import ALARM, Ink
 from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable, steps_area, width_of
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration
-from bls_notebook.profiling.analysis.cells.lock_waits import lock_waits
 from bls_notebook.profiling.analysis.critical_path import Step
+from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.records.session import Span
 from bls_notebook.records.intervals import Interval
 from bls_notebook.records.visible import visible
 
-from .bins import Bins
-from .lanes import Lane
-from .notebook import notebook_time
-from .places import PICTURE, Panel
+from .lanes import PICTURE, Bins, Lane, Panel, notebook_time
 
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself

@@ -1,26 +1,383 @@
-"""The timeline as a widget: draw, zoom, hover, search and select in the browser, and know in Python what was.
+"""The timeline as an interactive widget: zoom, hover, search and select in the browser.
 
-Importing this module imports anywidget (the extra ``widgets``).
+The browser gets a session as columns of numbers in bytes, with the names that they refer to. Importing this
+module imports anywidget (the extra ``widgets``).
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import Any
 
 import anywidget
+import numpy as np
 import traitlets
 
 from bls_notebook.display.as_html import output
+from bls_notebook.display.browser.column_bytes import Names, pack_columns
 from bls_notebook.display.browser.on_top import new_place, with_view
 from bls_notebook.display.browser.widget_files import widget_source
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
+from bls_notebook.display.units import count, duration
 from bls_notebook.profiling.analysis.critical_path import Step
-from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.profiling.analysis.gil_waits import lock_waits
+from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.records.session import Session, Source, Span
+from bls_notebook.records.intervals import Interval, total
+from bls_notebook.records.seen import ModelSeen, TensorSeen
+from bls_notebook.records.visible import visible
 
-from .block import timeline_block
-from .columns import path_columns, session_columns
-from .text import timeline_text
+from .lanes import WIDGET, Layout, Panel, lay_out, notebook_time, titles
+from .picture import timeline_block, timeline_text
+
+_CROWD = 12  # rows of queued requests: of more only their number is drawn
+
+
+def session_columns(
+    session: Session, inks: dict[str, Ink], top: float = 0.0, *, titled: bool = False
+) -> dict[str, Any]:
+    """Encode a session for ``widgets/timeline.js``: JSON-able but for ``data`` and ``texts``, which are
+    bytes.
+
+    ``top`` is where it begins on the page, px, and every height counts from there on; ``titled`` whether
+    there is room for its name above it. ``data`` are the columns as `pack_columns` lays them out, ``texts``
+    request IDs and errors in UTF-8, one after the other, ending where the column ``text_end`` says. All text
+    is made visible, so that none of it can pose as something else. Times are told by how long after the one
+    before, callers (``back``) and the first of a batch (``lead``) by how many spans before: small numbers,
+    and few bytes. A strip is a row of what lies side by side: requests that run or wait, device time, the
+    notebook's waits; those of strip ``k`` are in ``strip_of`` from ``strip_at[k]`` to ``strip_at[k + 1]``. A
+    curve is a part of ``curve_ns`` and ``curve_level``.
+    """
+    spans = session.spans
+    tree = SpanTree(session)
+    panel = Panel.of(session, lay_out(session), top, WIDGET, titled=titled, number=0)
+    layout = panel.layout
+    models, kinds, states, devices, texts = (Names() for _ in range(5))
+    texts.of([""])
+    title = titles(session)
+    # One pass in C over the fields: a session may hold 100,000 spans.
+    plain = list(zip(*map(attrgetter(*_FIELDS), spans), strict=True)) or [()] * len(_FIELDS)
+    of = dict(zip(_FIELDS, plain, strict=True))
+    times = {name: np.array(of[name], np.float64) for name in _TIMES}
+    number = np.arange(len(spans))
+    parent, first = np.array(layout.parent, np.int64), np.array(layout.first, np.int64)
+    strips = _strips(panel, times)
+    curves = _Curves()
+    _, waiting = notebook_time(session, tree)
+    pieces = _own(spans, tree, layout)
+    named = {known: title(span) for known, span in {(s.model, s.version): s for s in spans}.items()}
+    lanes = [
+        {
+            "kind": place.lane.kind,
+            "label": visible(place.lane.label),
+            "name": visible(place.lane.name),
+            "title": visible(place.lane.title),
+            "model": models.of([title(place.lane)])[0] if place.lane.model else -1,
+            "y": place.middle - 9,
+            "top": place.waits,
+            "blocks": place.blocks,
+            "bottom": place.bottom,
+            "depth": curves.add(*_waits(panel, number, times)) if place.lane.waits > _CROWD else None,
+            "share": _share(panel, number, strips, times, waiting),
+        }
+        for number, place in enumerate(panel.places)
+    ]
+    events = np.array(tree.working_events(), np.float64)
+    begun = events % 2 == 1
+    working = (events[begun] - 1) / 2, events[~begun] / 2
+    at_work = (working[1].sum() - working[0].sum()) / max(session.wall, 1)
+    shown = {"working": curves.add(*working), "queued": curves.add(times["queued"], times["started"])}
+    in_queue = (times["started"] - times["queued"]).sum()
+    facts = [
+        count(len(spans), "request"),
+        duration(session.wall / 1e9),
+        f"{at_work:.1f} at work on average, {shown['working']['most']} at most" if len(events) else "",
+        f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
+        f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
+    ]
+    columns: dict[str, tuple[str, Any]] = {
+        "sent": ("n", np.diff(times["sent"], prepend=0)),
+        **{f"to_{b}": ("n", times[b] - times[a]) for a, b in pairwise(_TIMES[:5])},
+        "device_ns": ("n", times["device_ns"] + 1),
+        **{name: ("n", of[name]) for name in _COUNTS},
+        "back": ("n", np.where(parent < 0, 0, number - parent)),
+        "lane": ("n", layout.lane),
+        "lead": ("n", number - first),
+        "parts": ("n", layout.parts),
+        "waits": ("u1", np.array(layout.wait, np.int64) >= 0),
+        "strip_at": ("u4", accumulate(map(len, strips.values()), initial=0)),
+        "strip_of": ("u4", np.concatenate([*strips.values(), number[:0]])),
+        "model": ("n", models.of(map(named.__getitem__, zip(of["model"], of["version"], strict=True)))),
+        "device": ("n", devices.of(of["device"])),
+        "kind": ("u1", kinds.of(of["kind"])),
+        "state": ("u1", states.of(of["state"])),
+        "request": ("n", texts.of(of["request_id"])),
+        "error": ("n", texts.of(of["error"])),
+        **pieces,
+        **_marks(spans),
+        "named_ns": ("f8", [mark.ns for mark in session.marks]),
+        "named_span": ("i4", _numbers(session)),
+        **_ghosts(session),
+        **_locks(session, tree),
+        "wait_from": ("f8", [begin for begin, _ in waiting]),
+        "wait_to": ("f8", [end for _, end in waiting]),
+        "curve_ns": ("n", curves.ns),
+        "curve_level": ("n", curves.level),
+    }
+    joined = [text.encode("utf-8", "replace") for text in texts.shown]
+    columns["text_end"] = ("u4", accumulate(map(len, joined)))
+    data, where = pack_columns(columns)
+    served = {name: key for key, name in named.items()}
+    seen = {(each.name, each.version): each for each in session.models}
+    return {
+        "name": visible(session.name),
+        "sender": visible(session.sender),
+        "wall": session.wall,
+        "dropped": session.dropped,
+        "facts": " · ".join(filter(None, facts)),
+        "models": [
+            {
+                "name": visible(name),
+                "of": [visible(model), version],
+                **asdict(inks[model]),
+                **_tensors(seen.get((model, version))),
+            }
+            for name, (model, version) in ((name, served[name]) for name in models.numbers)
+        ],
+        "notebook": asdict(NOTEBOOK),
+        "marks": [visible(mark.name) for mark in session.marks],
+        "sources": [_source(source) for source in session.sources],
+        "lanes": lanes,
+        "strips": [_strip(panel, *key) for key in strips],
+        "curves": shown,
+        "work": panel.work,
+        "bottom": top + panel.height,
+        "kinds": kinds.shown,
+        "states": states.shown,
+        "devices": devices.shown,
+        "columns": where,
+        "data": data,
+        "texts": b"".join(joined),
+    }
+
+
+def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
+    """Where calls could have been: of which span, from when, until when."""
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.ghosts else {}
+    found = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
+    of, begin, end = zip(*found, strict=True) if found else ((), (), ())
+    return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
+
+
+def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
+    """Where requests waited for Python's lock: of which span, from when, until when, before it ran or not."""
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
+    found = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
+    of, begin, end, queued = zip(*found, strict=True) if found else ((), (), (), ())
+    return {
+        "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
+        "lock_queued": ("u1", queued),
+    }  # fmt: skip
+
+
+def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
+    """Encode a session's critical path for ``widgets/timeline.js``: ``columns`` and ``data`` as
+    `session_columns` does.
+
+    Steps of spans that the session does not have are left out. ``phases`` are their names, and ``shares``
+    what the time was spent on, the most first: (what, of which model, ns).
+    """
+    number = {span.id: i for i, span in enumerate(session.spans)}
+    steps = [step for step in critical if step.span in number or not step.span]
+    title = titles(session)
+    spent: Counter[tuple[str, str]] = Counter()
+    for step in steps:
+        model = title(session.spans[number[step.span]]) if step.span else ""
+        phase = step.phase.removeprefix("compute_")
+        aside = f" ({phase})" if model and phase != "infer" else ""
+        spent[f"{model or 'the notebook'}{aside}", model] += step.end - step.begin
+    phases = Names()
+    data, where = pack_columns({
+        "span": ("i4", [number.get(step.span, -1) for step in steps]),
+        "begin": ("f8", [step.begin for step in steps]),
+        "end": ("f8", [step.end for step in steps]),
+        "phase": ("u1", phases.of(step.phase for step in steps)),
+    })  # fmt: skip
+    most = [(*key, ns) for key, ns in spent.most_common() if ns >= session.wall / 200]
+    shares = [(visible(what), visible(model), ns) for what, model, ns in most]
+    return {"columns": where, "data": data, "phases": phases.shown, "shares": shares}
+
+
+class _Curves:
+    """How many of some intervals there are from moment to moment, one curve after the other.
+
+    Times are told by how long after the one before, and in each curve from 0 on.
+    """
+
+    def __init__(self) -> None:
+        self._ns: list[Any] = []
+        self._level: list[Any] = []
+        self._count = 0
+
+    def add(self, begins: Any, ends: Any) -> dict[str, int]:
+        at = np.concatenate([begins, ends])
+        step = np.repeat([1, -1], len(at) // 2)
+        order = np.argsort(at, kind="stable")
+        at, level = at[order], np.cumsum(step[order])
+        # Of what happens at one moment the outcome counts.
+        last = np.append(at[1:] != at[:-1], True)[: len(at)]
+        at, level = at[last], level[last]
+        news = np.diff(level, prepend=0) != 0
+        at, level = at[news], level[news]
+        self._ns.append(np.diff(at, prepend=0))
+        self._level.append(level)
+        begin, self._count = self._count, self._count + len(at)
+        return {"at": begin, "end": self._count, "most": int(level.max(initial=0))}
+
+    @property
+    def ns(self) -> Any:
+        return np.concatenate(self._ns)
+
+    @property
+    def level(self) -> Any:
+        return np.concatenate(self._level)
+
+
+_Strip = tuple[int, str, int]  # lane, what, row
+
+
+def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
+    """The spans of each row of each lane, from top to bottom and from left to right."""
+    layout = panel.layout
+    lane, row, part, wait = (
+        np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait)
+    )
+    device, device_row = np.array(layout.device, np.int64), np.array(layout.device_row, np.int64)
+    refused = np.array([each.kind == "refused" for each in layout.lanes], bool)[lane]
+    crowded = np.array([each.waits > _CROWD for each in layout.lanes], bool)[lane]
+    found: dict[_Strip, Any] = {}
+    for what, which, lanes, rows, began in (
+        ("run", (part == 0) & ~refused, lane, row, "started"),
+        ("refused", (part == 0) & refused, lane, row, "sent"),
+        ("wait", (wait >= 0) & ~crowded, lane, wait, "sent"),
+        ("gpu", device >= 0, device, device_row, "started"),
+    ):
+        chosen = np.flatnonzero(which)
+        chosen = chosen[np.lexsort((times[began][chosen], rows[chosen], lanes[chosen]))]
+        ends = np.flatnonzero(np.diff(lanes[chosen]) | np.diff(rows[chosen])) + 1
+        for strip in np.split(chosen, ends) if len(chosen) else ():
+            found[int(lanes[strip[0]]), what, int(rows[strip[0]])] = strip
+    if layout.lanes and layout.lanes[0].kind == "notebook":
+        # One that it waited for stands for each time that it waited.
+        mine = np.flatnonzero(np.array(layout.parent, np.int64) < 0)
+        mine = mine[np.argsort(times["sent"][mine], kind="stable")]
+        until = np.maximum.accumulate(times["ended"][mine])
+        real = times["ended"][mine] > times["sent"][mine]
+        mine, until = mine[real], until[real]
+        found[0, "notebook", 0] = mine[np.append(True, times["sent"][mine][1:] > until[:-1])[: len(mine)]]
+    return dict(sorted(found.items()))
+
+
+def _strip(panel: Panel, lane: int, what: str, row: int) -> dict[str, Any]:
+    place = panel.places[lane]
+    if what == "wait":
+        top, height = place.blocks - 2 - (row + 1) * place.wait, place.wait - 1
+    else:
+        top, height = place.blocks + row * place.row, place.row - 1
+    return {"lane": lane, "what": what, "top": top, "height": height}
+
+
+def _waits(panel: Panel, lane: int, times: dict[str, Any]) -> tuple[Any, Any]:
+    its = (np.array(panel.layout.lane, np.int64) == lane) & (np.array(panel.layout.wait, np.int64) >= 0)
+    return times["sent"][its], times["started"][its]
+
+
+def _share(
+    panel: Panel, lane: int, strips: dict[_Strip, Any], times: dict[str, Any], waiting: Sequence[Interval]
+) -> str:
+    """The part of the time in which a lane is busy; in which the notebook does not wait."""
+    kind, wall = panel.layout.lanes[lane].kind, max(panel.session.wall, 1)
+    if kind in ("refused", "idle"):
+        return ""
+    if kind == "notebook":
+        share = 1 - total(waiting) / wall
+    else:
+        rows = [row for (its, what, _), row in strips.items() if its == lane and what in ("run", "gpu")]
+        row = np.concatenate(rows)
+        begins = times["started"][row]
+        ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
+        order = np.argsort(begins)
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
+        share = float(busy.clip(0).sum()) / wall
+    if kind == "notebook":
+        return f"{share:.0%}"
+    return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
+
+
+def _own(spans: Sequence[Span], tree: SpanTree, layout: Layout) -> dict[str, tuple[str, Any]]:
+    """When the model of each request was at work itself, where it sent others: under the first of a batch.
+
+    Each piece by how long after the one before it begins, the first after the request did, and its length.
+    """
+    counts, gaps, lengths = [0] * len(spans), [], []
+    for i, span in enumerate(spans):
+        if layout.first[i] != i or span.id not in tree.children:
+            continue
+        pieces, last = tree.self_time(span.id), span.started
+        counts[i] = len(pieces)
+        for begin, end in pieces:
+            gaps.append(begin - last)
+            lengths.append(end - begin)
+            last = end
+    return {"own_count": ("n", counts), "own_after": ("n", gaps), "own_ns": ("n", lengths)}
+
+
+def _tensors(seen: ModelSeen | None) -> dict[str, Any]:
+    """What goes into a model and comes out of it, and whether it batches."""
+    if seen is None:
+        return {"inputs": [], "outputs": [], "batches": False}
+
+    def told(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
+        return [(visible(each.name), each.dtype, each.dims) for each in tensors]
+
+    return {"inputs": told(seen.inputs), "outputs": told(seen.outputs), "batches": seen.max_batch_size > 0}
+
+
+def _source(source: Source) -> dict[str, Any]:
+    title = source.model if source.version in (0, 1) else f"{source.model} v{source.version}"
+    if source.model and not source.execute:
+        title = f"{title}, {source.name}"
+    text = "\n".join(visible(line.expandtabs()) for line in _LINES.split(source.text.rstrip("\r\n")))
+    of = [visible(source.model), source.version]
+    return {"title": visible(title or source.name), "text": text, "execute": source.execute, "of": of}
+
+
+def _numbers(session: Session) -> list[int]:
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.marks else {}
+    return [number.get(mark.span, -1) for mark in session.marks]
+
+
+_LINES = re.compile("\r\n|\r|\n")  # as Python counts them
+_TIMES = ("sent", "queued", "started", "inferred", "ended", "device_ns")
+_COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source", "line")
+_FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
+
+
+def _marks(spans: Sequence[Span]) -> dict[str, tuple[str, Iterable[float]]]:
+    final = {"response": 0, "final": 1, "cancelled": 2}
+    found = [(i, mark) for i, span in enumerate(spans) if span.marks for mark in span.marks]
+    return {
+        "mark_span": ("u4", [i for i, _ in found]),
+        "mark_ns": ("f8", [mark.ns for _, mark in found]),
+        "mark_kind": ("u1", [final.get(mark.kind, 0) for _, mark in found]),
+    }
+
 
 _AT_ONCE = 3_000  # requests up to which the critical path is worked out before anyone asks
 

@@ -18,7 +18,7 @@ from typing import Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
-from bls_notebook.profiling.recording.profile import profile
+from bls_notebook.profiling.recording.profiler import profile
 from bls_notebook.records.advice.errors import advised
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.progress import progress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 
 from bls_notebook.engine.core.server import Server
-from bls_notebook.lifetimes.memory_track import track_memory
+from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.records.quantities import count
 

@@ -8,7 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.profiling import measuring
+from bls_notebook.profiling import workload as measuring
 from bls_notebook.profiling.recording.processor_time import Others, Processors
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.repository.instance_counts import with_instances

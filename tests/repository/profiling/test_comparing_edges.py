@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.profiling.recording import profile
+from bls_notebook.profiling.recording import profiler as profile
 from bls_notebook.profiling.recording.processor_time import Processors
 from bls_notebook.repository.instance_counts import with_instances
 from tests.engine import gates

@@ -12,8 +12,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.profiling import tuning
-from bls_notebook.profiling.instance_memory import InstanceMemory, memory_of_instance
+from bls_notebook.profiling import tuner as tuning
+from bls_notebook.profiling.model_costs import InstanceMemory, memory_of_instance
 from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.repository.tuning_graphs import GRAPHS, define
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS

@@ -1,0 +1,333 @@
+"""The allocation table: turns the entries of the allocation log into lifetimes of blocks.
+
+Guarantees: entries are read in the order in which they were logged, so a key that is used again is never
+taken for its earlier block. At most `limit` lifetimes are kept: beyond that the oldest dead one is dropped,
+and if all are alive, a new one is only counted. Not for several threads at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.allocation_log import (
+    IN,
+    OUT,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    Block,
+    Key,
+    Place,
+    Request,
+    Who,
+)
+
+MOST_REQUESTS = 10_000  # that are known at a time, at least
+RECENT = 5_000  # rows: a request that was answered before is taken for done
+_ITEM_BYTES = {
+    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
+    "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
+}  # fmt: skip
+
+
+Index = int | tuple[str, int]  # of a block: its key, or the id of that
+
+
+def _index(key: Key) -> Index:
+    return key if isinstance(key, tuple) else id(key)
+
+
+def _device(key: Key) -> str:
+    return key[0] if isinstance(key, tuple) else "cpu"
+
+
+class Book:
+    """Lives, at most so many, as they come out of the log; `base` is the number before the first request."""
+
+    def __init__(self, limit: int, base: int = 0) -> None:
+        self._limit = limit
+        self._base = base
+        self._next = 1
+        self._cell = ""
+        self._dead: deque[Block] = deque()  # that are kept, in the order of their deaths
+        self._living: dict[Index, Block] = {}
+        # Alive, but over the limit: device and bytes; and the key, so that no other gets its id.
+        self._uncounted: dict[Index, tuple[str, int, Key]] = {}
+        self._kept = 0
+        self._requests: dict[int, Request] = {}
+        self._skipped: dict[int, tuple[int, Who, Any, int, str]] = {}  # parent, model, options, span, cell
+        self.dropped = 0
+        self.in_use: Counter[str] = Counter()  # bytes alive, by device
+        self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
+
+    # -- reading the log -----------------------------------------------------------------------------
+
+    def read(self, log: Sequence[Any], deaths: Sequence[Any] = ()) -> None:
+        """Take rows in, and the deaths that were noted before the last of them."""
+        early: list[tuple[Key, int]] = []  # of blocks that a later row names: another thread's
+        end, ends = 0, len(deaths)
+        for start in range(0, len(log), WIDTH):
+            word, at, number, other, who, options, span, *fields = log[start : start + WIDTH]
+            while end < ends and deaths[end + 1] <= at:
+                if not self._died(deaths[end], deaths[end + 1]):
+                    early.append((deaths[end], deaths[end + 1]))
+                end += 2
+            if word == IN:
+                request = self._requests.get(number)
+                if request is None:
+                    request = self._request(number, other, who, options, span)
+                self._crossed(at, "input", request.parent, request, request, fields)
+            elif word in (OUT, allocation_log.AGAIN):
+                known = self._known(number)
+                if known is not None and other:
+                    known.instance = other
+                if word == allocation_log.AGAIN:
+                    self._crossed(at, "input", known, known, known, fields)
+                else:
+                    self._crossed(at, "output", known, known, None if known is None else known.parent, fields)
+            elif word == allocation_log.ALONE:
+                self._request(number, other, who, options, span)
+            else:
+                _RARE[word](self, at, *number)
+        for key, at in early:
+            self._died(key, at)
+        for index in range(end, ends, 2):
+            self._died(deaths[index], deaths[index + 1])
+
+    def skim(
+        self, log: Sequence[Any], deaths: Sequence[Any], most: int
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Drop what is over from the oldest rows of a log, `most` of its items, without reading them.
+
+        Return what is to be put in the place of these, and of the deaths (those noted before the last row);
+        None where there are rows that have to be read. The log may become longer meanwhile.
+        """
+        # In slices and without a copy of the log: it is far larger than a processor's cache.
+        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, SOURCE, TARGET))
+        if not _SKIMMED.issuperset(kinds) or tuple in {*map(type, sources), *map(type, targets)}:
+            return None
+        recent = {
+            *map(id, log[most + SOURCE :: WIDTH]),
+            *map(id, log[most + TARGET :: WIDTH]),
+        }
+        # Rows stay that say where the notebook is, and what became of a block that lives, or is named later.
+        ids = list(map(id, targets))
+        stay = {i for i, key in enumerate(targets) if key is None or key() is not None}
+        stay.update(i for i, key in enumerate(ids) if key in recent)
+        # What lives and is only copied from stays known by its first row.
+        firsts: dict[int, int] = {}
+        for i, key in enumerate(sources):
+            if key is not None and key() is not None:
+                firsts.setdefault(id(key), i)
+        stay.update(i for key, i in firsts.items() if key not in self._living and key not in self._uncounted)
+        kept: list[Any] = []
+        for i in sorted(stay):
+            kept += log[i * WIDTH : (i + 1) * WIDTH]
+        named = {
+            id(None),
+            *map(id, kept[SOURCE::WIDTH]),
+            *map(id, kept[TARGET::WIDTH]),
+        }
+        gone = {*map(id, sources), *ids} - named - recent
+        gone -= self._living.keys()
+        gone -= self._uncounted.keys()
+        self.dropped += len(gone)
+        self._skip(log, kinds, most)
+        ended: list[Any] = []
+        for at in range(0, len(deaths), 2):
+            if not gone:  # most of them died long ago
+                ended += deaths[at:]
+                break
+            if id(deaths[at]) in gone:
+                gone.discard(id(deaths[at]))
+            else:
+                ended += deaths[at : at + 2]
+        return kept, ended
+
+    def _skip(self, log: Sequence[Any], kinds: Sequence[int], most: int) -> None:
+        """Remember the requests of rows that are not read, where more may be said of them."""
+        numbers = log[2:most:WIDTH]
+        answered = {number for kind, number in zip(kinds, numbers, strict=True) if kind == OUT}
+        late = len(kinds) - RECENT
+        cell = self._cell
+        for i in [i for i, number in enumerate(numbers) if number not in answered or i > late]:
+            if kinds[i] == IN:
+                parent, who, options, span = log[i * WIDTH + 3 : i * WIDTH + 7]
+                self._skipped[numbers[i]] = parent, who, options, span, cell
+            elif kinds[i] == allocation_log.CELL:
+                (cell,) = numbers[i]
+        self._prune(self._skipped)
+
+    def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> Request:
+        sender = self._known(parent)
+        cell = self._cell if sender is None else sender.cell
+        request = self._requests[number] = Request(number - self._base, *who, options, sender, span, cell)
+        self._prune(self._requests)
+        return request
+
+    def _known(self, number: int) -> Request | None:
+        """A request by its number, also where its entry was skipped; None for the notebook."""
+        found = self._requests.get(number)
+        if found is None and number in self._skipped:
+            *about, cell = self._skipped.pop(number)
+            found = self._request(number, *about)
+            found.cell = cell if found.parent is None else found.parent.cell
+        return found
+
+    def _prune(self, requests: dict[int, Any]) -> None:
+        if len(requests) > 2 * self._limit + MOST_REQUESTS:
+            for old in list(requests)[: len(requests) // 2]:
+                del requests[old]
+
+    def _crossed(
+        self,
+        at: int,
+        role: str,
+        giver: Request | None,
+        maker: Request | None,
+        taker: Request | None,
+        fields: Sequence[Any],
+    ) -> None:
+        """A tensor went from one to another; `maker` has the copy, if it was copied."""
+        name, datatype, shape, source, size, target, room, line = fields
+        plain = 0
+        if allocation_log.PLAIN in (size, room):
+            plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
+        given = self._seen(source, plain if size == allocation_log.PLAIN else size, at, giver)
+        if given is not None and given.line is None:
+            given.line = line
+        if target is source:
+            got = given
+        else:
+            known = self._next
+            got = self._seen(target, plain if room == allocation_log.PLAIN else room, at, maker)
+            if got is not None and got.id >= known:
+                got.how, got.source = "copy", 0 if given is None else given.id
+                if role == "output":  # of an input, nobody has written a line that copies it
+                    got.line = line
+            if got is not None and not got.stays:
+                got.maker = maker  # the device gave it to whoever was running then
+        for block in (given, got):
+            if block is not None and block.kind != "tensor":
+                block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
+        if got is not None:
+            got.stop_at((at, role, name, datatype, shape, taker, self._cell))
+
+    # -- devices -------------------------------------------------------------------------------------
+
+    def _in_cell(self, at: int, name: str) -> None:
+        self._cell = name
+
+    def _allocated(
+        self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None
+    ) -> None:
+        self._died(key, at)  # where its end was not seen
+        block = self._add(key, size, at, self._known(number))
+        if block is not None:
+            block.line = line
+
+    def _freed(self, at: int, key: tuple[str, int], size: int) -> None:
+        if not self._died(key, at):
+            self.older[_device(key)] -= size
+
+    def _moved(
+        self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int
+    ) -> None:
+        request = self._known(number)
+        given = self._seen(source, size, at - ns, request)
+        got = self._seen(target, other, at, request)
+        if given is not None and got is not None and given is not got and not got.source and not got.stays:
+            got.how, got.source, got.transfer_ns = how, given.id, ns
+
+    def _exported(
+        self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
+    ) -> None:
+        request = self._known(number)
+        block = self._seen(key, size, at, request)
+        if block is not None:
+            block.stop_at((at, "view", name, datatype, shape, request, self._cell))
+
+    # -- lives ---------------------------------------------------------------------------------------
+
+    def _seen(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
+        """The block of a key, which begins now where it is not known; None for one over the limit."""
+        index = _index(key)
+        block = self._living.get(index)
+        if block is None and index not in self._uncounted:
+            if isinstance(key, tuple):
+                around = self._around(key)
+                if around is not None:
+                    return around
+                self.older[_device(key)] -= max(size, 0)  # it was there before the track
+            return self._add(key, max(size, 0), at, maker)
+        if block is not None and size > 0 and not block.bytes:  # another thread was first to name it
+            block.bytes = size
+            self.in_use[block.device] += size
+        return block
+
+    def _around(self, key: tuple[str, int]) -> Block | None:
+        """The block of a GPU's pool that an address lies in: where a part of it came over DLPack."""
+        gpu, address = key
+        for block in self._living.values():
+            if isinstance(block.key, tuple) and block.key[0] == gpu:
+                start = block.key[1]
+                if 0 < start <= address < start + block.bytes:
+                    return block
+        return None
+
+    def _add(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
+        index, device = _index(key), _device(key)
+        self.in_use[device] += size
+        if self._kept >= self._limit:
+            self.dropped += 1
+            if not self._dead:
+                self._uncounted[index] = device, size, key
+                return None
+            self._dead.popleft()
+            self._kept -= 1
+        cell = self._cell if maker is None else maker.cell
+        block = self._living[index] = Block(self._next, key, device, size, at, maker, cell)
+        self._next += 1
+        self._kept += 1
+        return block
+
+    def _died(self, key: Key, at: int) -> bool:
+        """A block is dead; whether it was known."""
+        index = _index(key)
+        block = self._living.pop(index, None)
+        if block is not None:
+            block.died = at
+            self.in_use[block.device] -= block.bytes
+            self._dead.append(block)
+            return True
+        device, size, _ = self._uncounted.pop(index, ("", 0, key))
+        if device:
+            self.in_use[device] -= size
+        return device != ""
+
+    @property
+    def living(self) -> list[Block]:
+        return list(self._living.values())
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Bytes that are alive and in none of the lives."""
+        return sum(size for _, size, _ in self._uncounted.values())
+
+    def blocks(self) -> Iterator[Block]:
+        """Every life that is kept, in the order of birth."""
+        yield from sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
+
+
+_RARE: dict[int, Callable[..., None]] = {
+    allocation_log.CELL: Book._in_cell,
+    allocation_log.ALLOCATED: Book._allocated,
+    allocation_log.FREED: Book._freed,
+    allocation_log.MOVED: Book._moved,
+    allocation_log.EXPORTED: Book._exported,
+}
+_SKIMMED = {IN, OUT, allocation_log.CELL}  # rows that need not be read

@@ -1,0 +1,358 @@
+"""`track_memory` records the memory of every tensor that passes through a request while a block of code runs.
+
+Guarantees: one recording at a time in the process. Asking a recording changes nothing about what it sees.
+When it ends, nothing of it remains in the engine or in the tensors. Ctrl-C at any byte code leaves no
+recording on that is unknown: its block, its end, or the next recording ends it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from time import perf_counter_ns
+from weakref import ref
+
+from bls_notebook.devices import allocation_log, observer, pool_hooks
+from bls_notebook.devices.allocation_log import Block, Request
+from bls_notebook.devices.registry import devices, gpus
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.recording.code_lines import lines_of, place_finder
+from bls_notebook.engine.recording.kept import tracks
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
+from bls_notebook.engine.waiting.loops import in_every_loop
+from bls_notebook.pb_utils._runtime import caller_var
+
+from . import owners as _model_roots  # noqa: F401 - where the search for holders begins
+from .allocation_table import Book
+from .owners import SearchRoot, find_holders, frame_roots, providers
+from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
+
+DEFAULT_LIMIT = 50_000
+ITEMS = 20  # of the log, that are kept of each life before it is read
+LEAST_LOG = 20_000
+HELD = 200  # blocks whose holders are looked for, the largest
+_starting = threading.RLock()
+
+
+def track_memory(
+    limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = True, holders: bool = True
+) -> MemoryTrack:
+    """Watch where tensors live, move and die, while a block of code runs.
+
+    Parameters
+    ----------
+    limit : int
+        How many lives are kept. Beyond it the oldest that are over are dropped; what is alive is kept,
+        and the bytes in use are right, whatever is dropped.
+    name : str
+        Shown with the result.
+    lines : bool
+        Whether the line of code that made a tensor is noted: of a track's cost, a fifth.
+    holders : bool
+        Whether who holds what is still alive is looked for at the end, among all that the process has.
+
+    Returns
+    -------
+    MemoryTrack
+        A context manager.
+
+    Raises
+    ------
+    BLSError
+        When it is entered while another track is on; or for a limit that makes no sense.
+
+    Examples
+    --------
+    >>> with bls.track_memory() as lifetimes:
+    ...     r = repo.infer("add_sub", {"INPUT0": [1, 2], "INPUT1": [3, 4]})
+    >>> [life.tensor for life in lifetimes.left_behind()]
+    ['OUTPUT0', 'OUTPUT1']
+    """
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise BLSError(f"track_memory: limit: got {limit!r}, expected a number of lives from 1 on")
+    return MemoryTrack(limit, name, lines, holders)
+
+
+class MemoryTrack(LifetimesAnalysis):
+    """What `track_memory` returns. It answers while the block runs, and afterwards.
+
+    `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
+    """
+
+    def __init__(self, limit: int, name: str = "", lines: bool = True, holders: bool = True) -> None:
+        self.name = name
+        self._lines = lines
+        self._look_for_holders = holders
+        self._limit = limit
+        self._book = Book(limit)
+        self._most = max(LEAST_LOG, limit * ITEMS)
+        self._lock = threading.Lock()  # of the book
+        self._recording: allocation_log.Recording | None = None
+        self._sentinel: _Sentinel | None = None
+        self._switching = False  # on or off
+        self._record: Lifetimes | None = None
+        self._start = self._end = 0
+        self._began = ""
+        self._used: dict[str, int] = {}
+
+    # -- on and off ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> MemoryTrack:
+        recording: allocation_log.Recording | None = None
+        try:
+            with CtrlC(), _starting:
+                self._refuse_a_second()
+                me = ref(self)  # no more: a track that nobody has ends
+                place = place_finder() if self._lines else None
+                recording = allocation_log.Recording(self._most, lambda: _shorten(me), place)
+                self._begin(recording)
+        except BaseException:
+            if recording is not None:
+                self._off(recording)
+            raise
+        return self
+
+    def _refuse_a_second(self) -> None:
+        if self._record is not None or self._recording is not None:
+            raise BLSError("track_memory: this track has been used; make a new one for each block")
+        if allocation_log.recording is None:
+            return
+        on = None if _on is None else _on()
+        if on is None or on._recording is not allocation_log.recording or on._switching:
+            _quiet(allocation_log.recording)  # Ctrl-C as that one began or ended
+            return
+        raise BLSError(
+            "track_memory: memory is being tracked already, and one track can be on at a time: leave "
+            "the block (or the cell) that tracks it first"
+        )
+
+    def _begin(self, recording: allocation_log.Recording) -> None:
+        global _on
+        self._switching = True
+        self._recording = recording
+        self._sentinel = _Sentinel(recording)
+        self._book = Book(self._limit, recording.base)
+        self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._used = _in_use()
+        self._start = perf_counter_ns()
+        _on = ref(self)
+        allocation_log.recording = observer.current = recording
+        allocation_log.place = recording.place
+        found = gpus()
+        if found is not None and not found.simulated:
+            pool_hooks.begin(found.array_module(), recording)
+            in_every_loop(pool_hooks.follow)
+        self._switching = False
+
+    def __exit__(self, *error: object) -> None:
+        with CtrlC():
+            recording = self._recording
+            if recording is None:
+                return
+            self._end = perf_counter_ns()
+            try:
+                gc.collect()  # what only garbage holds is no leak: it died when the block ended
+                _quiet(recording)
+                self._record = self._now()
+                tracks.add(self)
+            finally:  # also on Ctrl-C
+                self._off(recording)
+
+    def _off(self, recording: allocation_log.Recording) -> None:
+        """Leave nothing behind."""
+        self._switching = True
+        _quiet(recording)
+        self._recording = self._sentinel = None
+        recording.stop()
+        self._book = Book(1)
+
+    # -- answers -------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> Lifetimes:
+        """The lifetimes so far, or all of them once the block has been left.
+
+        Raises BLSError: the block has not been entered.
+        """
+        if self._record is not None:
+            return self._record
+        if self._recording is None:
+            raise BLSError(
+                "track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`"
+            )
+        return self._now()
+
+    def bytes(self, device: str = "", ns: int = -1) -> int:
+        """Return how many bytes are alive; see `Lifetimes.bytes`."""
+        if self._record is not None or ns >= 0 or self._recording is None:
+            return super().bytes(device, ns)
+        with self._lock:
+            in_use = self._fold().in_use
+            return in_use[device] if device else sum(in_use.values())
+
+    def __repr__(self) -> str:
+        if self._recording is not None:
+            return f"<MemoryTrack, on: {self.bytes():,} bytes alive>"
+        if self._record is None:
+            return "<MemoryTrack, not begun>"
+        lives, alive = len(self._record.lives), len(self._record.alive())
+        return f"<MemoryTrack: {lives:,} lives, {alive:,} alive at the end>"
+
+    # -- the book ------------------------------------------------------------------------------------
+
+    def _fold(self) -> Book:
+        """Read the log; the book's lock is held."""
+        if self._recording is not None:
+            self._read(self._recording)
+        return self._book
+
+    def _read(self, recording: allocation_log.Recording) -> None:
+        # Deaths first: what has died by now is named by a row that is there already.
+        log, deaths = recording.log, recording.deaths
+        ended = deaths[: len(deaths)]
+        del deaths[: len(ended)]
+        new = log[: len(log)]
+        del log[: len(new)]
+        self._book.read(new, ended)
+
+    def _shorten(self) -> None:
+        """The log is long: drop what is over from its older half, unless somebody reads it now."""
+        recording = self._recording
+        if recording is None or not self._lock.acquire(False):
+            return
+        try:
+            log, ended = recording.log, recording.deaths[:]
+            most = len(log) // 2 // allocation_log.WIDTH * allocation_log.WIDTH
+            skimmed = self._book.skim(log, ended, most)
+            if skimmed is not None and len(skimmed[0]) < most // 2:
+                log[:most], recording.deaths[: len(ended)] = skimmed
+            else:
+                self._read(recording)
+        finally:
+            self._lock.release()
+
+    def _now(self) -> Lifetimes:
+        with self._lock:
+            book = self._fold()
+            wall = (self._end or perf_counter_ns()) - self._start
+            blocks, older = list(book.blocks()), dict(book.older)
+            dropped, dropped_bytes = book.dropped, book.dropped_bytes
+        holders = self._holders(blocks) if self._look_for_holders else {}
+        lines = lines_of(blocks)
+        return Lifetimes(
+            tuple(
+                self._life(block, wall, holders.get(block.id, ()), lines.get(block.id, NOWHERE))
+                for block in blocks
+            ),
+            tuple(_devices(self._used, older)),
+            wall,
+            self._began,
+            self.name,
+            dropped,
+            dropped_bytes,
+        )
+
+    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:
+        def at(ns: int) -> int:
+            return min(max(0, ns - self._start), wall)
+
+        return Life(
+            block.id,
+            block.device,
+            block.bytes,
+            at(block.born),
+            -1 if block.died < 0 else at(block.died),
+            block.kind,
+            block.tensor,
+            block.datatype,
+            tuple(block.shape),
+            _maker(block.maker, block.cell),
+            block.source,
+            block.how,
+            block.transfer_ns,
+            tuple(
+                Stay(at(ns), role, tensor, datatype, tuple(shape), _maker(taker, cell))
+                for ns, role, tensor, datatype, shape, taker, cell in block.stays
+            ),
+            holders,
+            line,
+        )
+
+    def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
+        living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
+        found = ((b.id, b.key()) for b in living if not isinstance(b.key, tuple))
+        owners = {number: owner for number, owner in found if owner is not None}
+        gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
+        return find_holders(owners, gpu, _roots()) if owners or gpu else {}
+
+
+def _quiet(recording: allocation_log.Recording) -> None:
+    """Note nothing any more."""
+    with _starting:
+        if allocation_log.recording is recording:
+            allocation_log.recording = allocation_log.place = observer.current = None
+            if pool_hooks.used:
+                pool_hooks.end()
+                in_every_loop(pool_hooks.follow)
+
+
+class _Sentinel:
+    """Belongs to a track that is on, and switches it off when that goes away: its end never began."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(self, recording: allocation_log.Recording) -> None:
+        self._recording = recording
+
+    def __del__(self) -> None:
+        _quiet(self._recording)
+
+
+_on: ref[MemoryTrack] | None = None  # the track that was the last to begin
+
+
+def _shorten(track: ref[MemoryTrack]) -> None:
+    found = track()
+    if found is not None:
+        found._shorten()
+
+
+def _maker(request: Request | None, cell: str) -> Maker:
+    return Maker(cell=cell) if request is None else request.maker
+
+
+def _roots() -> Iterator[SearchRoot]:
+    for provider in providers:
+        yield from provider()
+    main = sys.modules.get("__main__")
+    variables = {} if main is None else dict(vars(main))
+    for name, value in variables.items():
+        if not name.startswith("_") and "get_ipython" not in variables:  # a notebook's are known better
+            yield SearchRoot("variable", name, value)
+    yield from frame_roots(__name__)
+
+
+def _in_use() -> dict[str, int]:
+    found = gpus()
+    return {} if found is None else {d.name: found.usage(d.index).ours for d in devices() if d.kind == "gpu"}
+
+
+def _devices(used: dict[str, int], older: dict[str, int]) -> Iterator[DeviceSeen]:
+    found = gpus()
+    for device in devices():
+        total = found.usage(device.index).total if found is not None and device.kind == "gpu" else 0
+        left = used.get(device.name, 0) + older.get(device.name, 0)
+        yield DeviceSeen(device.name, device.simulated, total, max(0, left))
+
+
+def _current_request() -> int:
+    return getattr(caller_var.get(), "track", 0)
+
+
+allocation_log.current_request = _current_request
+may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap
+would_be_lost_in(_Sentinel.__del__.__code__)
+would_be_lost_in(allocation_log.death_code)

@@ -1,0 +1,315 @@
+"""The verdict of a profiled cell: what its requests waited for, and what would make it faster. Pure.
+
+The causes are those of a comparison (`verdict`). A cell runs once, so the times of its requests one after the
+other, and all at once, are simulated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+
+from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
+from bls_notebook.profiling.records.verdicts import Measured, Verdict, failures
+from bls_notebook.records.intervals import total, union
+
+from .gil_waits import lock_waits
+from .queue_simulation import Key, capacities, key_of, recipes, replay
+from .request_kinds import of_roots, shares
+from .span_tree import SpanTree
+from .verdict import LITTLE, Case, failed
+from .verdict_text import ROUGH, WORTH, Facts, calls_of, time_of, times
+
+_MUCH = 0.15  # of a request: calls that could be saved
+
+
+def own_code(session: SessionData, busy: int) -> str:
+    """Return what is said where requests took little of a cell's time."""
+    whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
+    return (
+        f"Most of the time was {whose}: requests were under way for {busy / session.wall:.0%} of "
+        f"{time_of(session.wall)}."
+    )
+
+
+def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
+    """Return a verdict with its words."""
+    calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
+    said = " ".join(filter(None, (_advice(f, session.sender), calls, _ghosts(session))))
+    return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
+
+
+def rough(session: SessionData) -> str:
+    """Return what makes the figures rough, empty where nothing does."""
+    part = session.cpu_waited / max(1, session.wall)
+    if part < ROUGH or session.cpu_waited < ROUGH * session.cpu:
+        return ""
+    return (
+        "Other programs or threads kept the processors busy: what could have worked had none for "
+        f"{time_of(session.cpu_waited)}."
+    )
+
+
+# By cause, after how long the requests took. Others say what most of the time went on.
+_SENTENCES = {
+    "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the "
+    "time{faster}.",
+    "one_at_a_time": "{took}: the execute of {name} is async but the model is not decoupled, so that an "
+    "instance serves one batch at a time{faster}.",
+    "gil": "{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL).",
+    "cores": "{took}{would}: {name} keeps the processors busy.",
+    "sync_exec": "{took}: {name} calls exec, which blocks, inside its async execute.",
+    "blocking": "{took}: the coroutine of {name} blocks its event loop (it waits without await).",
+    "contention": "{took}: {who} {name} wait for each other on something that they share, while processors "
+    "are idle.",
+    "cached": "The response cache answered {cached}.",
+    "batched": "{took}: the batcher of {name} served up to {batch} of them by one execute.",
+    "little": "{took}: so little that sending them is a large part of it.",
+    "one": "One request took {time}.{most}",
+}
+
+
+def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
+    v, m = f.verdict, f.measured
+    took = f"{m.requests} requests took {time_of(m.gathered)}, {'' if at_once else 'one '}"
+    took += "under way together" if at_once else "after the other"
+    instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
+    together = "{took}{faster}.{most}"
+    in_turn = "{took}, each sent when the one before had been answered.{most}"
+    words = _SENTENCES.get(v.cause, together if at_once else in_turn)
+    return words.format(
+        took=took, name=f"`{v.model}`", waiting=f.waiting, instances=instances, queued=v.queued,
+        faster=_faster(f), would="" if at_once else ", and together they would take as long",
+        who=f"the {instances} of" if f.instances > 1 else "requests to", cached=f.cached, batch=f.batch,
+        time=time_of(m.gathered), most=_most(session, v.model) if "{most}" in words else "",
+    )  # fmt: skip
+
+
+def _faster(f: Facts) -> str:
+    if f.measured.speedup < WORTH:
+        return "; they took as long as one after the other"
+    return f"; they were {times(f.measured.speedup)} times as fast as one after the other"
+
+
+def _advice(f: Facts, sender: str) -> str:
+    v = f.verdict
+    gain = times(v.predicted / max(v.speedup, 1e-9))
+    whom = " and ".join(f"`{name}`" for name in v.models)
+    match v.cause:
+        case "in_turn":
+            more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
+            if sender != NOTEBOOK:
+                return (
+                    f"If they do not need each other, {sender} can send them together{more}: predicted "
+                    f"{times(v.predicted)} times as fast."
+                )
+            return (
+                "If they do not need each other, send them together (infer_async and asyncio.gather, or "
+                f"`%bls … --async`){more}: predicted {times(v.predicted)} times as fast. `%blsprofile "
+                f"{v.model}` measures it."
+            )
+        case "gil":
+            return (
+                "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
+                "larger requests."
+            )
+        case "contention":
+            each = "instance" if f.instances > 1 else "request"
+            return f"Give each {each} its own of what they share (a lock, a connection, a file)."
+        case "sync_exec":
+            return "Send by async_exec, and await asyncio.gather of those that do not need each other."
+        case "blocking":
+            return "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread."
+    if v.count and v.predicted > WORTH * v.speedup:
+        return f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
+    return ""
+
+
+def _most(session: SessionData, model: str) -> str:
+    """What most of the time went on, where that is not the model itself."""
+    found = shares(session)
+    whole = max(1, sum(share.ns for share in found))
+    told = [share for share in found[:3] if share.ns >= 0.1 * whole] or found[:1]
+    if not told or (told[0].model == model and told[0].ns > 0.9 * whole):
+        return ""
+    words = [f"{'waiting for ' * s.queued}`{s.model}` ({s.ns / whole:.0%})" for s in told]
+    return f" The time went on {', '.join(words)}."
+
+
+def _one_after_the_other(session: SessionData) -> str:
+    """Say which calls of an execute might have been sent together; empty for none, and where ghosts tell."""
+    if session.ghosts:
+        return ""
+    tree = SpanTree(session)
+    best: tuple[int, Span, list[Span]] | None = None
+    for execution, calls in tree.children.items():
+        if not execution or len(calls) < 2:
+            continue
+        caller = tree.members[execution][0]
+        mine = [c for c in calls if c.kind in ("sync", "async") and c.ran]
+        in_turn = all(one.ended <= after.sent for one, after in pairwise(mine))
+        saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
+        alone = len(mine) == len(calls) and in_turn
+        if alone and saved > _MUCH * caller.duration and (best is None or saved > best[0]):
+            best = saved, caller, mine
+    if best is None:
+        return ""
+    saved, caller, mine = best
+    if any(call.kind == "async" for call in mine):
+        return (
+            f"`{caller.model}` awaits {called(mine)}: if they do not need each other, asyncio.gather of them "
+            f"may save up to {time_of(saved)}."
+        )
+    return (
+        f"`{caller.model}` waits for {called(mine)}: whether they need each other is told by `%blsprofile "
+        f"{caller.model} … --overlap`, or `%%blsprofile --overlap` here; it may save up to {time_of(saved)}."
+    )
+
+
+def _ghosts(session: SessionData) -> str:
+    """Say what the calls that could have begun earlier would bring, in the execution that gains most."""
+    spans = {span.id: span for span in session.spans}
+    ends = {g.span: g.end for g in session.ghosts if g.begin == spans[g.span].started}
+    gains = {i: spans[i].ended - end for i, end in ends.items()}
+    if not gains:
+        return "No call could have begun earlier." if session.ghosts else ""
+    most = max(gains, key=gains.__getitem__)
+    caller = spans[most]
+    calls = [spans[g.span] for g in session.ghosts if spans[g.span].parent == most]
+    best, now = time_of(ends[most] - caller.started), time_of(caller.ended - caller.started)
+    return (
+        f"`{caller.model}` need not wait before it calls {called(calls)}: {best} would do instead of {now}."
+    )
+
+
+def called(spans: list[Span]) -> str:
+    """Name the models of calls: ```resize`, then for `detect```."""
+    return ", then for ".join(calls_of(spans))
+
+
+_MOST = 2_000  # requests that are looked at: the first ones, with all that they led to
+_OWN = 0.6  # of the time without a request: it is the notebook's
+_LOCKED = 0.25  # of the time with requests, in which the lock was held and wanted
+_TOGETHER = 1.5  # times as fast: worth to be sent together
+_BUSY = 0.2  # of the processors idle: they are busy
+_EVEN = 0.25  # how much steps of a staircase may differ
+_SHORT = 5_000_000  # ns of a cell: too short to tell whose time it was
+_HOLDS = 0.3  # of the time in which the lock was seen to be held: then it is all the time, but for the looks
+
+
+def cell_verdict(session: SessionData) -> Verdict:
+    """Return what the requests of a session waited for, and what would make them faster.
+
+    ``speedup`` is how many times as fast it was as its requests one after the other, by a replay; ``best``
+    and ``predicted`` count from the same. ``cause`` is empty where there were no requests.
+    """
+    session, note = _first(session)
+    roots = [span for span in session.spans if not span.parent]
+    if not roots:
+        return Verdict("", "")
+    if failures(session):
+        return replace(failed(session), note=note)
+    busy = total(union((span.sent, span.ended) for span in roots))
+    if session.wall - busy > _OWN * session.wall and session.wall > _SHORT:
+        verdict = Verdict("notebook", own_code(session, busy))
+    else:
+        at_once = sum(span.duration for span in roots) > 1.05 * busy
+        facts = (_AtOnce if at_once else _InTurn)(session, roots, busy).facts()
+        verdict = worded(facts, session, at_once)
+    return replace(verdict, note=" ".join(filter(None, (rough(session), note))))
+
+
+def _first(session: SessionData) -> tuple[SessionData, str]:
+    """The first requests of a session that has very many, and a note that says so."""
+    if len(session.spans) <= _MOST:
+        return session, ""
+    kept = {span.id for span in session.spans[:_MOST] if not span.parent}
+    first = of_roots(replace(session, spans=session.spans[:_MOST]), kept)
+    wall = max((span.ended for span in first.spans), default=session.wall)
+    return replace(first, wall=wall), f"Judged by the first {len(first.spans):,} requests."
+
+
+class _AtOnce(Case):
+    """Requests that were under way together."""
+
+    def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
+        now = capacities(session)
+        alone = sum(replay([recipe], now) for recipe in recipes(session))
+        super().__init__(session, session, _measured(session, roots, alone, busy))
+
+    def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
+        session, measured = self.gathered, self.measured
+        held = total(union((each.begin, each.end) for each in session.lock))
+        if held > _LOCKED * measured.gathered:
+            turns = [wait.span for wait in lock_waits(session) if not wait.queued]
+            spans = {span.id: span for span in session.spans}
+            return "gil", key_of(spans[turns[0]]) if turns else self._burner()
+        stairs = None if self._spare() < 0.25 else _staircase(session)
+        if stairs is not None:
+            return "contention", stairs
+        if self._spare() < _BUSY:
+            return "cores", self._burner()
+        return super()._cause(limits, best)
+
+
+class _InTurn(Case):
+    """Requests one after the other, and what would be if they were sent all at once."""
+
+    def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
+        super().__init__(session, session, _measured(session, roots, busy, busy))
+        self.serial_now = set()
+        self.capacity = capacities(session)
+        self.sent = [0] * len(roots)
+
+    def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
+        root = self.requests[0].model
+        if self.cached.spans:
+            return "cached", key_of(self.cached.spans[0])
+        if len(self.requests) < 2:
+            return "one", root
+        if self._each() < LITTLE:
+            return "little", root
+        if self.measured.sequential > _TOGETHER * self._wall(self.capacity):
+            return "in_turn", root
+        cause, key = super()._cause(limits, best)
+        # Nothing queues while they are sent so.
+        return ("in_turn", root) if cause in ("queue", "one_at_a_time", "helped", "partly") else (cause, key)
+
+    def _by_code(self, cause: str) -> float:
+        return self.measured.sequential / self._wall(self.capacity) if cause == "in_turn" else 0.0
+
+
+def _measured(session: SessionData, roots: list[Span], alone: int, busy: int) -> Measured:
+    held = total(union((each.begin, each.end) for each in session.lock))
+    part = busy / max(1, session.wall)
+    cpu, waited = round(session.cpu * part), round(session.cpu_waited * part)
+    return Measured(
+        requests=len(roots), sequential=alone, gathered=busy, cpu_sequential=cpu, cpu_gathered=cpu,
+        waited_sequential=waited, waited_gathered=waited, cores=session.cores or 1 << 10,
+        gil_share=1.0 if held > _HOLDS * busy else held / max(1, busy),
+    )  # fmt: skip
+
+
+def _staircase(session: SessionData) -> Key | None:
+    """The model whose requests were let go one after the other, though each had an instance.
+
+    They were under way together, and ended at even steps, each as long as the shortest of them took: so they
+    took turns with something, and it was no processor.
+    """
+    tree = SpanTree(session)
+    ends: dict[Key, list[tuple[int, int]]] = {}
+    for execution, (first, *_) in tree.members.items():
+        if first.ran and not tree.is_ensemble(first):
+            ends.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
+    for key, found in ends.items():
+        times = [ns for _, ns in found]
+        moments = sorted(end for end, _ in found)
+        steps = [b - a for a, b in pairwise(moments)]
+        if len(found) < 4 or median(times) < 1.7 * min(times):
+            continue
+        step, shortest = median(steps), min(times)
+        even = sum(abs(each - step) < _EVEN * step for each in steps) >= 0.7 * len(steps)
+        if even and abs(step - shortest) < 0.5 * shortest:
+            return key
+    return None

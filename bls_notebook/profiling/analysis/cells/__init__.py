@@ -1,1 +1,0 @@
-"""What a profile of a cell says of its requests: pure functions of the session."""

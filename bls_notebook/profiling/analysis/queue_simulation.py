@@ -1,0 +1,500 @@
+"""Simulate the queues of recorded requests: how long would they take with other instance counts? Pure.
+
+A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
+waited for. The simulation knows instances, queues and batches. With a `Machine` it also knows processors and
+the GIL: a part of a model's time is computation, a part of that holds the GIL, and the rest is waiting. Work
+that computes slows down when more of it runs than there are processors, or than one GIL; waiting does not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, count
+from statistics import median
+from typing import Any, NamedTuple
+
+from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+
+from .span_tree import SpanTree
+
+_STEPS = 25  # of a bisection: a part in thirty million
+
+
+class Use(NamedTuple):
+    """What work of a model uses, as parts of its time: together at most 1, the rest is waiting.
+
+    ``cpu`` computes without Python's lock, on so many processors as ``width`` says; ``python`` holds it.
+    """
+
+    cpu: float = 0.0
+    python: float = 0.0
+    width: float = 1.0
+
+    def rate(self, processors: float, lock: float) -> float:
+        """Return how fast it goes where it gets these parts of what it wants."""
+        waits = 1.0 - self.cpu - self.python
+        return 1.0 / (waits + self.cpu / processors + self.python / min(processors, lock))
+
+
+ENGINE = ("", 0)
+"""Stands for a model: what hands requests over, in Python."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How many ``processors`` there are, and what the work of each model ``uses``.
+
+    ``hop`` is how long handing over a request takes, ns.
+    """
+
+    processors: float
+    uses: Mapping[Any, Use]
+    hop: int = 0
+    rates: dict[tuple[int, ...], list[float]] = field(default_factory=dict, repr=False, compare=False)
+
+    def apart(self) -> Machine:
+        """Return the same where each instance is a process of its own, with a lock of its own."""
+        return Machine(
+            self.processors,
+            {
+                key: Use(use.cpu + use.python, 0.0, use.width if use.cpu > use.python else 1.0)
+                for key, use in self.uses.items()
+            },
+            self.hop,
+        )
+
+
+class _Class:
+    """The work of one model that goes on now; ``done`` is how much of it a piece from the start has had."""
+
+    __slots__ = ("done", "ends", "rate", "use")
+
+    def __init__(self, use: Use) -> None:
+        self.use = use
+        self.done = 0.0
+        self.rate = 1.0
+        self.ends: list[tuple[float, int, Callable[[], None]]] = []
+
+
+class Sharing:
+    """What goes on now on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._processors = max(1.0, machine.processors)
+        uses = {ENGINE: Use(python=1.0), **machine.uses} if machine.hop else machine.uses
+        self._classes = {key: _Class(use) for key, use in uses.items()}
+        self._all = list(self._classes.values())
+        self._rates = machine.rates  # of all that goes on on it, one after the other
+        self._order = count()
+        self._now = 0.0
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether work of a model uses anything."""
+        return key in self._classes
+
+    def begin(self, now: float, key: Hashable, length: float, ended: Callable[[], None]) -> None:
+        """Begin a piece of work that takes so long alone."""
+        self._advance(now)
+        found = self._classes[key]
+        heapq.heappush(found.ends, (found.done + length, next(self._order), ended))
+        self._share()
+
+    def next(self) -> float | None:
+        """Return when the first piece will be over as things are; None for none."""
+        times = [self._now + (c.ends[0][0] - c.done) / c.rate for c in self._all if c.ends]
+        return max(self._now, min(times)) if times else None
+
+    def end(self) -> Callable[[], None]:
+        """End the first piece; return what it calls."""
+        first = min(
+            (c for c in self._all if c.ends), key=lambda c: ((c.ends[0][0] - c.done) / c.rate, c.ends[0][1])
+        )
+        self._advance(self._now + max(0.0, first.ends[0][0] - first.done) / first.rate)
+        ended = heapq.heappop(first.ends)[2]
+        self._share()
+        return ended
+
+    def _advance(self, now: float) -> None:
+        for each in self._all:
+            each.done += (now - self._now) * each.rate
+        self._now = now
+
+    def _share(self) -> None:
+        counts = tuple(len(c.ends) for c in self._all)
+        rates = self._rates.get(counts)
+        if rates is None:
+            rates = self._rates[counts] = self._found(counts)
+        for each, rate in zip(self._all, rates, strict=True):
+            each.rate = rate
+
+    def _found(self, counts: tuple[int, ...]) -> list[float]:
+        busy = [(n, c.use) for n, c in zip(counts, self._all, strict=True) if n]
+
+        def locked(lock: float) -> float:
+            return sum(n * use.python * use.rate(1.0, lock) for n, use in busy)
+
+        lock = _most(locked, 1.0)
+
+        def computed(part: float) -> float:
+            return sum(n * (use.cpu * use.width + use.python) * use.rate(part, lock) for n, use in busy)
+
+        part = _most(computed, self._processors)
+        return [c.use.rate(part, lock) for c in self._all]
+
+
+def _most(used: Callable[[float], float], there: float) -> float:
+    """Return the largest part, at most all, with which no more is used than is there."""
+    if used(1.0) <= there * 1.0001:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if used(middle) <= there else (low, middle)
+    return max(low, 1e-6)
+
+
+Key = tuple[str, int]
+"""A model's name and version."""
+Batches = Mapping[Key, tuple[int, int, int]]
+"""Of a model that serves batches: how many requests at most, how long its `execute` takes, and how long it
+waits for a batch to fill though an instance is free (ns)."""
+UNLIMITED = 1 << 30
+
+
+class Queued(NamedTuple):
+    """A request that waits for an instance: since when, its rows, and what it calls at its end."""
+
+    recipe: Recipe
+    rows: int
+    since: int
+    done: Callable[[], None]
+    key: None = None  # all may share a batch
+
+
+class Batcher(NamedTuple):
+    """How a model forms batches: of a queue at a time, how many to run now, or when to look again.
+
+    ``time`` is how long an `execute` takes by the rows of its batch, ns; a request alone takes its own time.
+    """
+
+    form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
+    time: Callable[[int], int]
+
+    @staticmethod
+    def greedy(most: int, duration: int, delay: int) -> Batcher:
+        """Return one that takes what there is, so many at most, once the first has waited so long."""
+
+        def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
+            until = queue[0].since + delay + 1  # who comes at the end of it is of the batch
+            return (0, until) if len(queue) < most and now < until else (min(most, len(queue)), None)
+
+        return Batcher(form, lambda rows: duration)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that an `execute` sent: ``gap`` ns of own work after the answers that it ``waited`` for."""
+
+    recipe: Recipe
+    waited: tuple[int, ...] = ()
+    gap: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A request without its waits: hand over inputs, `execute` with what it sends, hand over outputs. ns.
+
+    Where there are ``steps`` (`Program`), these say when a request is sent and when its answer is needed;
+    what a request ``waited`` for are then others whose outputs are among its inputs.
+    """
+
+    model: Key
+    before: int = 0
+    sent: tuple[Sent, ...] = ()
+    waited: tuple[int, ...] = ()
+    gap: int = 0
+    after: int = 0
+    ran: bool = True
+    rows: int = 1
+    steps: tuple[tuple[int, int, int], ...] = ()
+
+
+def key_of(what: Span | ModelSeen) -> Key:
+    """Return name and version of the model of a span, or of a model."""
+    return (what.model if isinstance(what, Span) else what.name, what.version)
+
+
+def recipes(session: SessionData) -> tuple[Recipe, ...]:
+    """Return the recipe of each request of the notebook, in the order of sending."""
+    tree = SpanTree(session)
+
+    def recipe(span: Span) -> Recipe:
+        if not span.ran:
+            return Recipe(key_of(span), span.duration, ran=False)
+        children = tree.children.get(span.id, ())
+        answers = _Answers(children, span.started)
+        sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
+        # A decoupled model may go on when its `execute` has returned.
+        end = span.ended if span.kind == "stream" else span.inferred
+        waited, gap = answers.before(end)
+        after = span.ended - end
+        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows)
+
+    return tuple(recipe(span) for span in tree.children.get(0, ()))
+
+
+class _Answers:
+    """When the answers came to the requests that an `execute` sent."""
+
+    def __init__(self, children: Sequence[Span], started: int) -> None:
+        self._started = started
+        self._order = sorted(range(len(children)), key=lambda i: (children[i].ended, children[i].sent))
+        self._sent = [children[i].sent for i in self._order]
+        self._ended = [children[i].ended for i in self._order]
+        self._latest = list(accumulate(self._sent, max))
+
+    def before(self, moment: int) -> tuple[tuple[int, ...], int]:
+        """Return which answers had come by a moment, and how long ago the last of them did.
+
+        Not those for which one of the others had waited: of a thousand calls one after the other, each
+        waits for the one before.
+        """
+        known = self._until(moment, len(self._order))
+        if not known:
+            return (), max(0, moment - self._started)
+        first = self._until(self._latest[known - 1], known)
+        gap = moment - max(self._ended[known - 1], self._started)
+        return tuple(sorted(self._order[first:known])), max(0, gap)
+
+    def _until(self, moment: int, most: int) -> int:
+        """How many of the answers had come, to requests that were sent before."""
+        count = bisect_right(self._ended, moment, 0, most)
+        while count and self._sent[count - 1] >= moment:  # answered at once, just now
+            count -= 1
+        return count
+
+
+def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
+    """Return how many requests each model serves at once.
+
+    The `serial` ones have an event loop that was seen to be blocked: one request an instance, although they
+    could share it.
+    """
+    out = {}
+    for model in session.models:
+        shares = model.decoupled and model.is_async and key_of(model) not in serial
+        free = shares or model.scheduler == "ensemble" or not model.instances
+        out[key_of(model)] = UNLIMITED if free else len(model.instances)
+    return out
+
+
+def replay(
+    requests: Sequence[Recipe],
+    capacity: Mapping[Key, int],
+    *,
+    batches: Batches | None = None,
+    sent: Sequence[int] = (),
+    batchers: Mapping[Key, Batcher] | None = None,
+    machine: Machine | None = None,
+) -> int:
+    """Return when the last of several requests would be answered, ns.
+
+    A model serves as many requests at once as its `capacity`; a batch counts once, for models that serve
+    `batches`, or have `batchers`. Each is `sent` when that says so, ns, or at once. Work shares the
+    processors of a `machine`, where there is one.
+    """
+    served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
+    run = _Replay(capacity, {**served, **(batchers or {})}, machine)
+    return run.run(requests, sent)
+
+
+def batches_seen(session: SessionData) -> Batches:
+    """Return the models that served several requests by one `execute`, and how they did."""
+    executions: dict[Key, list[tuple[Span, ...]]] = {}
+    for members in SpanTree(session).members.values():
+        if members[0].ran:
+            executions.setdefault(key_of(members[0]), []).append(tuple(members))
+    found = {}
+    for key, every in executions.items():
+        batches = [members for members in every if len(members) > 1]
+        if not batches:
+            continue
+        took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
+        first = min(every, key=lambda members: members[0].started)  # all instances were free
+        delay = first[0].started - min(m.queued for m in first)
+        found[key] = (max(map(len, batches)), took, max(0, delay))
+    return found
+
+
+def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
+    """Return whether requests would wait for each other for ever: a model that calls itself, say."""
+    run = _Replay(capacity, {})
+    run.run(requests, ())
+    return run.unanswered > 0
+
+
+@dataclass
+class _Model:
+    free: int
+    queue: deque[Queued] = field(default_factory=deque)
+
+
+class _Replay:
+    def __init__(
+        self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher], machine: Machine | None = None
+    ) -> None:
+        self._capacity = capacity
+        self._batchers = batchers
+        self._sharing = Sharing(machine) if machine is not None and (machine.uses or machine.hop) else None
+        self._hop = machine.hop if machine is not None else 0
+        self._models: dict[Key, _Model] = {}
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = count()
+        self._now = 0
+        self.unanswered = 0
+
+    def run(self, requests: Sequence[Recipe], sent: Sequence[int]) -> int:
+        def answered() -> None:
+            self.unanswered -= 1
+
+        self.unanswered = len(requests)
+        for i, recipe in enumerate(requests):
+            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
+        shared = self._sharing
+        while True:
+            over = None if shared is None else shared.next()
+            if shared is not None and over is not None and not (self._events and self._events[0][0] <= over):
+                ended = shared.end()
+                self._now = max(self._now, round(over))
+                ended()
+            elif self._events:
+                self._now, _, call = heapq.heappop(self._events)
+                call()
+            else:
+                return self._now
+
+    def _work(self, model: Key, length: int, call: Callable[[], None]) -> None:
+        """Call this when a model has worked so long, as fast as the machine lets it."""
+        if self._sharing is None or length <= 0 or not self._sharing.knows(model):
+            self._later(length, call)
+        else:
+            self._sharing.begin(self._now, model, length, call)
+
+    def _later(self, delay: int, call: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self._now + delay, next(self._order), call))
+
+    def _send(self, recipe: Recipe, done: Callable[[], None]) -> None:
+        if not recipe.ran:
+            self._later(recipe.before, done)
+            return
+
+        def queued() -> None:
+            if recipe.model not in self._models:
+                self._models[recipe.model] = _Model(self._capacity.get(recipe.model, UNLIMITED))
+            self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
+            self._later(0, lambda: self._serve(recipe.model))
+
+        self._later(recipe.before, lambda: self._work(ENGINE, self._hop, queued))
+
+    def _serve(self, key: Key) -> None:
+        model = self._models[key]
+        batcher = self._batchers.get(key)
+        while model.free and model.queue:
+            number, again = (1, None) if batcher is None else batcher.form(model.queue, self._now)
+            if not number:
+                if again is not None:
+                    self._later(max(1, again - self._now), lambda: self._serve(key))
+                return
+            model.free -= 1
+            batch = [model.queue.popleft() for _ in range(number)]
+
+            def ended(batch: list[Queued] = batch) -> None:
+                model.free += 1
+                for each in batch:
+                    each.done()
+                self._serve(key)
+
+            if batcher is not None and len(batch) > 1:
+                self._work(key, batcher.time(sum(each.rows for each in batch)), ended)
+            else:
+                self._execute(batch[0].recipe, ended)
+
+    def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        if recipe.steps:
+            self._program(recipe, ended)
+            return
+        last = len(recipe.sent)
+        waited = [*(child.waited for child in recipe.sent), recipe.waited]
+        missing = [len(answers) for answers in waited]
+        waiting: list[list[int]] = [[] for _ in recipe.sent]
+        for i, answers in enumerate(waited):
+            for answer in answers:
+                waiting[answer].append(i)
+
+        def go_on(i: int) -> None:
+            if i == last:
+                self._work(recipe.model, recipe.gap + recipe.after, ended)
+            else:
+                child = recipe.sent[i]
+                self._work(recipe.model, child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
+
+        def answered(i: int) -> None:
+            for j in waiting[i]:
+                missing[j] -= 1
+                if not missing[j]:
+                    go_on(j)
+
+        for i in range(last + 1):
+            if not missing[i]:
+                go_on(i)
+
+    def _program(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        """Go through the steps; it is over when all that was sent has been answered."""
+        answered: set[int] = set()
+        told: dict[int, list[Callable[[], None]]] = {}
+
+        def when(call: int, then: Callable[[], None]) -> None:
+            if call in answered:
+                then()
+            else:
+                told.setdefault(call, []).append(then)
+
+        def send(call: int) -> None:
+            missing = [n for n in recipe.sent[call].waited if n not in answered]
+            if missing:
+                when(missing[0], lambda: send(call))
+            else:
+                self._send(recipe.sent[call].recipe, lambda: done(call))
+
+        def done(call: int) -> None:
+            answered.add(call)
+            for then in told.pop(call, ()):
+                then()
+
+        def after(step: int) -> None:
+            if step < len(recipe.steps):
+                self._work(recipe.model, recipe.steps[step][0], lambda: at(step))
+            else:
+                self._work(recipe.model, recipe.gap, lambda: settle(0))
+
+        def at(step: int) -> None:
+            _, call, needed = recipe.steps[step]
+            if needed:
+                when(call, lambda: after(step + 1))
+            else:
+                send(call)
+                after(step + 1)
+
+        def settle(call: int) -> None:
+            while call < len(recipe.sent) and call in answered:
+                call += 1
+            if call < len(recipe.sent):
+                when(call, lambda: settle(call + 1))
+            else:
+                self._work(recipe.model, recipe.after, ended)
+
+        after(0)

@@ -1,0 +1,434 @@
+"""Search the smallest setting (instance counts, batches) that is nearly the fastest; say it in words. Pure.
+
+Every setting is simulated (`queue_simulation`). The best is as many instances as the requests can use; the
+answer is the setting with the fewest instances that reaches a part of the best, `ENOUGH` by default. Among
+equals, the one that changes batching least wins, then the fastest. What the work of each model uses
+(processor, GIL) comes from a run of one request after the other and from samples of the clocks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, permutations, product
+from typing import NamedTuple
+
+from bls_notebook.profiling.records.spans import SessionData
+from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
+from bls_notebook.records.intervals import total
+from bls_notebook.records.visible import visible
+
+from .queue_simulation import UNLIMITED, Batcher, Key, Machine, Recipe, Use, is_stuck, key_of, replay
+from .span_tree import SpanTree
+from .verdict_text import time_of, times
+
+_HOP = 1_000_000  # ns: more is no engine's
+_LITTLE = 0.03  # of the time: so much of a processor is what the engine takes
+_KEPT = 4.0  # times as long as computed: more is what waking up takes, of models that wait
+
+
+class Look(NamedTuple):
+    """What happened between two looks at the clock: ns since the session began.
+
+    ``cpu`` is processor time of the models. ``took`` is the time between them without what the second one
+    waited for a processor, ``late`` whether that is longer than asked: it waited for Python's lock.
+    """
+
+    begin: int
+    end: int
+    cpu: int
+    took: int
+    late: bool
+
+
+def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) -> dict[Key, Use]:
+    """Return what the work of each model uses, of those that use anything.
+
+    The runs are of requests one after the other, so that what was computed at a time is of the model that
+    worked then. ``kept`` is how long others had the processors, as a part of the processor time: it would
+    have been computed.
+    """
+    worked: dict[Key, float] = {}
+    cpu: dict[Key, float] = {}
+    # Of the time without waits for processors: with Python's lock held, and in all.
+    held: dict[Key, float] = {}
+    seen: dict[Key, float] = {}
+    for session, looks in runs:
+        tree = SpanTree(session)
+        ends = [look.end for look in looks]
+        for execution, members in tree.members.items():
+            if not members[0].ran:
+                continue
+            key = key_of(members[0])
+            own = tree.self_time(execution)
+            worked[key] = worked.get(key, 0.0) + total(own)
+            for begin, end in own:
+                for look in looks[bisect_left(ends, begin) :]:
+                    if look.begin >= end:
+                        break
+                    part = (min(end, look.end) - max(begin, look.begin)) / (look.end - look.begin)
+                    if part > 0:
+                        cpu[key] = cpu.get(key, 0.0) + look.cpu * part
+                        held[key] = held.get(key, 0.0) + look.took * part * look.late
+                        seen[key] = seen.get(key, 0.0) + look.took * part
+    out = {}
+    for key, time in worked.items():
+        computed = cpu.get(key, 0.0) / max(1.0, time)
+        if computed > _LITTLE:
+            used = min(1.0, (1.0 + min(kept, _KEPT)) * computed)
+            python = min(used, held[key] / max(1.0, seen[key]))
+            out[key] = Use(used - python, python, max(1.0, computed))
+    return out
+
+
+def hop(sequential: SessionData, gathered: SessionData, cpu: tuple[int, int], uses: Mapping[Key, Use]) -> int:
+    """Return how long the engine computes for a request that is sent beside others, ns.
+
+    That is the processor time (``cpu``, ns, of the same requests one after the other and at once) that no
+    model used, without what goes on all the time: so much as it is where requests are sent one after the
+    other.
+    """
+    always = max(0.0, cpu[0] - _explained(sequential, uses)) / max(1, sequential.wall)
+    left = cpu[1] - _explained(gathered, uses) - always * gathered.wall
+    return min(_HOP, max(0, round(left / max(1, len(gathered.spans)))))
+
+
+def _explained(session: SessionData, uses: Mapping[Key, Use]) -> float:
+    tree = SpanTree(session)
+    used = 0.0
+    for execution, members in tree.members.items():
+        use = uses.get(key_of(members[0]))
+        if use is not None and members[0].ran:
+            used += (use.cpu * use.width + use.python) * total(tree.self_time(execution))
+    return used
+
+
+ENOUGH = 0.95  # of the best
+MOST = 64
+_VECTORS = 48  # ways to batch that are looked at together
+_NEARLY = 1.1  # times as long
+_ORDERS = 6  # in which models are made smaller, where there are few requests
+_SMALL = 100
+
+Setting = dict[str, ModelSetting]
+
+
+@dataclass
+class Space:
+    """What may be set: of each model its setting now, its ways to batch (the first is as now), and how many
+    instances there may be at most.
+
+    ``capacity`` has the models that are not to be set too; ``batcher`` makes of a setting how it forms
+    batches, None for one request at a time.
+    """
+
+    requests: Sequence[Recipe]
+    sent: Sequence[int]
+    capacity: Mapping[Key, int]
+    now: Setting
+    ways: Mapping[str, Sequence[ModelSetting]]
+    most: Mapping[str, int]
+    batcher: Callable[[str, ModelSetting], Batcher | None]
+    machine: Machine
+    replays: int = 0
+    _walls: dict[tuple[ModelSetting, ...], int] = field(default_factory=dict)
+    _recursive: bool = False
+
+    def __post_init__(self) -> None:
+        self._recursive = any(_calls_itself(recipe, ()) for recipe in self.requests)
+        # How long the instances of a model are held at least, ns.
+        self.held: dict[str, int] = {}
+        every = [each for recipe in self.requests for each in _all_of(recipe)]
+        for each in every:
+            took = replay([each], {}) - each.before
+            self.held[each.model[0]] = self.held.get(each.model[0], 0) + took
+        self.orders = _ORDERS if len(every) <= _SMALL else 1
+
+    def wall(self, setting: Setting) -> int:
+        """Return how long the requests take, ns; `NEVER` where they would never be answered."""
+        known = tuple(setting[name] for name in self.now)
+        found = self._walls.get(known)
+        if found is None:
+            found = self._walls[known] = self._replay(setting)
+        return found
+
+    def seen(self) -> Iterable[int]:
+        """Return how long the requests take with each setting that was asked for."""
+        return self._walls.values()
+
+    def _replay(self, setting: Setting) -> int:
+        self.replays += 1
+        counts = {
+            key: setting[key[0]].count if n < UNLIMITED and key[0] in setting else n
+            for key, n in self.capacity.items()
+        }
+        if self._recursive and is_stuck(self.requests, counts):
+            return NEVER
+        batchers = {
+            key: made
+            for key in self.capacity
+            if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
+        }
+        return max(1, replay(self.requests, counts, sent=self.sent, batchers=batchers, machine=self.machine))
+
+
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Found:
+    """A setting and how long the requests take with it, now, and at best; ns."""
+
+    setting: Setting
+    wall: int
+    now: int
+    best: int
+
+
+def search(space: Space, part: float = ENOUGH) -> Found:
+    """Return the smallest setting that gets this part of the best."""
+    now = space.wall(space.now)
+    tops = [_with_counts(way, space.most) for way in _ways(space)]
+    best = min(now, *map(space.wall, tops))
+    while True:
+        setting = _smallest(space, tops, best / part)
+        # With fewer instances requests may come in a better order, or meet less.
+        seen = min(space.seen(), default=best)
+        if seen >= best:
+            return Found(setting, space.wall(setting), now, best)
+        best = seen
+
+
+def _smallest(space: Space, tops: Sequence[Setting], enough: float) -> Setting:
+    """Return the setting with the fewest instances that is enough, looking down from those with most."""
+
+    def size(setting: Setting) -> tuple[int, int, int]:
+        instances = sum(each.count for each in setting.values())
+        different = sum(_change(setting[name], each) for name, each in space.now.items())
+        return instances, different, space.wall(setting)
+
+    found = [space.now] if space.wall(space.now) <= enough else []
+    for top in tops:
+        # Where the most is not enough, as it may be where fewer meet less, some of the less may be.
+        if space.wall(top) <= _NEARLY * enough:
+            smaller = (_smaller(space, top, order, enough) for order in _orders(space))
+            found += [setting for setting in smaller if space.wall(setting) <= enough]
+    return min(found or tops, key=size if found else space.wall)
+
+
+def _change(now: ModelSetting, then: ModelSetting) -> int:
+    """How much another way to batch differs: not at all, in a size, or by a delay too."""
+    if (now.max_batch_size, now.batches, now.preferred, now.delay) == (
+        then.max_batch_size, then.batches, then.preferred, then.delay,
+    ):  # fmt: skip
+        return 0
+    return 1 + 2 * (then.delay > 0) + len(then.preferred)
+
+
+def _ways(space: Space) -> Iterator[Setting]:
+    """Settings for every way to batch; of too many, those that differ in one model."""
+    names = list(space.ways)
+    number = 1
+    for name in names:
+        number *= len(space.ways[name])
+    if number <= _VECTORS:
+        for choice in product(*space.ways.values()):
+            yield {**space.now, **dict(zip(names, choice, strict=True))}
+        return
+    # One model after the other, each beside what is best for those before it.
+    so_far = dict(space.now)
+    yield dict(so_far)
+    for name in names:
+        tried = [{**so_far, name: way} for way in space.ways[name]]
+        yield from tried
+        # Beside the instances of now: with many there is nothing that a batch could save.
+        so_far = min(tried, key=space.wall)
+    yield so_far
+
+
+def _with_counts(setting: Setting, counts: Mapping[str, int]) -> Setting:
+    return {name: _counted(each, counts[name]) for name, each in setting.items()}
+
+
+def _counted(setting: ModelSetting, count: int) -> ModelSetting:
+    return ModelSetting(count, setting.max_batch_size, setting.batches, setting.preferred, setting.delay)
+
+
+def _orders(space: Space) -> Iterator[tuple[str, ...]]:
+    """In which order to make models smaller: it may matter which of two is left with more."""
+    names = sorted(space.now, key=lambda name: -space.most[name])
+    yield from islice(permutations(names), space.orders)
+
+
+def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> Setting:
+    """Return a setting with fewer instances of one model after the other, as few as are enough."""
+    for name in order:
+        high = setting[name].count
+        # A batch is worked on once.
+        low = 1 if setting[name].batches else min(high, max(1, int(space.held.get(name, 0) / enough)))
+        while low < high:
+            middle = (low + high) // 2
+            tried = {**setting, name: _counted(setting[name], middle)}
+            if space.wall(tried) <= enough:
+                high = middle
+            else:
+                low = middle + 1
+        setting = {**setting, name: _counted(setting[name], high)}
+    return setting
+
+
+def _all_of(recipe: Recipe) -> Iterator[Recipe]:
+    yield recipe
+    for sent in recipe.sent:
+        yield from _all_of(sent.recipe)
+
+
+def _calls_itself(recipe: Recipe, above: tuple[Key, ...]) -> bool:
+    if recipe.model in above:
+        return True
+    return any(_calls_itself(sent.recipe, (*above, recipe.model)) for sent in recipe.sent)
+
+
+# Causes with which more instances bring nothing, or nothing can be told.
+NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
+_AS_LONG = 1.02  # times as long: no difference
+
+
+def sentence(found: Tuning) -> str:
+    """Return the one sentence that says which setting is enough, and what it brings."""
+    if not found.models:
+        return f"Nothing to tune. {found.verdict.sentence}"
+    walls, several = found.predicted, f"{found.requests} requests at once"
+    setting = in_words((m.name, m.now, m.found) for m in found.models)
+    if found.problem:
+        return f"With {setting}, it could not be run: {found.problem}."
+    took = f"{several} take {time_of(walls.found)}"
+    best = "More brings nothing."
+    if walls.found > _AS_LONG * walls.best:
+        part = f"{walls.best / walls.found:.0%} of the best"
+        best = f"That is {part}: with more it is {time_of(walls.best)} at best."
+    if not found.changed:
+        return f"The setting is the smallest that gets there: {took}. {best}"
+    if not found.confirmed:
+        return (
+            f"With {setting}, {several} took {time_of(found.measured.found)}, not the {time_of(walls.found)} "
+            f"that was predicted; as it is {time_of(found.measured.now)}."
+        )
+    run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
+    gain = walls.now / max(1, walls.found)
+    if gain < 1 / ENOUGH:
+        return f"Less would do, {setting}: {took}{run}, and as it is {time_of(walls.now)}. {best}"
+    return f"With {setting}, {took}{run} instead of {time_of(walls.now)}: {times(gain)} times as fast. {best}"
+
+
+def advice(found: Tuning) -> tuple[str, ...]:
+    """Return what else there is to know."""
+    return tuple(each.strip() for each in _advice(found) if each.strip())
+
+
+def _advice(found: Tuning) -> Iterator[str]:
+    took, walls = found.measured.now, found.predicted
+    if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
+        yield (
+            f"As it is, the requests took {time_of(took)}, and what was recorded explains "
+            f"{time_of(walls.now)}: the figures are rough."
+        )
+    if found.verdict.note:
+        yield found.verdict.note
+    if found.verdict.advice and not found.models:
+        yield found.verdict.advice
+    leave = "" if found.pbtxt else " Leave the setting as it is."
+    if found.models and found.verdict.cause == "contention":
+        yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
+    elif not found.confirmed and not found.problem:
+        shared = (
+            "What one request after the other does not show limits it: something that instances share (a "
+            "lock, a connection, the bandwidth of memory), or sending so many at once."
+        )
+        # Beside other programs nothing can be told of the models.
+        yield ("" if found.verdict.note else shared) + leave
+    here, there = found.predicted, found.on_server
+    differs = [m for m in found.models if m.on_server != m.found]
+    if found.models and differs and there.found * _WORTH < here.found:
+        setting = in_words((m.name, m.now, m.on_server) for m in found.models)
+        yield (
+            "Here instances share one Python, whose lock one at a time holds. On a Triton server each is a "
+            f"process: with {setting or 'the setting as it is'}, on as many processors, "
+            f"{time_of(there.found)} is predicted there."
+        )
+    for model in found.models:
+        if model.most < _wanted(model, found) and model.most < MOST:
+            takes = model.device_bytes if model.device_bytes > 0 else model.host_bytes
+            yield f"An instance of `{model.name}` takes {_size(takes)}: there is memory for {model.most}."
+    blind = [
+        f"`{m.name}`"
+        for m in found.models
+        if m.found.count > m.now.count and m.kind == "KIND_GPU" and m.device_bytes < 0
+    ]
+    if blind:
+        yield f"What memory of the GPU an instance of {_and(blind)} takes was not seen."
+    yield from (f"{each[0].upper()}{each[1:]}." for each in found.unseen)
+
+
+_WORTH = 1.15
+_ROUGH = 1.3  # times as long as predicted
+
+
+def _wanted(model: TunedModel, found: Tuning) -> int:
+    """How many instances the requests could use."""
+    return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
+
+
+def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
+    """Say what changes: "3 instances of `resize`, 2 of `detect` and batches of 8 for `detect`"; by model."""
+    counts: list[str] = []
+    batches: list[str] = []
+    for name, now, then in settings:
+        if then.count != now.count:
+            unit = "" if counts else f" instance{'' if then.count == 1 else 's'}"
+            counts.append(f"{then.count}{unit} of `{name}`")
+        if batches_of(then) != batches_of(now):
+            batches.append(f"{batches_of(then)} for `{name}`")
+    return _and([*counts, *batches])
+
+
+def batches_of(setting: ModelSetting) -> str:
+    """Say how a model batches."""
+    if not setting.batches:
+        return "no batches"
+    sizes = " or ".join(map(str, setting.preferred)) or f"up to {setting.max_batch_size}"
+    delay = f" within {time_of(1000 * setting.delay)}" if setting.delay else ""
+    return f"batches of {sizes}{delay}"
+
+
+def config_lines(model: TunedModel) -> str:
+    """Return the lines of a model's config.pbtxt that its setting changes; empty for none.
+
+    A configuration is for a server too: where that needs more instances, which do no harm here, it has them.
+    """
+    now, found = model.now, model.found
+    lines = [f"# config.pbtxt of {visible(model.name)}"]
+    total = max(found.count, model.on_server.count)
+    if total != now.count:
+        count, was = -(-total // model.devices), -(-now.count // model.devices)
+        fields = " ".join(filter(None, (f"count: {count}", visible(model.group))))
+        group = f"instance_group [{{ {fields} }}]"
+        here = f"; {found.count} in this kernel" if found.count < total else ""
+        lines.append(f"{group}  # {was} now{here}")
+    if found.max_batch_size != now.max_batch_size:
+        lines.append(f"max_batch_size: {found.max_batch_size}  # {now.max_batch_size} now")
+    if batches_of(found) != batches_of(now):
+        fields = f"preferred_batch_size: [ {', '.join(map(str, found.preferred))} ]"
+        if found.delay:
+            fields += f" max_queue_delay_microseconds: {found.delay}"
+        lines.append(f"dynamic_batching {{ {fields} }}  # {batches_of(now)} now")
+    return "\n".join(lines) + "\n" if lines[1:] else ""
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _size(number: int) -> str:
+    return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.0f} MiB"

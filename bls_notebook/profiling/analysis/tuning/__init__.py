@@ -1,1 +1,0 @@
-"""The smallest setting that gets there: what work uses, how it shares the processors, and the search."""

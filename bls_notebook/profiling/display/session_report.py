@@ -1,0 +1,247 @@
+"""A session as a report: verdict, figures, timeline, and a row for each model and kind of request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.document import Block, Column, Row, Table, Words
+from bls_notebook.display.html import Html, text
+from bls_notebook.display.text import clip
+from bls_notebook.display.units import count, ns, percent, size, some_ns
+from bls_notebook.profiling.analysis.request_kinds import RequestKind
+from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import NOTEBOOK
+from bls_notebook.profiling.records.verdicts import Verdict
+from bls_notebook.profiling.timeline.picture import timeline_block
+from bls_notebook.records.visible import spoken
+
+_KIND_COLUMNS = (
+    ("requests", "r", "how many were sent, those of models left out"),
+    ("median", "t", "of a request, from when it was sent until its last answer"),
+    ("together", "t", "the times of all of them"),
+    ("of the time", "r", "the part of the wall time in which one of them was under way"),
+    ("queued", "t", "they and their calls waited for an instance, all together"),
+    ("waited for", "", "what most of their time went on"),
+)
+_CAUSES = {
+    "queue": "in the queue of",
+    "gil": "on Python's lock (GIL), by",
+    "cached": "answered by the cache of",
+    "failed": "failed in",
+    "work": "at work in",
+}
+
+
+def verdict_words(verdict: Verdict) -> list[Block]:
+    """Return the sentence, what to do, and what makes the figures rough."""
+    said = [
+        (parts.coded(verdict.sentence), "session-verdict"),
+        (parts.coded(verdict.advice), "session-advice"),
+    ]
+    said.append((parts.quiet(verdict.note), ""))
+    texts = (verdict.sentence, verdict.advice, verdict.note)
+    return [Words(piece, style, "  ") for text, (piece, style) in zip(texts, said, strict=True) if text]
+
+
+def kinds_table(session: Session) -> list[Block]:
+    """Return a table of the requests by model and size; none where all are alike."""
+    kinds = session.kinds()
+    if len(kinds) < 2:
+        return []
+    whose = "the cell" if session.sender == NOTEBOOK else session.sender
+    columns = [
+        Column(f"requests of {whose}"),
+        *(Column(head, how, what) for head, how, what in _KIND_COLUMNS),
+    ]
+    rows = [
+        Row(
+            [
+                parts.name(_name(kind)),
+                f"{kind.requests:,}",
+                ns(kind.took.median),
+                ns(kind.took.total),
+                percent(kind.under_way, session.wall),
+                some_ns(kind.queued),
+                _waited_for(kind),
+            ]
+        )
+        for kind in kinds
+    ]
+    return [Table(f"Requests of {whose}, by kind", columns, rows, last="wrap")]
+
+
+def _name(kind: RequestKind) -> str:
+    name = kind.model if kind.version == 1 else f"{kind.model}/{kind.version}"
+    return name if kind.bytes_in < 0 else f"{name}, {size(kind.bytes_in)}"
+
+
+def _waited_for(kind: RequestKind) -> str:
+    return f"{kind.part:.0%} {_CAUSES[kind.cause]} {kind.of}" if kind.cause else ""
+
+
+_ERRORS = 3  # that are told in words
+_NONE = "no requests: nothing was sent to a model while the profile was on"
+
+# Heading, how it is aligned, what it means.
+_COLUMNS = (
+    ("requests", "r", "how many were sent to it"),
+    ("median", "t", "of a request, from when it was sent until its last answer"),
+    ("own", "t", "its own work in execute, all requests together; a batch counts once"),
+    ("callees", "t", "in execute while a request that it had sent was under way"),
+    ("queued", "t", "its requests waited for an instance, all together"),
+    ("busy", "r", "the part of the wall time that its instances were busy, on average"),
+    ("critical path", "r", "the part of the wall time that it bounded: with less of it the whole is faster"),
+    ("", "", ""),
+)
+
+
+def session_document(session: Session, *, widget: Any = None) -> doc.Document:
+    """Describe a session: figures, its timeline, a row for each model, what needs attention.
+
+    A `widget` covers the picture of the timeline while a kernel is there.
+    """
+    picture = [timeline_block([session], widget=widget)] if session.spans else []
+    verdict, kinds = verdict_words(session.verdict()), kinds_table(session)
+    return figures_document(
+        session.statistics(),
+        name=session.name,
+        verdict=verdict,
+        picture=[*picture, *kinds],
+        errors=_errors(session),
+        notes=session.unbatched + session.notes,
+        sender=session.sender,
+    )
+
+
+def figures_document(
+    figures: SessionStatistics,
+    *,
+    name: str = "",
+    verdict: Sequence[doc.Block] = (),
+    picture: Sequence[doc.Block] = (),
+    errors: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    sender: str = NOTEBOOK,
+) -> doc.Document:
+    """Describe a session's figures, with a sentence, a picture and what requests failed with among them."""
+    top = doc.Line([parts.name(name or "session"), doc.Piece(ns(figures.wall), Html())])
+    if not figures.requests:
+        return doc.Document([top, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
+    told = _rows(figures, sender)
+    # On a narrow page there is no room for columns that say nothing.
+    keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in told)]
+    columns = [doc.Column("model"), *(doc.Column(*_COLUMNS[i]) for i in (*keep, -1))]
+    rows = []
+    for model, cells in told:
+        remarks = doc.Piece(cells[-1], text(cells[-1]), cls="session-remarks")
+        rows.append(doc.Row([parts.name(model), *(cells[i] for i in keep), remarks]))
+    blocks = [
+        top,
+        *verdict,
+        *(doc.Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes),
+        doc.Tiles(session_figures(figures)),
+        *picture,
+        doc.Table("Models of the session", columns, rows, last="wrap"),
+        doc.Warnings(errors, "error", "session-errors"),
+        doc.Warnings(_notes(figures), "note"),
+    ]
+    return doc.Document(blocks, styles="session figure")
+
+
+def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
+    """Return the figures to show above a picture of a session: label, value, and what it means."""
+    busy = f"{ns(figures.busy)}: at least one request was worked on"
+    overlap = f"{ns(figures.overlap)} of the busy time: two or more were worked on at once"
+    at_once = f"so many were worked on at once, on average while any was; {figures.peak} at most"
+    queued = f"all waits for an instance together; for {ns(figures.waited)} at least one request waited"
+    ends = {
+        "errors": figures.failed,
+        "cancelled": figures.cancelled,
+        "cached": figures.cached,
+        "unfinished": figures.unfinished,
+    }
+    return [
+        ("wall", ns(figures.wall), "how long the recording is"),
+        ("requests", f"{figures.requests:,}", "how many were sent, models' own included"),
+        ("busy", percent(figures.busy, figures.wall), busy),
+        ("overlap", percent(figures.overlap, figures.busy), overlap),
+        ("at once", f"{figures.concurrency:.1f}", at_once),
+        ("queued", ns(figures.queued) if figures.queued else "0", queued),
+        *((label, f"{number:,}", "") for label, number in ends.items() if number),
+    ]
+
+
+def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]]:
+    """The cells of each model, the one that took most of the wall time first, and of the notebook."""
+    versions = Counter(model.name for model in figures.models)
+    out = []
+    for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version)):
+        name = f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name
+        out.append((name, _cells(model, figures)))
+    share = percent(figures.notebook, figures.wall)
+    notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request was under way"]
+    return [*out, (sender, notebook)]
+
+
+def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
+    instances = figures.wall * model.instances
+    return [
+        f"{model.requests:,}",
+        ns(model.duration.median),
+        some_ns(model.self_time),
+        some_ns(model.waiting),
+        some_ns(model.queued),
+        percent(model.busy, instances) if model.instances else "",
+        percent(model.critical, figures.wall),
+        ", ".join(_remarks(model)),
+    ]
+
+
+def _remarks(model: ModelStatistics) -> list[str]:
+    out = ["a stub"] if model.stub else ["remote"] if model.remote else []
+    if model.instances > 1:
+        out.append(count(model.instances, "instance"))
+    if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:
+        out.append(f"in {count(model.executions, 'batch').replace('batchs', 'batches')}")
+    if model.device_ns >= 0:
+        out.append(f"{ns(model.device_ns)} {'there' if model.remote else 'on the GPU'}")
+    for number, noun in (
+        (model.failed, "error"),
+        (model.cancelled, "cancelled"),
+        (model.cached, "from the cache"),
+        (model.unfinished, "unfinished"),
+    ):
+        if number:
+            out.append(count(number, noun) if noun == "error" else f"{number:,} {noun}")
+    if model.crossings:
+        out.append(f"{count(model.crossings, 'tensor')} moved between devices")
+    if model.bytes_in + model.bytes_out >= 1 << 20:
+        out.append(f"{size(model.bytes_in)} in, {size(model.bytes_out)} out")
+    return out
+
+
+def _notes(figures: SessionStatistics) -> list[str]:
+    if not figures.dropped:
+        return []
+    left = (
+        f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not"
+    )
+    return [f"{left} counted here; record more of them with a larger limit"]
+
+
+def _errors(session: Session) -> list[str]:
+    """What requests failed with, each once: the model and the message's first line."""
+    found: Counter[str] = Counter()
+    for span in session.spans:
+        if span.state == "error":
+            # Without the traceback that Triton puts below a message.
+            first = spoken(span.error).strip().partition("\n")[0]
+            found[f"{span.model}: {clip(first, 300)}"] += 1
+    told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
+    more = len(told) - _ERRORS
+    return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told

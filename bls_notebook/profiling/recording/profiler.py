@@ -1,0 +1,280 @@
+"""`profile()` records what happens to requests as a session; `mark()` names a moment in it.
+
+Guarantees: profiles may nest and overlap, in any threads, and each has everything that happened while it was
+on. A request that began before a profile is not in it; one that is unfinished at its end is in it, as open.
+Leaving the `with` waits for nothing but the statistics of remote servers, for one second at most. Ctrl-C at
+any byte code leaves no profile on that nobody can end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from datetime import datetime, timezone
+from time import perf_counter_ns
+
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel, in_memory
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.overlap.ahead import Ahead, running_ahead
+from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.recording.batches import Counted, counted, unbatched
+from bls_notebook.engine.recording.kept import profiles
+from bls_notebook.engine.recording.log import Placed
+from bls_notebook.engine.recording.spans import record_begun
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.profiling.analysis.overlap import ghosts
+from bls_notebook.profiling.records.session import Session, SessionAnalysis
+from bls_notebook.records.statistics import StatisticsRecord
+
+from .gil_probe import LockProbe
+from .gpu_time import device_timer
+from .processor_time import Processors, cores
+from .server_statistics import server_counts, with_server_times
+from .session_builder import session_of
+
+_LONGEST = 200  # characters
+
+
+def mark(name: str) -> None:
+    """Name this moment: a point with a word on the timeline of every profile that is on.
+
+    Works in the notebook and in the code of models, in any thread or task; a model that is to run on Triton
+    too imports it where it is there. While no profile is on it does nothing.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"weights loaded"``; of a long one the first 200 characters are kept.
+
+    Raises
+    ------
+    BLSError
+        It is no text.
+
+    Examples
+    --------
+    >>> with bls.profile() as session:
+    ...     bls.mark("warm")
+    ...     repo.infer("digit_reader", {"IMAGE": image})
+    >>> session.record.marks
+    """
+    if not isinstance(name, str):
+        raise BLSError(f'mark: got {type(name).__name__}, expected text such as bls.mark("loaded")')
+    log = recording.active
+    if log is not None:
+        log.name(getattr(caller_var.get(), "span", 0), perf_counter_ns(), str(name[:_LONGEST]))
+
+
+DEFAULT_LIMIT = 100_000
+
+
+class _Sentinel:
+    """Belongs to a profile that is on, and stops it when that goes away: its end never began."""
+
+    def __del__(self) -> None:
+        recording.stop(self)
+
+
+would_be_lost_in(_Sentinel.__del__.__code__)
+
+
+class Profile(SessionAnalysis):
+    """A profile that is on, or has been; see `profile`.
+
+    Parameters
+    ----------
+    limit : int
+    name : str
+    lines : bool
+    overlap : bool
+    tape : recording.Tape, optional
+        Is told of what requests and responses carry.
+    """
+
+    def __init__(
+        self,
+        limit: int = DEFAULT_LIMIT,
+        name: str = "",
+        lines: bool = True,
+        overlap: bool = False,
+        tape: recording.Tape | None = None,
+    ) -> None:
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
+        if not isinstance(name, str):
+            raise BLSError(f"profile: name: got {name!r}, expected text")
+        self.name = name
+        self._limit = limit
+        self._lines = lines
+        self._tape = tape
+        self._programs = Ahead(ahead=False, lazy_arrays=False, as_ever=True) if overlap else None
+        self._watched = contextlib.ExitStack()
+        self._lock = threading.Lock()
+        self._log: recording.Log | None = None
+        self._sentinel: _Sentinel | None = None
+        self._record: Session | None = None
+        self._began = ""
+        self._start = self._end = 0
+        self._dropped = 0
+        self._sender = 0
+        self._before: dict[LoadedModel, Counted] = {}
+        self._unbatched: tuple[str, ...] = ()
+        self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # counted when it began, and ended
+        self._probe = LockProbe()
+        self._processors: Processors | None = None
+        self._used = self._waited = 0
+
+    def __enter__(self) -> Profile:
+        began = False
+        try:
+            with CtrlC(), self._lock:
+                if self._start:
+                    raise BLSError(
+                        "profile: it has been used already; make a new one: with bls.profile() as ..."
+                    )
+                began = True
+                self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+                self._start = perf_counter_ns()
+                self._sentinel = _Sentinel()
+                self._log = recording.start(
+                    self._sentinel, self._limit, device_timer(), self._lines, self._tape
+                )
+                self._dropped = self._log.dropped
+                self._before = counted()
+                self._servers = [server_counts()]
+                if self._programs is not None:
+                    models = [model for model in list(in_memory) if not model.decoupled]
+                    self._watched.enter_context(running_ahead(models, self._programs))
+                if self._tape is None:  # it would take the requests longer than all that is kept of them
+                    self._probe.start(self._log)
+                self._processors = Processors()  # which takes a while to read: before it begins
+                self._start = perf_counter_ns()
+        except BaseException:
+            if began:
+                self._sentinel = None
+                self._watched.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        log = self._log
+        assert log is not None
+        with CtrlC():
+            self._end = perf_counter_ns()
+            self._probe.stop()
+            self._watched.close()
+            if self._processors is not None:
+                self._used, self._waited = self._processors.used(), self._processors.waited()
+            try:
+                _record_running(log)
+                self._dropped = log.dropped - self._dropped
+                self._unbatched = unbatched(self._before)
+                self._servers.append(server_counts())
+            finally:
+                self._before = {}
+                self._sentinel = None
+                profiles.add(self)
+
+    def only_of(self, sender: Execution) -> None:
+        """Keep only what this one sends from now on, and what that leads to; once it has been entered."""
+        log = self._log
+        assert log is not None
+        self._sender = sender.span = log.take()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is on."""
+        return self._start > 0 and not self._end
+
+    @property
+    def record(self) -> Session:
+        """The session; what has happened until now while the profile is on."""
+        with self._lock:
+            if self._record is not None:
+                return self._record
+            log = self._log
+            if log is None:
+                return Session(name=self.name)
+            end, dropped = self._end, self._dropped
+            if not end:
+                end, dropped = perf_counter_ns(), log.dropped - dropped
+                _record_running(log)
+            session = session_of(
+                log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
+            )
+            held = self._probe.held(self._start, end)
+            session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
+            if self._programs is not None:
+                ids = [number - log.base for number in self._programs.spans]
+                known = {span.id for span in session.spans}
+                pairs = zip(ids, self._programs.programs, strict=False)
+                session = replace(session, ghosts=ghosts(session, {i: p for i, p in pairs if i in known}))
+            session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
+            if self._end:
+                session = with_server_times(session, *self._servers)
+                self._record, self._log = session, None
+            return session
+
+    def __repr__(self) -> str:
+        state = "on" if self.running else "off"
+        return f"<profile {self.name!r}, {state}>" if self.name else f"<profile, {state}>"
+
+
+def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, overlap: bool = False) -> Profile:
+    """Record what happens to requests: a span for each, in the phases of Triton's statistics.
+
+    Requests of every repository of this process are recorded, from the notebook and from models.
+
+    Parameters
+    ----------
+    limit : int
+        How many spans, and responses of streams, are kept; the session says how many did not fit.
+    name : str
+        What pictures and comparisons call the session.
+    lines : bool
+        Whether to keep which line of code sent each request, and the code, for the timeline to show. Without
+        it a request costs a little less.
+    overlap : bool
+        Whether to see, too, which calls of an `execute` need each other: the session has `ghosts` then, where
+        the others could have begun. Of the models that are loaded when it begins; each call costs some ten
+        microseconds more, and nothing is sent otherwise than it is written.
+
+    Returns
+    -------
+    Profile
+        A context manager. Its `record` is the `Session`, which has the methods below; `save` writes it.
+
+    Raises
+    ------
+    BLSError
+        A limit that is no positive number; a profile that is entered twice.
+
+    Examples
+    --------
+    >>> with bls.profile(name="four at once") as session:
+    ...     repo.infer("digit_reader", {"IMAGE": image})
+    >>> session.statistics().queued, session.critical_path(), session.graph()
+    >>> session.save("four.json")
+    """
+    return Profile(limit, name, lines, overlap)
+
+
+def _record_running(log: recording.Log) -> None:
+    """Record that the requests that run now are running: the shortest ways record one when it is over.
+
+    Nothing is waited for; what ends just now may be missed by this, and is then recorded by itself.
+    """
+    for model in list(in_memory):
+        for instance in (*model.instances, *model.leaving):
+            execution = instance.holder
+            if isinstance(execution, Execution) and execution.span and execution.started:
+                request = execution.request
+                if request is not None:  # on its caller's thread: nothing was recorded yet
+                    record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
+                if request is not None or execution.tickets:
+                    log.placed.extend(
+                        Placed(execution.span, instance.place, execution.thread, 1, execution.started)
+                    )

@@ -1,0 +1,440 @@
+"""Read a tritonserver's trace file (``--trace-config``, mode triton) as a `Session`.
+
+The server writes names, request IDs and tensors without escapes, and ends the array when it exits: a file may
+be invalid JSON without an end. Guarantees: every row that can be recognized is read, in time linear in
+the text; the others are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.intervals import Rows, overlapping
+from bls_notebook.records.preview import ITEM_BYTES
+from bls_notebook.records.record_file import read_bytes, told
+
+from .records.session import Session
+from .records.spans import Mark, ModelSeen, NamedMark, Span
+
+_LONGEST = 1 << 14  # characters of a row that names a model
+_NEXT = re.compile(r",\s*(?=\{\s*\"id\"\s*:)")
+_BETWEEN = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(strict=False)  # control characters in texts, as the server writes them
+_HEAD = re.compile(
+    r'\{"id":(\d{1,20}),"model_name":"(.*?)","model_version":(-?\d{1,20})'
+    r'(?:,"request_id":"(.*?)")?(?:,"parent_id":(\d{1,20}))?\}\Z',
+    re.DOTALL,
+)
+_TENSOR = re.compile(
+    r'\{"id":(\d{1,20}),"activity":"(\w+)","tensor":\{.*"shape":"([\d,]*)","dtype":"(\w+)"\}\}\Z', re.DOTALL
+)
+_STAMP = re.compile(r'\{"id":(\d{1,20}),"timestamps":\[\{"name":"(.*)","ns":(\d{1,20})\}\]\}\Z', re.DOTALL)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class TraceText:
+    """The rows of a file, array by array; an id is a request's within one array.
+
+    ``damaged`` counts the rows that could not be read, ``is_cut`` says that the last array has no end.
+    """
+
+    arrays: list[list[Row]] = field(default_factory=list)
+    damaged: int = 0
+    is_cut: bool = False
+
+
+def read_trace(text: str) -> TraceText:
+    """Return the rows of a trace file's text: an array of objects that have an ``id``; else a ValueError
+    says why.
+    """
+    if not text.strip():
+        raise ValueError("it is empty (a server writes when it ends, or as often as log-frequency says)")
+    if not text.lstrip().startswith("["):
+        raise ValueError(f"it begins with {text.lstrip()[:20]!r}, expected '['")
+    found = TraceText()
+    try:
+        whole = json.loads(text, strict=False)
+    except (ValueError, RecursionError):  # cut off, several arrays, or texts with quotes
+        _by_pieces(text, found)
+    else:
+        rows = [row for row in whole if _is_row(row)]
+        found.arrays, found.damaged = [rows], len(whole) - len(rows)
+    if found.damaged and not any(found.arrays):
+        raise ValueError("it is JSON of another kind: no object in it has an 'id' as a trace's have")
+    return found
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and type(row.get("id")) is int
+
+
+def _by_pieces(text: str, found: TraceText) -> None:
+    """Read one object after the other."""
+    starts = (match.end() for match in _NEXT.finditer(text))
+    ahead = next(starts, len(text))
+    at = 0
+    while at < len(text):
+        at = _end(_BETWEEN, text, at)
+        mark = text[at : at + 1]
+        if mark == "[":
+            found.arrays.append([])
+            found.is_cut = True
+            at += 1
+        elif mark == "]":
+            found.is_cut = False
+            at += 1
+        elif mark:
+            while ahead <= at:
+                ahead = next(starts, len(text))
+            row, at = _row(text, at, ahead)
+            if row is not None:
+                found.arrays[-1].append(row)
+            elif at < len(text) or not found.is_cut:
+                found.damaged += 1
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return at if match is None else match.end()
+
+
+def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
+    """Return the row that begins at a place, and where it ends; the next begins at `ahead` at the latest."""
+    try:
+        row, end = _DECODER.raw_decode(text[at:ahead])
+        if _is_row(row):
+            return row, at + end
+    except (ValueError, RecursionError):
+        pass
+    piece = text[at:ahead].rstrip().rstrip(",")
+    last = ahead == len(text)
+    if last and piece.endswith("]"):
+        piece = piece[:-1]
+        ahead = at + len(piece)
+    return next(_mended(piece), None), ahead
+
+
+def _mended(piece: str) -> Iterator[Row]:
+    """A row of which a text has what JSON would have escaped."""
+    if len(piece) <= _LONGEST and (match := _HEAD.match(piece)) is not None:
+        number, name, version, request, parent = match.groups()
+        yield {
+            "id": int(number), "model_name": name, "model_version": int(version),
+            "request_id": request or "", "parent_id": int(parent or 0),
+        }  # fmt: skip
+    elif (match := _STAMP.match(piece)) is not None:
+        yield {"id": int(match[1]), "timestamps": [{"name": match[2], "ns": int(match[3])}]}
+    elif (match := _TENSOR.match(piece)) is not None:
+        tensor = {"shape": match[3], "dtype": match[4]}
+        yield {"id": int(match[1]), "activity": match[2], "tensor": tensor}
+
+
+CLIENTS = "clients"
+_KNOWN_LIMITS = (
+    "From a server's trace, which has no errors, devices or instances (each model is given the fewest that "
+    "could have done what ran at once); of the calls of models it has those with `trace=request.trace()`."
+)
+_LIMIT = 100_000
+_LATEST = 1 << 63  # ns
+_OWN = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_OUTPUT_START", "COMPUTE_END", "REQUEST_END")
+_ANSWER = "INFER_RESPONSE_COMPLETE"
+_FRONT = re.compile(r"(HTTP|GRPC)_\w+|COMPUTE_INPUT_END\Z")
+
+
+def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
+    """Read what a tritonserver traced of its requests.
+
+    The server writes it with ``--trace-config`` ``mode=triton``, ``level=TIMESTAMPS``, ``rate=1`` (every
+    request), ``triton,file=trace.json`` and ``triton,log-frequency=100``: ``trace.json.0``, ``trace.json.1``
+    and so on, each of 100 requests. Without log-frequency it is written late: some servers end before.
+
+    A request's time is the server's, from when its front end had read it (REQUEST_START) until its answer was
+    complete; waiting for an instance is between QUEUE_START and COMPUTE_START, `execute` until
+    COMPUTE_OUTPUT_START, copying its inputs included. Receiving and sending are not in it. Requests that were
+    computed at exactly the same time are a batch; calls of a model that overlapped are ``async``, others
+    ``sync``, and a request with several answers is a ``stream`` (an empty final one counts). A trace has no
+    errors: every request is ``ok``. Sizes of inputs and outputs are there with ``level=TENSORS`` (of BYTES
+    they are not). Custom activities are the session's `marks`.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file of JSON, gzipped or not, which may have several arrays after each other, or no end; with it are
+        read those of its name and a number (``trace.json.0``, ...).
+    limit : int
+        How many requests are kept, the first ones; `Session.dropped` counts the others.
+
+    Returns
+    -------
+    Session
+        Drawn, judged and compared as one of a profile; ``sender`` is "clients", ``notes`` say what is open.
+
+    Raises
+    ------
+    BLSError
+        It cannot be read, or is no such trace.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise BLSError(f"load_server_trace: expected the path of a file, got {type(path).__name__}")
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise BLSError(f"load_server_trace: limit: got {limit!r}, expected a number of requests from 1 on")
+    found = [_read(file) for file in _files(Path(path))]
+    session = server_session(found, limit, told(Path(path).name))
+    if not session.spans:
+        raise _foreign(Path(path), "it has no request with timestamps (level=TIMESTAMPS writes them)")
+    return session
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, and those that log-frequency made of it, by number."""
+    numbered: list[tuple[int, Path]] = []
+    try:
+        for other in path.parent.iterdir():
+            number = other.name.removeprefix(f"{path.name}.")
+            if number != other.name and number.isascii() and number.isdigit() and len(number) < 20:
+                numbered.append((int(number), other))
+        return [*([path] if path.exists() or not numbered else []), *(file for _, file in sorted(numbered))]
+    except (OSError, ValueError) as error:
+        raise _foreign(path, f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _read(file: Path) -> TraceText:
+    try:
+        return read_trace(read_bytes(file, is_whole=False).decode(errors="replace"))
+    except OSError as error:
+        raise _foreign(file, f"it cannot be read: {error}") from None
+    except ValueError as error:
+        raise _foreign(file, str(error)) from None
+
+
+def _foreign(file: Path, why: str) -> BLSError:
+    return BLSError(
+        f"trace {told(file.name)!r}: {told(why)}; expected a file that tritonserver wrote with "
+        "--trace-config mode=triton, level=TIMESTAMPS, rate=1, triton,file=... and triton,log-frequency=1, "
+        "without which some servers end before they write"
+    )
+
+
+@dataclass
+class _Traced:
+    """What the rows of one id say."""
+
+    array: int
+    id: int
+    model: str = ""
+    version: int = 0
+    request_id: str = ""
+    parent: int = 0
+    at: dict[str, int] = field(default_factory=dict)
+    answers: list[int] = field(default_factory=list)
+    custom: list[tuple[int, str]] = field(default_factory=list)
+    size: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Row) -> None:
+        """Take one row; what is not as a trace has it is passed over."""
+        name, version, parent = row.get("model_name"), row.get("model_version"), row.get("parent_id", 0)
+        if isinstance(name, str) and type(version) is int and abs(version) < _LATEST:
+            self.model, self.version = name, version
+            self.request_id = row["request_id"] if isinstance(row.get("request_id"), str) else ""
+            self.parent = parent if type(parent) is int else 0
+        stamps = row.get("timestamps")
+        for stamp in stamps if isinstance(stamps, list) else ():
+            if isinstance(stamp, dict):
+                self._stamp(stamp.get("name"), stamp.get("ns"))
+        if isinstance(tensor := row.get("tensor"), dict):
+            self.size[str(row.get("activity"))] += _size(tensor)
+
+    def _stamp(self, name: object, ns: object) -> None:
+        if not isinstance(name, str) or type(ns) is not int or not 0 < ns < _LATEST:
+            return  # a stream's SEND has 0
+        if name == _ANSWER:
+            self.answers.append(ns)
+        elif name in _OWN:
+            self.at.setdefault(name, ns)
+        elif not _FRONT.match(name):
+            self.custom.append((ns, name))
+
+    @property
+    def sent(self) -> int:
+        return self.at["REQUEST_START"]
+
+    @property
+    def is_request(self) -> bool:
+        return bool(self.model) and "REQUEST_START" in self.at
+
+
+def _size(tensor: dict[str, object]) -> int:
+    """How many bytes a tensor has; 0 where that is not known."""
+    shape, each = tensor.get("shape"), ITEM_BYTES.get(str(tensor.get("dtype")), 0)
+    if not isinstance(shape, str) or len(shape) > 400:
+        return 0
+    total = each
+    for length in shape.split(","):
+        known = length.isascii() and length.isdigit() and len(length) < 19
+        total *= int(length) if known else not length
+    return total if total < _LATEST else 0
+
+
+def server_session(texts: Sequence[TraceText], limit: int = _LIMIT, name: str = "") -> Session:
+    """Return the session that the rows of trace files tell."""
+    every = list(_traced(texts))
+    requests = sorted((t for t in every if t.is_request), key=lambda t: (t.sent, t.array, t.id))
+    kept = requests[:limit]
+    if not kept:
+        return Session(name=name)
+    begin = kept[0].sent
+    number = {(t.array, t.id): i for i, t in enumerate(kept, 1)}
+    parents = [number.get((t.array, t.parent), 0) if t.parent < t.id else 0 for t in kept]
+    parents = [parent if parent < i else 0 for i, parent in enumerate(parents, 1)]
+    has_calls = set(parents)
+    batches = _batches(kept)
+    spans: list[Span] = []
+    for i, (traced, parent) in enumerate(zip(kept, parents, strict=True), 1):
+        span = _span(traced, i, parent, begin)
+        is_ensemble = i in has_calls and "COMPUTE_START" not in traced.at
+        if is_ensemble:
+            answered = replace(span, started=span.queued, inferred=span.ended)
+            span = replace(answered, instance=traced.model, released=span.ended)
+        # A call is answered before its instance is done with it, which is all that its stamps tell.
+        caller = spans[parent - 1] if parent else span
+        if span.inferred <= caller.ended < span.ended:
+            span = replace(span, ended=caller.ended, queued=min(span.queued, caller.ended))
+        spans.append(replace(span, batch=batches[i - 1]))
+    ensembles = {span.id for span in spans if span.ran and "COMPUTE_START" not in kept[span.id - 1].at}
+    spans = _in_lanes(_by_kind(spans, ensembles), ensembles)
+    named = sorted((max(0, ns - begin), label, i) for i, t in enumerate(kept, 1) for ns, label in t.custom)
+    wall = max(max(s.ended, s.released) for s in spans)
+    lost = len(every) - len(requests)
+    return Session(
+        tuple(spans), _models(spans, ensembles), wall, name=name, dropped=len(requests) - len(kept),
+        marks=tuple(NamedMark(*mark) for mark in named), sender=CLIENTS,
+        notes=tuple(_notes(texts, spans, lost)),
+    )  # fmt: skip
+
+
+def _traced(texts: Iterable[TraceText]) -> Iterator[_Traced]:
+    """What was traced; ids begin anew with every server, so that one counts within its array."""
+    arrays = (array for text in texts for array in text.arrays)
+    for number, rows in enumerate(arrays):
+        found: dict[int, _Traced] = {}
+        for row in rows:
+            key = row["id"]
+            if key not in found:
+                found[key] = _Traced(number, key)
+            found[key].add(row)
+        yield from found.values()
+
+
+def _batches(traced: Sequence[_Traced]) -> list[int]:
+    """The number of each request's batch; 0 where it ran alone."""
+    stamps = [
+        (t.model, t.version, *(t.at.get(name, 0) for name in _OWN[2:5])) if "COMPUTE_START" in t.at else None
+        for t in traced
+    ]
+    sizes = Counter(stamps)
+    shared = {stamp: i for i, stamp in enumerate(sizes, 1) if stamp is not None and sizes[stamp] > 1}
+    return [0 if stamp is None else shared.get(stamp, 0) for stamp in stamps]
+
+
+def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
+    """A request's span; the server's stamps are brought into the order of ours."""
+    last = max([t.sent, *t.at.values()])
+    done = t.at.get("COMPUTE_END", t.at.get("REQUEST_END", last))
+    is_stream = len(t.answers) > 1
+    ran = "COMPUTE_START" in t.at
+    queued = max(t.sent, t.at.get("QUEUE_START", t.sent))
+    started = max(queued, t.at["COMPUTE_START"]) if ran else 0
+    inferred = max(started, t.at.get("COMPUTE_OUTPUT_START", done)) if ran else 0
+    ended = max(queued, started, max(t.answers, default=done))
+    if is_stream:
+        ended = max(ended, inferred)
+    inferred = min(inferred, ended)
+    answers = sorted(t.answers)
+    if not ran:
+        started = inferred = ended
+    marks = [Mark(max(0, ns - begin)) for ns in answers[:-1]] + [Mark(ended - begin, "final")]
+    return Span(
+        number, t.model, t.version, parent, "running" if ran else "", "",
+        "stream" if is_stream else "sync", 0,
+        t.sent - begin, queued - begin, started - begin, inferred - begin, ended - begin,
+        request_id=t.request_id, bytes_in=t.size["TENSOR_QUEUE_INPUT"],
+        bytes_out=t.size["TENSOR_BACKEND_OUTPUT"], marks=tuple(marks) if is_stream else (),
+        released=max(done, started) - begin if ran else 0, responses=max(1, len(answers)),
+    )  # fmt: skip
+
+
+def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
+    """How models sent their calls, as far as the times tell."""
+    calls: defaultdict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.parent:
+            calls[span.parent].append(span)
+    out = list(spans)
+    for parent, found in calls.items():
+        beside = overlapping([(span.sent, span.ended) for span in found])
+        for span, is_beside in zip(found, beside, strict=True):
+            kind = "ensemble" if parent in ensembles else "async" if is_beside else "sync"
+            if span.kind != "stream" or kind == "ensemble":
+                out[span.id - 1] = replace(span, kind=kind)
+    return out
+
+
+def _in_lanes(spans: list[Span], ensembles: set[int]) -> list[Span]:
+    """Give each execution an instance: the first that is free, of as few as there can have been."""
+    rows: defaultdict[tuple[str, int], Rows] = defaultdict(Rows)
+    lanes: dict[tuple[str, int, int], int] = {}
+    out = list(spans)
+    ran = (s for s in spans if s.ran and s.id not in ensembles)
+    for span in sorted(ran, key=lambda s: (s.started, s.id)):
+        model = (span.model, span.version)
+        lane = lanes.get((*model, span.batch), -1) if span.batch else -1
+        if lane < 0:
+            lane = rows[model].take(span.started, span.released)
+            if span.batch:
+                lanes[(*model, span.batch)] = lane
+        out[span.id - 1] = replace(span, instance=f"{span.model}_0_{lane}")
+    return out
+
+
+def _models(spans: Iterable[Span], ensembles: set[int]) -> tuple[ModelSeen, ...]:
+    instances: dict[tuple[str, int], set[str]] = {}
+    streams, together = set(), set()
+    for span in spans:
+        key = (span.model, span.version)
+        instances.setdefault(key, set()).update([span.instance] if span.ran else [])
+        if span.id in ensembles:
+            together.add(key)
+        if span.kind == "stream":
+            streams.add(key)
+    return tuple(
+        ModelSeen(
+            *key, scheduler="ensemble" if key in together else "default",
+            instances=() if key in together else tuple(sorted(names, key=lambda n: (len(n), n))),
+            decoupled=key in streams,
+        )
+        for key, names in sorted(instances.items())
+    )  # fmt: skip
+
+
+def _notes(texts: Sequence[TraceText], spans: Sequence[Span], lost: int) -> Iterator[str]:
+    yield _KNOWN_LIMITS
+    if never := sum(not span.ran for span in spans):
+        yield f"{never:,} never reached an instance: the response cache answered, or they failed before."
+    if lost:
+        yield f"{lost:,} are left out: the trace has no model or no start of them (refused, or not whole)."
+    damaged, cut = sum(text.damaged for text in texts), sum(text.is_cut for text in texts)
+    if damaged:
+        yield f"{damaged:,} rows of the trace are no JSON that could be mended, and left out."
+    if cut:
+        have = "has" if cut == 1 else "have"
+        yield f"{cut:,} of {len(texts):,} files {have} no end: still written, or cut off."

@@ -1,1 +1,0 @@
-"""What others recorded, as our records."""

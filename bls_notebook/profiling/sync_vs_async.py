@@ -1,0 +1,272 @@
+"""`compare` runs one workload by sequential `exec` and by gathered `async_exec`, and says why one is faster.
+
+Guarantees: models whose instance counts are changed are restored afterwards, also on an error and on Ctrl-C
+(`with_instances`). Runs of both kinds alternate in random order, so that other load on the machine affects
+both.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal, NamedTuple, overload
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.instance_counts import with_instances
+from bls_notebook.repository.repository import ModelRepository
+
+from .analysis.verdict import COUNTS, verdict
+from .analysis.verdict_text import WORTH
+from .overlapping import overlap as overlapped
+from .recording.processor_time import Looked, held_of, looked_at
+from .recording.stack_sampler import Standing
+from .records.comparison import Comparison, Setting, Verdict, Verification
+from .records.overlap import Overlap
+from .records.session import Session
+from .workload import LEAST, Inputs, Run, Workload, inputs_of_each, measure
+
+_comparing = threading.Lock()
+
+
+@overload
+def compare(
+    model: str,
+    inputs: Inputs | Sequence[Inputs],
+    n: int | None = None,
+    instances: Iterable[int] | None = None,
+    repeat: int | None = None,
+    verify: bool = False,
+    repo: ModelRepository | None = None,
+    overlap: Literal[False] = False,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    model: str,
+    inputs: Inputs | Sequence[Inputs],
+    n: int | None = None,
+    *,
+    repeat: int | None = None,
+    repo: ModelRepository | None = None,
+    overlap: Literal[True],
+    apply: bool = False,
+) -> Overlap: ...
+
+
+def compare(
+    model: str,
+    inputs: Inputs | Sequence[Inputs],
+    n: int | None = None,
+    instances: Iterable[int] | None = None,
+    repeat: int | None = None,
+    verify: bool = False,
+    repo: ModelRepository | None = None,
+    overlap: bool = False,
+    apply: bool = False,
+) -> Comparison | Overlap:
+    """Compare sequential `exec` with gathered `async_exec`, and say why the one is, or is not, faster.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model that the requests go to; it may call others.
+    inputs : mapping of str to array, or sequence of these
+        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
+    n : int, optional
+        How many requests, from one caller: 8 by default, and 1 with `overlap`.
+    instances : iterable of int, optional
+        Instance counts to measure too, such as ``(1, 2, 4)``: of the models that requests queue for, else of
+        `model`. They are loaded again for it, and are as they were afterwards.
+    repeat : int, optional
+        How often each is run. By default five times, and where that leaves the speed-up in doubt, because
+        what else the machine does changes it from run to run, up to 25 times within a few seconds.
+    verify : bool
+        Whether to run the change that is predicted to help most, if it is one of instance counts.
+    repo : ModelRepository, optional
+        By default the current one.
+    overlap : bool
+        Instead, compare the model as it is written with the same model run with its `exec` calls sent ahead:
+        a call begins when what it needs is there, and the program goes on until it looks at an answer. The
+        requests are sent one after the other. Where that gains, `code` of what is returned is the change to
+        write: `code.source` is the whole model.py, changed; nothing is written anywhere.
+    apply : bool
+        With `overlap`: run the changed model too, on the same requests, and say in `code.proof` whether its
+        answers are equal and it is faster. The model as it is written serves again afterwards.
+
+    Returns
+    -------
+    Comparison, or Overlap where that is asked for
+        Its `verdict.sentence` says it; `sequential` and `gathered` are the sessions of the median runs.
+
+    Raises
+    ------
+    BLSError
+        A bad argument, or a model that is not loaded or cannot be loaded with other instance counts.
+
+    See Also
+    --------
+    tune : looks for the smallest setting, with a count for each model.
+
+    Examples
+    --------
+    >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)
+    >>> print(found.verdict.sentence)
+    """
+    n = (1 if overlap else 8) if n is None else n
+    check_numbers("compare", n, repeat)
+    counts = _counts(instances)
+    if overlap and (counts or verify):
+        raise BLSError("compare: overlap compares a model with itself: leave instances and verify out")
+    if apply and not overlap:
+        raise BLSError("compare: apply is for the change that overlap finds: give overlap=True too")
+    repository = current_repository() if repo is None else repo
+    repository.config(model)  # a name that is not there is told now
+    each = inputs_of_each(inputs, n)
+    workload = Workload(repository, model, each)
+    with alone("compare"):
+        if overlap:
+            return overlapped(repository, model, each, repeat, apply)
+        with workload.told:
+            return _compare(workload, counts, repeat, verify)
+
+
+def check_numbers(who: str, n: object, repeat: object) -> None:
+    """Refuse what is no number of requests or of runs."""
+    for name, value in ("n", n), ("repeat", LEAST if repeat is None else repeat):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BLSError(f"{who}: {name}: got {value!r}, expected a whole number from 1 on")
+
+
+@contextmanager
+def alone(who: str) -> Iterator[None]:
+    """Measure, beside nobody else of this process who does."""
+    # Within this, Ctrl-C ends models and waits, and nothing between them.
+    with CtrlC():
+        if not _comparing.acquire(blocking=False):
+            raise BLSError(
+                f"{who}: another comparison is running in this process, and each would measure the other's "
+                "requests; wait until it has ended"
+            )
+        try:
+            yield
+        finally:
+            _comparing.release()
+
+
+class Judged(NamedTuple):
+    """A workload as the models are: what was measured, why, and how one run after the other was `seen`."""
+
+    setting: Setting
+    verdict: Verdict
+    gil_share: float
+    seen: tuple[tuple[Run, list[Looked]], ...]
+
+
+def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Judged:
+    """Measure a workload as the models are, and say why it takes so long."""
+    warmed = workload.both()
+    seen: list[Run] = []
+    looks = [] if warmed.failed else looked_at(lambda: seen.append(workload.sequential()))
+    gil_share = held_of(looks)
+    now = measure(workload, 0, repeat, gil_share, warmed)
+    if any(model.decoupled and model.is_async for model in now.gathered.models):
+        with Standing(_loaded(workload, now.gathered)) as standing:
+            workload.gathered()
+        now = replace(now, measured=replace(now.measured, loops=standing.loops()))
+    found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
+    if found.cause == "contention":
+        found = with_line(found, workload)
+    return Judged(now, found, gil_share, tuple((run, looks) for run in seen))
+
+
+def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
+    told, each = workload.told, 2 * (1 + (repeat or LEAST))  # both ways; the first time is not measured
+    told.total = each * (1 + len(counts))
+    now, found, gil_share, _ = judged(workload, counts, repeat)
+    settings = {0: now}
+    models = found.models or _with_instances(now.gathered, workload.model)
+    for count in random.sample(counts, len(counts)):
+        settings[count] = _measure_with(workload, models, count, repeat, gil_share)
+    verification = None
+    if verify and found.count:
+        told.total += 0 if found.count in settings else each
+        try:
+            changed = settings.get(found.count) or _measure_with(
+                workload, models, found.count, repeat, gil_share
+            )
+        except BLSError as error:
+            # What was measured until now is worth being seen.
+            verification = Verification(models, found.count, found.predicted, 0.0, str(error))
+        else:
+            # Against exec at the same time: what else the machine does may have changed since.
+            speedup = 0.0 if changed.problem else changed.measured.speedup
+            doubt = changed.measured.relative_error
+            verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
+            found = _as_it_proved(found, verification, changed)
+    every = tuple(settings[c] for c in sorted(settings))
+    rounds = len(now.gathered_walls)
+    return Comparison(workload.model, workload.count, rounds, every, found, verification)
+
+
+def with_line(found: Verdict, workload: Workload) -> Verdict:
+    """Say where instances that wait for each other stand, in the advice of a verdict."""
+    with Standing(_loaded(workload, workload.gathered().session)) as standing:
+        workload.gathered()
+    line = standing.line(found.model)
+    if line is None:
+        return found
+    where = (
+        f"line {line.line}"
+        + f" of {line.function}" * bool(line.function)
+        + f", `{line.text}`" * bool(line.text)
+    )
+    return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
+
+
+def _as_it_proved(found: Verdict, verification: Verification, changed: Setting) -> Verdict:
+    """Say it where more instances wait for each other, which as many as there were could not show."""
+    if verification.measured * WORTH > found.predicted or changed.problem:
+        return found
+    then = verdict(changed.sequential, changed.gathered, changed.measured)
+    if then.cause != "contention":
+        return found
+    words = then.sentence[:1].lower() + then.sentence[1:]
+    return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
+
+
+def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
+    serving = workload.repository._server.serving
+    return [model for name in {m.name for m in session.models} for model in serving(name).values()]
+
+
+def _with_instances(session: Session, model: str) -> tuple[str, ...]:
+    """The model, or of an ensemble, which has no instances, those of its steps."""
+    seen = {m.name: bool(m.instances) for m in session.models}
+    return (model,) if seen.get(model, True) else tuple(name for name, has in seen.items() if has)
+
+
+def _counts(instances: Iterable[int] | None) -> list[int]:
+    if instances is None:
+        return []
+    try:
+        counts = sorted(set(instances))
+        good = all(isinstance(c, int) and not isinstance(c, bool) and 1 <= c <= 64 for c in counts)
+    except TypeError:
+        good = False
+    if not good:
+        raise BLSError(f"compare: instances: got {instances!r}, expected counts from 1 to 64, as (1, 2, 4)")
+    return counts
+
+
+def _measure_with(
+    workload: Workload, models: Sequence[str], count: int, repeat: int | None, gil_share: float
+) -> Setting:
+    with with_instances(workload.repository, models, count):
+        return measure(workload, count, repeat, gil_share, workload.both())
