@@ -1,8 +1,8 @@
-"""What is said of an exception that a model raised: asked here and nowhere else.
+"""Describes exceptions that models raise: their text, and the frames of the model's code.
 
-An exception is code of the model's: its class may answer for `__class__`, `__name__` and `__traceback__`, its
-`__str__` may raise, exit, return what is no plain text, or never end. So what C keeps of it is read past its
-class, and the one question that only it can answer, its text, is asked once and under guard.
+An exception is code of the model's: its `__str__` may raise, exit or never end, and its class may have a
+`__class__`, a `__name__` or a `__traceback__` of its own. So class, name and traceback are read past the
+class, and its text is asked for once and under guard.
 
 Guarantees: `describe` raises nothing, whatever the exception is; what it gives is plain text of bounded
 length that has a UTF-8 form. A Ctrl-C that strikes meanwhile comes back a moment later. `describe` may not be
@@ -16,9 +16,8 @@ import os
 import stat
 import weakref
 from collections import deque
-from collections.abc import Callable
 from types import CodeType, FrameType, ModuleType, TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.records.errors import FrameRecord
@@ -44,14 +43,10 @@ internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
 # What cells are called where a person reads it, by the names of their files.
 labels: dict[str, str] = {}
 
-_Answer = TypeVar("_Answer")
 _Line = tuple[FrameType, int]
-_NO_LINES: tuple[_Line, ...] = ()
-_NO_FRAMES: tuple[FrameRecord, ...] = ()
 # As C keeps them, whatever an exception's class says.
 _name_of = type.__dict__["__name__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
-_SYNTAX = {name: SyntaxError.__dict__[name].__get__ for name in ("filename", "lineno", "msg")}
 
 
 class ModelHome:
@@ -139,28 +134,25 @@ def _from_here(file: str) -> str:
 
 
 def _describe(error: BaseException, model: str, version: int) -> Description:
-    kind = _asked("exception", _kind, error)
+    kind = _kind(error)
     text, problem = _text(error)
-    lines = _asked(_NO_LINES, _code_lines, error)
-    frames = _asked(_NO_FRAMES, _frames, lines, error, model, version)
-    message = f"{kind}: {text or _EMPTY}{_asked('', _at, lines)}"
+    lines = _code_lines(error)
+    brief, file, line = text, "", 1
+    if is_a(error, SyntaxError):  # its text says the place too
+        brief, file, line = _of_syntax_error(error, text)
+    frames = _frames(lines)
+    if file:
+        frames += (
+            FrameRecord(model, version, _plain(label_of(file)), line, "", _around(source_of(file), line)),
+        )
+    message = f"{kind}: {text or _EMPTY}{_at(lines)}"
     if is_a(error, ReturnError):  # Triton's own complaint, not an exception of the model
         message = text
     if problem is not None:
-        words = f"{_asked('exception', _kind, problem)}: {_text(problem)[0] or _EMPTY}"
+        words = f"{_kind(problem)}: {_text(problem)[0] or _EMPTY}"
         message += f"{'' if lines else chr(10)}\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {words}"
-        message += _asked("", _at, _asked(_NO_LINES, _code_lines, problem))
-    return Description(kind, text, _asked("", _brief, error, text), message, frames)
-
-
-def _asked(otherwise: _Answer, ask: Callable[..., _Answer], *about: Any) -> _Answer:
-    try:
-        return ask(*about)
-    except RecursionError:  # there is no more room for anything else
-        raise
-    except BaseException as problem:
-        comes_back(problem)
-        return otherwise
+        message += _at(_code_lines(problem))
+    return Description(kind, text, first_line(brief, MAX_NAME), message, frames)
 
 
 def _text(error: BaseException) -> tuple[str, BaseException | None]:
@@ -184,12 +176,16 @@ def _kind(error: BaseException) -> str:
     return _plain(_name_of(type(error)))
 
 
-def _brief(error: BaseException, text: str) -> str:
-    if is_a(error, SyntaxError):  # whose text says the place too
-        found = _SYNTAX["msg"](error)
-        if issubclass(type(found), str):
-            text = _plain(found, MAX_TEXT)
-    return first_line(text, MAX_NAME)
+def _of_syntax_error(error: Any, text: str) -> tuple[str, str, int]:
+    """What a SyntaxError says without its place, the file that it is about (or nothing), and the line."""
+    try:
+        said, file, line = error.msg, error.filename, error.lineno
+    except BaseException as problem:
+        comes_back(problem)
+        return text, "", 1
+    said = _plain(said, MAX_TEXT) if issubclass(type(said), str) else text
+    file = str.__str__(file) if issubclass(type(file), str) else ""
+    return said, file, line if type(line) is int and 0 < line < 1 << 31 else 1
 
 
 def _code_lines(error: BaseException) -> tuple[_Line, ...]:
@@ -212,9 +208,7 @@ def _at(lines: tuple[_Line, ...]) -> str:
     return f"\n\nAt:\n{at}" if at else ""
 
 
-def _frames(
-    lines: tuple[_Line, ...], error: BaseException, model: str, version: int
-) -> tuple[FrameRecord, ...]:
+def _frames(lines: tuple[_Line, ...]) -> tuple[FrameRecord, ...]:
     """The frames with lines around each; frames of code that belongs to no model have no model's name."""
     out: list[FrameRecord] = []
     for frame, line in lines:
@@ -226,13 +220,6 @@ def _frames(
         name, number = (home.model, home.version) if home is not None else ("", 0)
         around = _around((home and home.sources.get(file)) or source_of(file), line)
         out.append(FrameRecord(name, number, shown, line, _plain(frame.f_code.co_name), around))
-    if is_a(error, SyntaxError):
-        named, line = (_SYNTAX[name](error) for name in ("filename", "lineno"))
-        file = str.__str__(named) if issubclass(type(named), str) else ""
-        if file:
-            line = line if type(line) is int and 0 < line < 1 << 31 else 1
-            around = _around(source_of(file), line)
-            out.append(FrameRecord(model, version, _plain(label_of(file)), line, "", around))
     return tuple(out)
 
 
