@@ -1,4 +1,4 @@
-"""What Python code at a cursor may go on with, of Triton's and ours: models, tensors, attributes of modules.
+"""What Python code at a cursor may go on with: models, tensors, files, Triton's names in cells of models.
 
 Names of models and tensors stand inside quotes: ``repo.infer("``, ``model_name="``,
 ``get_input_tensor_by_name(request, "``.
@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
-from bls_notebook import pb_utils
 
 from .config_fields import enumeration
 from .own_tensors import tensors_of_cell
 from .paths import paths
 from .place import Bracket, Place, call_text, place_of, without_magics
-from .triton_names import Code, names_of
+from .triton_names import Code
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
@@ -49,11 +47,9 @@ def in_python(code: Code, current: Sequence[ModelRecord]) -> Found | None:
     """
     place = place_of(without_magics(code.before))
     if not place.quote:
-        of, dot, begun = place.fragment.rpartition(".")
-        if not dot or not code.before.endswith(begun or "."):
-            return None
-        found = code.meaning(of)
-        return None if found is None else (begun, [n for n in names_of(found) if n.startswith(begun)])
+        _, dot, begun = place.fragment.rpartition(".")
+        own = code.names() if dot and code.before.endswith(begun or ".") else []
+        return (begun, own) if own else None
     if not place.brackets or "\n" in place.fragment:
         return None
     names = _Strings(code, place, current).names()
@@ -84,8 +80,7 @@ class _Strings:
         if inner.keyword == "model_name":
             return _ready(self._current)
         if inner.function in _FOR_MODELS and self._argument(inner, 0, "model_name"):
-            ours = self._is(inner.of.rpartition(".")[0] or inner.of, inner.function)
-            return _names(self._current) if ours else None
+            return _names(self._current)
         if inner.opener == "[" and outer.function == "InferenceRequest":
             if outer.keyword == "requested_output_names" or (not outer.keyword and outer.argument == 3):
                 return self._tensors(outer, self._current, "outputs")
@@ -93,7 +88,7 @@ class _Strings:
         return self._of_repository(inner, outer)
 
     def _paths(self, call: Bracket) -> Iterable[str] | None:
-        if call.keyword or not self._is(call.of.rpartition(".")[0] or call.of, call.function, bls):
+        if call.keyword or not self._is_of_package(call):
             return None
         found = paths(f'"{self._place.fragment}', folders=call.function == "ModelRepository")
         return [path[1:] for path in found]
@@ -121,7 +116,7 @@ class _Strings:
         """The models that a call of a repository is about; None where it is something else's."""
         receiver = call.of.rpartition(".")[0]
         if call.function in _FUNCTIONS:
-            return self._current if self._is(receiver or call.of, call.function, bls) else None
+            return self._current if self._is_of_package(call) else None
         if call.function not in (*_REQUESTS, *_BY_NAME) or not receiver:
             return None
         known = self._code.variables.get(receiver)
@@ -171,9 +166,13 @@ class _Strings:
         value = text if text is not None else self._code.variables.get(name or "")
         return value if isinstance(value, str) else ""
 
-    def _is(self, name: str, imported: str, module: ModuleType = pb_utils) -> bool:
-        found = self._code.meaning(name)
-        return found is module or (found is not None and found is getattr(module, imported, None))
+    def _is_of_package(self, call: Bracket) -> bool:
+        """Whether a function is called that is one of this package's."""
+        receiver = call.of.rpartition(".")[0] or call.of
+        known = self._code.variables.get(receiver)
+        if known is not None:
+            return known is bls or known is getattr(bls, call.function, None)
+        return bool(re.search(rf"\bbls_notebook (as {re.escape(receiver)}\b|import\b)", self._code.text))
 
     @staticmethod
     def _argument(call: Bracket, position: int, keyword: str) -> bool:

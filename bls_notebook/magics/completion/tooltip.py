@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
@@ -17,12 +17,8 @@ from bls_notebook.magics.parsing.words import UnfinishedError, Word, split_words
 from bls_notebook.magics.repo.router import VERBS
 from bls_notebook.magics.table import MAGICS
 
-if TYPE_CHECKING:
-    from .triton_names import Code
-
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%%?\w+)")
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
-_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def add_tooltips(notebook: Notebook) -> Callable[[], None]:
@@ -58,7 +54,7 @@ def tooltip(notebook: Notebook, code: str, cursor: int) -> str | None:
             return _of_magic(notebook, magic, line[found.end() :], cursor - start - found.end())
     from .triton_names import Code
 
-    return _of_triton(notebook, Code(code, cursor, notebook.shell.user_ns))
+    return Code(code, cursor, notebook.shell.user_ns).help() or None
 
 
 def _of_magic(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
@@ -92,21 +88,3 @@ def _model(words: list[Word]) -> str:
 def _signature(notebook: Notebook, model: str) -> str:
     records = [record for record in bls.current_repository().index() if record.name == model]
     return notebook.draw(records[-1]).text if records else ""
-
-
-def _of_triton(notebook: Notebook, code: Code) -> str | None:
-    """About a name of Triton's module that the notebook has not imported yet, or about what is called."""
-    from .place import place_of, without_magics
-
-    start = code.before.rfind("\n") + 1
-    at = (n[0] for n in _NAME.finditer(code.text, start) if n.start() <= code.cursor <= n.end())
-    calls = (bracket.of for bracket in reversed(place_of(without_magics(code.before)).brackets))
-    for name in [next(at, ""), *calls]:
-        if name.partition(".")[0] in notebook.shell.user_ns:
-            return None
-        value = code.meaning(name)
-        if value is not None:
-            info = notebook.shell.inspector.info(value, oname=name)
-            said = (info.get("definition") or info.get("init_definition") or name, info.get("docstring"))
-            return "\n\n".join(filter(None, said))
-    return None
