@@ -7,7 +7,6 @@ import inspect
 import json
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -19,9 +18,10 @@ from bls_notebook.pb_utils.sender import ByHand
 from bls_notebook.records.record_file import told
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.substitution.substitution import substitute
 
 from .recording import Recording, load_recording
-from .replaying import around
+from .replaying import recorded_callees
 from .requests import RecordedRequest
 
 
@@ -82,9 +82,8 @@ def again(
 
     def run() -> list[InferenceResponse]:
         __tracebackhide__ = True
-        with ExitStack() as on:
-            if alone:
-                list(around(recording, request.model, name, repository, on))
+        callees = recorded_callees(recording, request.model, name) if alone else {}
+        with substitute(repository, callees):
             return list(repository.run(call))
 
     return Again(name, code, run)

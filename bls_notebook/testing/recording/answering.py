@@ -1,11 +1,11 @@
-"""`Answers`: answers as a model gave them, to requests that carry what was recorded."""
+"""`RecordedAnswers`: answers as a model gave them, to requests that carry what was recorded."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from bls_notebook.engine.recording.tape import copied
@@ -18,6 +18,8 @@ from bls_notebook.pb_utils import (
 )
 from bls_notebook.records.record_file import told
 from bls_notebook.repository.requests.tensor_differences import compared
+from bls_notebook.repository.substitution.call import Answer, Call, Last
+from bls_notebook.repository.substitution.waiter import Waiter
 
 from .requests import RecordedRequest, RecordedResponse
 from .values import digest
@@ -26,8 +28,9 @@ _Key = tuple[Any, ...]
 _Names = frozenset[str]
 
 
-class Answers:
-    """Answers requests to one model from a recording; see `Recording.answer_of`.
+class RecordedAnswers:
+    """Answers requests to one model from a recording, as `Answers` of a substitution; see
+    `Recording.answer_of`.
 
     May be called from any thread. `never` has what was said to requests that were never recorded: their
     senders may say nothing of it.
@@ -37,20 +40,64 @@ class Answers:
         self._called = called
         self._model = model
         self._requests = requests
-        self.never: list[str] = []  # what was said of requests that were never recorded
+        self.never: list[str] = []
         self._lock = threading.Lock()
         self._asked: dict[_Key, int] = defaultdict(int)
         self._names = {name for request in requests for name in request.inputs}
-        # By what was asked for, of each what was asked with it: names of outputs, none for all of them.
+        # By inputs and parameters, then by the requested outputs; no names for all of them.
         self._known: dict[_Key, dict[_Names, list[RecordedRequest]]] = defaultdict(lambda: defaultdict(list))
+        self._similar: dict[Hashable, RecordedRequest] = {}
         for request in requests:
-            key = _key(request.tensors, request.parameters)
+            inputs, _ = key = _key(request.tensors, request.parameters)
+            wanted = frozenset(request.kept.outputs)
             # What a model with `reshape` receives is of another shape than what was sent to it.
             for each in (key, _flat(key)):
-                self._known[each][frozenset(request.kept.outputs)].append(request)
+                self._known[each][wanted].append(request)
+            for similar in ((inputs, wanted), inputs, wanted):
+                self._similar.setdefault(similar, request)
+
+    def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
+        """Yield the recorded answers to a call."""
+        recorded = self._recorded(wait.request)
+        responses = responses_of(recorded)
+        if not wait.decoupled or _is_flag_alone(recorded.responses[-1]):
+            yield from responses if wait.decoupled else responses[-1:]
+            return
+        yield from responses[:-1]
+        yield Last(responses[-1])
 
     def __call__(self, request: InferenceRequest) -> Any:
         """Return the response to a request; of a decoupled model the list of them."""
+        answered = self._recorded(request)
+        responses = responses_of(answered)
+        return responses if answered.kept.decoupled else responses[-1]
+
+    def similar(self, request: InferenceRequest) -> list[InferenceResponse]:
+        """Return the responses to a request; to one that was never recorded, those to a similar one.
+
+        That is one with the same inputs, else with the same requested outputs, else the first.
+        """
+        inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
+        wanted = frozenset(request.requested_output_names())
+        keys: list[Hashable] = [(inputs, wanted), inputs, wanted]
+        found = next((self._similar[key] for key in keys if key in self._similar), self._requests[0])
+        return responses_of(found)
+
+    def first(self) -> list[InferenceResponse]:
+        """Return the responses to the first request."""
+        return responses_of(self._requests[0])
+
+    @property
+    def flag_alone(self) -> bool:
+        """Whether the final flag of a stream came without a response."""
+        return _is_flag_alone(self._requests[0].responses[-1])
+
+    @property
+    def alike(self) -> bool:
+        """Whether all requests were answered the same."""
+        return len({_content(request) for request in self._requests}) == 1
+
+    def _recorded(self, request: InferenceRequest) -> RecordedRequest:
         given = {tensor._name: tensor for tensor in request.inputs()}
         if request.correlation_id():  # with controls, and states, that its sender knew nothing of
             given = {name: tensor for name, tensor in given.items() if name in self._names}
@@ -66,14 +113,7 @@ class Answers:
         with self._lock:
             number = self._asked[key, had]
             self._asked[key, had] += 1
-        answered = found[min(number, len(found) - 1)]
-        responses = [response_of(each) for each in answered.responses]
-        if not answered.kept.decoupled:
-            return responses[-1]
-        last = answered.responses[-1]
-        if last.final and not last.tensors and last.error is None:
-            del responses[-1]  # the final flag alone
-        return responses
+        return found[min(number, len(found) - 1)]
 
     def _never(self, given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names) -> str:
         unlike = [(_unlike(given, parameters, wanted, each), each) for each in self._requests]
@@ -110,6 +150,25 @@ def _answering(wanted: _Names, known: Iterable[_Names]) -> _Names | None:
 
 def _on_cpu(tensor: Tensor) -> Any:
     return copied(tensor._array, tensor._datatype)
+
+
+def responses_of(request: RecordedRequest) -> list[InferenceResponse]:
+    """Return the recorded responses to a request, without a final flag that came alone."""
+    recorded = list(request.responses)
+    if request.kept.decoupled and _is_flag_alone(recorded[-1]):
+        del recorded[-1]
+    return [response_of(each) for each in recorded]
+
+
+def _is_flag_alone(last: RecordedResponse) -> bool:
+    return last.final and not last.tensors and last.error is None
+
+
+def _content(request: RecordedRequest) -> Hashable:
+    return tuple(
+        (response.error, *((t.name, t.datatype, t.shape, t.values) for t in response.tensors))
+        for response in request.kept.responses
+    )
 
 
 def response_of(recorded: RecordedResponse) -> InferenceResponse:

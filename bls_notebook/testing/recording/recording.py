@@ -17,7 +17,7 @@ from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 
 from . import file
-from .answering import Answers
+from .answering import RecordedAnswers
 from .captured import captured
 from .requests import RecordedRequest, RecordedResponse
 from .values import Array
@@ -103,7 +103,7 @@ class Recording:
         self._check_whole(found)
         return self.with_values(found)
 
-    def answer_of(self, model: str) -> Answers:
+    def answer_of(self, model: str) -> RecordedAnswers:
         """Return a function that answers as the model did, for `ModelRepository.stub`.
 
         Requests are told apart by what they carry: inputs (names, data types, shapes, values), parameters and
@@ -122,7 +122,7 @@ class Recording:
             raise BLSError(self._no_requests(model, True))
         for request in asked:
             self._check_whole(request, answers=True)
-        return Answers(self._called, model, list(map(self.with_values, asked)))
+        return RecordedAnswers(self._called, model, list(map(self.with_values, asked)))
 
     def save(self, path: str | Path) -> Path:
         """Write it to a file, which is replaced when all of it has been written."""

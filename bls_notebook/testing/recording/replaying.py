@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from math import isfinite
@@ -20,12 +20,14 @@ from bls_notebook.records.recorded import RequestKept
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.shipping.proof.answers import Allowed, Answer, Output, differences
 from bls_notebook.shipping.proof.asked import Request
 from bls_notebook.shipping.proof.places import There
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records.replayed import Replay, Resent
 
+from .answering import RecordedAnswers
 from .beginning import Beginning
 from .recorder import LIMIT, record
 from .recording import Recording, load_recording
@@ -108,7 +110,8 @@ def replay(
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
     with ExitStack() as on:
-        stubbed = dict(around(recording, only, to, repository, on)) if only else {}
+        callees = recorded_callees(recording, only, to) if only else {}
+        on.enter_context(substitute(repository, callees))
         ask, place = on.enter_context(_place(repository, server, names, to))
         hops = recording.record.tensors == "all" and not server
         recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if hops else None
@@ -117,7 +120,7 @@ def replay(
             f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request"
         ) as bar:
             for request in requests:
-                sent.append(_resent(request, to, ask, allowed, list(stubbed.values())))
+                sent.append(_resent(request, to, ask, allowed, callees.values()))
                 bar.step()
     if recorder is not None and any(each.what for each in sent):
         sent = list(_begun(recording, recorder.recording, requests, sent))
@@ -126,7 +129,7 @@ def replay(
         place,
         to or "",
         only or "",
-        tuple(stubbed),
+        tuple(callees),
         tolerance,
         ulps,
         tuple(sent),
@@ -174,14 +177,9 @@ def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
         yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no whole answer was recorded"
 
 
-def around(
-    recording: Recording, only: str, target: str | None, repository: ModelRepository, on: ExitStack
-) -> Iterator[tuple[str, list[str]]]:
-    """Answer from the recording for what a model called: names, and where is told what was never asked."""
-    for name in _called(recording, only, target):
-        answers = recording.answer_of(name)
-        on.enter_context(repository.stub(name, answers))
-        yield name, answers.never
+def recorded_callees(recording: Recording, only: str, target: str | None) -> dict[str, RecordedAnswers]:
+    """Return the recorded answers of each model that a model called."""
+    return {name: recording.answer_of(name) for name in _called(recording, only, target)}
 
 
 def _called(recording: Recording, only: str, target: str | None) -> list[str]:
@@ -264,7 +262,11 @@ def _begun(
 
 
 def _resent(
-    request: RecordedRequest, to: str | None, ask: _Ask, allowed: Allowed, never: list[list[str]]
+    request: RecordedRequest,
+    to: str | None,
+    ask: _Ask,
+    allowed: Allowed,
+    answers: Collection[RecordedAnswers],
 ) -> Resent:
     began = time.perf_counter_ns()
     now = ask(request)
@@ -274,9 +276,9 @@ def _resent(
     if unkept:
         now = [_without(each, unkept) for each in now]
     what, tensors = differences(then, now, allowed, _SIDES)
-    what += tuple(dict.fromkeys(each for said in never for each in said))
-    for said in never:
-        said.clear()
+    what += tuple(dict.fromkeys(problem for each in answers for problem in each.never))
+    for each in answers:
+        each.never.clear()
     inputs = ()
     if what:
         inputs = tuple(_seen(name, value) for name, value in request.inputs.items())
