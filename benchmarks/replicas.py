@@ -98,7 +98,7 @@ def measured(
             repo.define(name, MODEL.replace("WORK", MODELS[name][1]), CONFIG)
         exports = {number: Path(temporary) / str(number) for number in range(1, most + 1)}
         for number, place in exports.items():
-            repo.export(place, target="compose", replicas=number)
+            bls.export(place, target="compose", replicas=number, repo=repo)
         with serving(exports[1], most, make_environment(folder)) as servers:
             one = servers[0]
             direct = {"http": f"127.0.0.1:{one.http_port}", "grpc": f"127.0.0.1:{one.grpc_port}"}

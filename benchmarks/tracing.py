@@ -77,7 +77,7 @@ def watched(repo: bls.ModelRepository) -> Any:
     """The panel of `%tritonrepo watch`, but for the page that draws what it sends."""
     from bls_notebook.inspection.display.watch_widget import watch_widget
 
-    return contextlib.closing(watch_widget(repo.watch()))
+    return contextlib.closing(watch_widget(bls.watch(repo=repo)))
 
 
 def one_round(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,9 @@ from .repository.repository import ModelRepository
 from .repository.requests.response import Response
 
 if TYPE_CHECKING:
+    from .checking.all_checks import check
     from .inspection.inspection import Inspection, inspect
+    from .inspection.watching import watch
     from .lifetimes.memory_recording import track_memory
     from .lifetimes.records import load_lifetimes
     from .network.connection.connection import Connection, connect
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .profiling.server_trace import load_server_trace
     from .profiling.sync_vs_async import compare
     from .profiling.tuner import tune
+    from .shipping.exports.exporter import export
     from .shipping.proof.proving import prove_equal
     from .shipping.servers.serving import LocalServer, serve
     from .testing.claims import judge
@@ -60,9 +62,21 @@ def _simulate(count: int, capacity: int, in_torch: bool) -> Any:
     return simulate(count, capacity, in_torch)
 
 
+def _onnxruntime() -> Any:
+    from .engines import onnxruntime
+
+    return onnxruntime
+
+
+def _pytorch() -> Any:
+    from .engines import pytorch
+
+    return pytorch
+
+
 register_simulator(_simulate)
-for _backend in ("onnxruntime", "pytorch"):
-    register_backend_module(_backend, partial(import_module, f"bls_notebook.backends.{_backend}"))
+register_backend_module("onnxruntime", _onnxruntime)
+register_backend_module("pytorch", _pytorch)
 
 __all__ = [
     "BLSError",
@@ -83,12 +97,14 @@ __all__ = [
     "Response",
     "Session",
     "Tuning",
+    "check",
     "compare",
     "connect",
     "cupy",
     "current_repository",
     "drill",
     "endpoint",
+    "export",
     "inspect",
     "judge",
     "list_devices",
@@ -111,6 +127,7 @@ __all__ = [
     "try_repository",
     "tune",
     "unload_ipython_extension",
+    "watch",
 ]
 
 # Imported when they are first asked for: what measures, and what is computed from it.
@@ -125,10 +142,12 @@ _LATER = {
     "Recording": "testing.recording.recording",
     "Session": "profiling.records.session",
     "Tuning": "profiling.records.tuning",
+    "check": "checking.all_checks",
     "compare": "profiling.sync_vs_async",
     "connect": "network.connection.connection",
     "endpoint": "network.gateway.server",
     "drill": "testing.drills.driller",
+    "export": "shipping.exports.exporter",
     "judge": "testing.claims",
     "inspect": "inspection.inspection",
     "load_comparison": "profiling.records.comparison",
@@ -145,6 +164,7 @@ _LATER = {
     "track_memory": "lifetimes.memory_recording",
     "try_repository": "trying.trial",
     "tune": "profiling.tuner",
+    "watch": "inspection.watching",
 }
 
 # In this process only; inside Triton's own stub, its module is there already and stays.

@@ -19,8 +19,8 @@ import bls_notebook as bls
 
 from .records.plain import Record
 from .records.quantities import seconds_in
+from .repository.call_order import load_with_callees
 from .shipping.proof.certificate import Certificate
-from .trying.one import load_with_callees
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -45,7 +45,7 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from .repository.source.layout import version_folders
-    from .trying.folders import is_repository, repositories_below, repository_folder
+    from .repository.source.repository_folders import is_repository, repositories_below, repository_folder
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
@@ -53,7 +53,7 @@ def _check(arguments: argparse.Namespace) -> int:
     elif folder.is_dir() and not is_repository(folder) and any(repositories_below(folder)):
         folder = repository_folder(folder, "python -m bls_notebook check")
     with bls.ModelRepository(folder) as repository:
-        found = repository.check(*names)
+        found = bls.check(*names, repo=repository)
     if not found.models:
         raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
     _print(found, arguments.json)
@@ -80,9 +80,10 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 def _export(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
         load_with_callees(repository, arguments.models)
-        written = repository.export(
+        written = bls.export(
             arguments.place, *arguments.models,
             target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
+            repo=repository,
         )  # fmt: skip
     _print(written, arguments.json)
     return 0

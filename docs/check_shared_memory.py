@@ -47,7 +47,7 @@ def main() -> int:
             if name != "large":
                 repository.load(name)
         for name in sys.argv[1:] or names:
-            exported = repository.export(Path(temporary) / name, name)
+            exported = bls.export(Path(temporary) / name, name, repo=repository)
             whole = exported.shm_bytes
             sizes = (
                 whole * 5 // 4,

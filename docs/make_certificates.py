@@ -132,7 +132,7 @@ class Seen:
             if made.folder is None:
                 made.folder = self.folder / str(len(self.subjects))
             try:  # again, while it serves: what it calls may be defined later
-                repository.export(made.folder, name)
+                bls.export(made.folder, name, repo=repository)
                 made.why_not = ""
             except bls.BLSError as error:
                 made.why_not = str(error).splitlines()[-1].strip()

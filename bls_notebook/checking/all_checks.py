@@ -1,17 +1,17 @@
-"""Run all checks over the models of a repository, and report what loaded models did so far."""
+"""`check`: run all checks over the models of a repository, and report what loaded models did so far."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.extending import host_of
 from bls_notebook.records.progress import stepped
 from bls_notebook.records.quantities import count
 from bls_notebook.records.visible import first_line
+from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.statistics import statistics_record_of
 
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
@@ -25,13 +25,36 @@ _QUOTED = re.compile(r"'([^']*)'")
 _MOST_REFUSALS = 3  # reported per model
 
 
-def check_models(
-    sources: Iterable[tuple[ModelSource, LoadedModel | None]], names: Collection[str] = ()
-) -> Findings:
-    """Return the findings of the models called `names`, by default of all models in `sources`."""
-    sources = list(sources)
+def check(*names: str, repo: ModelRepository | None = None) -> Findings:
+    """Find what will fail on a server, by the files of models and by what was recorded of them.
+
+    No model code is run.
+
+    Parameters
+    ----------
+    *names : str
+        Models; by default all.
+    repo : ModelRepository, optional
+        Default: `current_repository`.
+
+    Returns
+    -------
+    Findings
+
+    Raises
+    ------
+    ModelNotFoundError
+        There is no model of a name.
+
+    Examples
+    --------
+    >>> bls.check(repo=bls.ModelRepository("model_repository"))  # doctest: +SKIP
+    """
+    host = host_of(repo)
+    known = {record.name for record in host.repository.index()}
+    sources = [(host.source(name), host.find(name)) for name in sorted(known.union(names))]
     local = [pair for pair in sources if pair[0].remote is None]
-    remote = {source.name: str(source.remote.server.address) for source, _ in sources if source.remote}
+    remote = {source.name: source.remote.address for source, _ in sources if source.remote}
     folders = [read_model(*pair) for pair in stepped(local, "models", len(local))]
     models = {model.name: model for model in folders if is_model(model)}
     checked = [model for model in folders if not names or model.name in names]

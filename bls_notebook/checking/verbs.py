@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def _check(notebook: Notebook, arguments: argparse.Namespace) -> Findings:
     with reported(notebook):
-        return bls.current_repository().check(*arguments.names)
+        return bls.check(*arguments.names)
 
 
 CHECK = Verb(
     "check", "say what will bite on a server, before it does", _check,
     "Reads configurations, sources and folders, and what was recorded of models that are loaded; runs no "
     "model's code, so models that do not load are checked too. Each finding says where, what, why it bites "
-    "and how to mend it. In scripts: repo.check(); in a shell: python -m bls_notebook check FOLDER [--json].",
+    "and how to mend it. In scripts: bls.check(); in a shell: python -m bls_notebook check FOLDER [--json].",
     "  %tritonrepo check\n  %tritonrepo check bls_sync\n  found = %tritonrepo check\n",
     suggests=lambda record: True,
 )  # fmt: skip

@@ -11,7 +11,6 @@ from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
 from bls_notebook.records.differences import Compared
-from bls_notebook.records.inspection import ResponseView, TensorView
 from bls_notebook.records.plain import Record
 from bls_notebook.records.repository import ModelRecord
 from bls_notebook.records.visible import first_line
@@ -19,6 +18,7 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared
 
+from .records import ResponseView, TensorView
 from .requests import request_seen
 from .tensors import array_view, datatype_of, tensor_view
 

@@ -11,6 +11,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import roots_of
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
@@ -27,14 +28,14 @@ NAMED = 12  # of what it holds
 def model_view(repository: Any, name: str) -> ModelView:
     """Return what there is to say of the newest version of a model that serves."""
     record = repository.record(name)
-    catalog = repository._catalog
-    model: LoadedModel = catalog.ready_model(name)
+    host = Host(repository)
+    model = host.ready(name)
     file, source = _source(model)
     held = held_by(roots_of(model))
     running = [
         (other.name, holder.parent)
-        for each in catalog.server.names()
-        for other in catalog.server.serving(each).values()
+        for each in host.names()
+        for other in host.versions(each).values()
         for holder in [instance.holder for instance in other.instances]
         if isinstance(holder, Execution)
     ]
@@ -49,8 +50,8 @@ def model_view(repository: Any, name: str) -> ModelView:
         held_bytes=sum(each.bytes for each in held),
         error=model.last_error,
         calls=tuple(sorted(_callees(model))),
-        callers=tuple(sorted(_callers(catalog.server, name))),
-        settings=_settings(catalog, model),
+        callers=tuple(sorted(_callers(host, name))),
+        settings=_settings(host, model),
         file=file,
         source=source,
     )
@@ -69,11 +70,11 @@ def _source(model: LoadedModel) -> tuple[str, str]:
     return name, text if len(text) <= LONGEST else f"{text[:LONGEST]}\n# … and more"
 
 
-def _settings(catalog: Any, model: LoadedModel) -> tuple[Setting, ...]:
+def _settings(host: Host, model: LoadedModel) -> tuple[Setting, ...]:
     if model.seen.remote:  # as its server has it
         return settings(model.spec.config, model.spec.config, model.spec.config)
     try:
-        source = catalog._source(model.name, None)
+        source = host.source(model.name)
         written = source.parsed_config()
         return settings(written, read_config(source), model.spec.config)
     except (BLSError, OSError):  # its files have changed, or gone
@@ -84,9 +85,9 @@ def _callees(model: LoadedModel) -> set[str]:
     return {*model.calls, *filter(None, members_of(model.spec.config))}
 
 
-def _callers(server: Any, name: str) -> Iterator[str]:
-    for other in server.names():
-        if any(name in _callees(model) for model in server.serving(other).values()):
+def _callers(host: Host, name: str) -> Iterator[str]:
+    for other in host.names():
+        if any(name in _callees(model) for model in host.versions(other).values()):
             yield other
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bls_notebook.engine.recording.kept import on_at, profiles, tracks
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.inspection import RequestSeen
 from bls_notebook.repository.requests.response import Response
+
+from .records import RequestSeen
 
 SPANS, LIVES = 200, 100  # that are shown
 

@@ -10,12 +10,12 @@ import numpy as np
 from bls_notebook.devices.transfers import device_of
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.inspection import TensorView
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.repository.requests.tensor_images import layout_of, pictures
 from bls_notebook.repository.requests.tensor_preview import GLANCE, numbers
 from bls_notebook.repository.requests.tensor_statistics import figures, to_host, working_on
 
+from .records import TensorView
 from .rows import line_of, sound_of
 from .slices import sliced
 from .texts import texts

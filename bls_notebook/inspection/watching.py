@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.devices.listing import device_records
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host, host_of
 from bls_notebook.repository.source.layout import shown_path
 
 from .watch_records import ModelNow, WatchRecord
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
+    from bls_notebook.repository.repository import ModelRepository
 
 _FOLDERS_EVERY = 5.0  # seconds: folders are looked into less often than models
 _LATELY = 2.0  # seconds that a rate is of
@@ -33,8 +35,26 @@ _VERBS = ("load", "unload", "reload")
 log = logging.getLogger("bls_notebook")
 
 
+def watch(seconds: float = 0.5, *, repo: ModelRepository | None = None) -> Watch:
+    """Watch what the models of a repository do; a live panel in a notebook.
+
+    Parameters
+    ----------
+    seconds : float
+        Between looks.
+    repo : ModelRepository, optional
+        Default: `current_repository`.
+
+    Returns
+    -------
+    Watch
+        Its `follow` calls a function with each look, its `record` is one look.
+    """
+    return Watch(host_of(repo).repository, seconds)
+
+
 class Watch:
-    """What a repository does just now, looked at every so many `seconds`; made by `ModelRepository.watch`.
+    """What a repository does just now, looked at every so many `seconds`; see `watch`.
 
     In a notebook with the extension it is a live panel. It needs next to nothing, and nothing once nobody
     looks.
@@ -111,13 +131,13 @@ class Watch:
         repository = self._repository()
         if repository is None or repository.closed:
             return WatchRecord(time.time(), self._place, closed=True)
-        index, now = repository._catalog.service.index, time.monotonic()
+        host, now = Host(repository), time.monotonic()
         if now - self._looked_at_folders > _FOLDERS_EVERY:
-            self._folders, self._looked_at_folders = index.rows(repository.paths), now
-        known = index.rows(())
+            self._folders, self._looked_at_folders = repository.index(), now
+        known = repository.index(folders=False)
         names = {record.name for record in known}
         records = sorted([*known, *(r for r in self._folders if r.name not in names)], key=_order)
-        serving = {name: repository._server.serving(name) for name in repository._server.names()}
+        serving = {name: host.versions(name) for name in host.names()}
         models = [
             self._now(each, serving.get(each.name, {}).get(each.version), since, now) for each in records
         ]

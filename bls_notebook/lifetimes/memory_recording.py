@@ -21,8 +21,9 @@ from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
 from bls_notebook.engine.recording.kept import tracks
-from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
+from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import owners as _model_roots  # noqa: F401 - where the search for holders begins
@@ -103,7 +104,7 @@ class MemoryTrack(LifetimesAnalysis):
     def __enter__(self) -> MemoryTrack:
         recording: allocation_log.Recording | None = None
         try:
-            with CtrlC(), _starting:
+            with critical(), _starting:
                 self._refuse_a_second()
                 me = ref(self)  # no more: a track that nobody has ends
                 place = place_finder() if self._lines else None
@@ -148,7 +149,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._switching = False
 
     def __exit__(self, *error: object) -> None:
-        with CtrlC():
+        with critical():
             recording = self._recording
             if recording is None:
                 return

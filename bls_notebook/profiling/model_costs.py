@@ -14,14 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from bls_notebook.devices.listing import device_records
+from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.schedulers.batch_queue import BatchRules
 from bls_notebook.engine.schedulers.dynamic import DynamicBatcher, rows_in_batch
+from bls_notebook.extending import Host
+from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.instance_counts import with_count, with_fields
@@ -85,7 +88,7 @@ def seen_requests(repository: ModelRepository, names: Sequence[str]) -> Iterator
     before: list[tuple[Instance, Any, Any]] = []
     try:
         for name in names:
-            for model in repository._server.serving(name).values():
+            for model in Host(repository).versions(name).values():
                 for instance in model.instances:
                     execute = instance.execute
                     wrapped = _keeping(execute, seen[name], partial(rows_in_batch, model.spec))
@@ -133,7 +136,7 @@ def batch_times(
         for size in sizes:
             batch = [requests[i % len(requests)] for i in range(size)]
             together = sum(rows for _, rows in batch)
-            for model in repository._server.serving(name).values():
+            for model in Host(repository).versions(name).values():
                 if isinstance(model.scheduler, DynamicBatcher):
                     model.scheduler.rule(BatchRules(together, frozenset({together}), _PATIENCE))
             took: list[int] = []
@@ -151,7 +154,7 @@ def _run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, An
 
     async def run() -> list[Any]:
         with session:
-            session.only_of(repository._sender.caller())
+            session.only_of(cast(Execution, caller_var.get()))
             return await asyncio.gather(*(repository.infer_async(name, inputs) for inputs in batch))
 
     session = profile(lines=False)

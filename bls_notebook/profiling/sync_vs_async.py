@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, overload
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.extending import Host, critical
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
@@ -148,7 +148,7 @@ def check_numbers(who: str, n: object, repeat: object) -> None:
 def alone(who: str) -> Iterator[None]:
     """Measure, beside nobody else of this process who does."""
     # Within this, Ctrl-C ends models and waits, and nothing between them.
-    with CtrlC():
+    with critical():
         if not _comparing.acquire(blocking=False):
             raise BLSError(
                 f"{who}: another comparison is running in this process, and each would measure the other's "
@@ -242,7 +242,7 @@ def _as_it_proved(found: Verdict, verification: Verification, changed: Setting) 
 
 
 def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
-    serving = workload.repository._server.serving
+    serving = Host(workload.repository).versions
     return [model for name in {m.name for m in session.models} for model in serving(name).values()]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.records.yaml_text import yaml_lines
 from bls_notebook.repository.instance_counts import with_count
 from bls_notebook.repository.repository import ModelRepository
@@ -36,9 +37,8 @@ def group_as_written(repository: ModelRepository, name: str) -> str:
     from google.protobuf import text_format
 
     try:
-        sources = [source for source, _ in repository._catalog.sources(name) if source.name == name]
-        groups = sources[0].parsed_config().instance_group
-    except (BLSError, IndexError):  # the files are not there any more, or say something else
+        groups = Host(repository).source(name).parsed_config().instance_group
+    except BLSError:  # the files are not there any more, or say something else
         return ""
     if not groups:
         return ""

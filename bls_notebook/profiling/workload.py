@@ -7,9 +7,11 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import Progress
 from bls_notebook.records.quartiles import quartiles
 from bls_notebook.records.ratios import ratio, relative_error
@@ -123,7 +125,7 @@ class Workload:
     def _measured(self, name: str) -> Iterator[None]:
         with profile(name=name) as session:
             began = time.perf_counter_ns()
-            session.only_of(self.repository._sender.caller())
+            session.only_of(cast(Execution, caller_var.get()))
             yield
         found = session.record
         self._last = Run(found, found.cpu, found.cpu_waited, began)

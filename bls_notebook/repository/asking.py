@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -14,8 +13,6 @@ from .config import ModelConfigMessage
 from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
-    from bls_notebook.checking.records import Findings
-    from bls_notebook.inspection.watching import Watch
     from bls_notebook.records.repository import ModelRecord
     from bls_notebook.records.statistics import StatisticsRecord
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 class Asking:
     """What changes nothing."""
 
-    paths: tuple[Path, ...]
     _catalog: Catalog
     _server: Server
 
@@ -31,9 +27,15 @@ class Asking:
         """Whether a model serves: the given version, or any."""
         return self._catalog.ready(name, version)
 
-    def index(self) -> list[ModelRecord]:
-        """Return a record for every version of every model that is known, by name and version."""
-        return self._catalog.service.index.rows(self.paths)
+    def index(self, folders: bool = True) -> list[ModelRecord]:
+        """Return a record for every version of every model that is known, by name and version.
+
+        Parameters
+        ----------
+        folders : bool
+            Whether to list models in the folders that were never loaded, too.
+        """
+        return self._catalog.service.index.rows(self._catalog.paths if folders else ())
 
     def config(self, name: str) -> ModelConfigMessage:
         """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
@@ -65,21 +67,6 @@ class Asking:
 
     def _versions(self, name: str) -> list[LoadedModel]:
         return [model for _, model in sorted(self._server.serving(name).items())]
-
-    def watch(self, seconds: float = 0.5) -> Watch:
-        """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""
-        from bls_notebook.inspection.watching import Watch
-
-        return Watch(self, seconds)
-
-    def check(self, *names: str) -> Findings:
-        """Return what will bite in models, all by default, by their files and by what was recorded of them.
-
-        None of their code is run. A name that no model has is a ModelNotFoundError.
-        """
-        from bls_notebook.checking.all_checks import check_models
-
-        return check_models(self._catalog.sources(*names), names)
 
     @property
     def last_failure(self) -> BaseException | None:

@@ -91,7 +91,7 @@ class Catalog:
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
-        self.prepared: Callable[[ModelSource], ModelSource] = lambda source: source  # of folders
+        self.before_load: list[Callable[[ModelSource], ModelSource]] = []  # change sources of folders
         self._polling = FolderPolling(paths, self._definitions, self._load_asked, self.service.unload)
 
     def start(self, poll_seconds: float | None) -> None:
@@ -269,11 +269,6 @@ class Catalog:
             raise ModelNotFoundError(f"model {name!r} is not loaded; {missing_model(name, self.known)}")
         return model
 
-    def sources(self, *names: str) -> list[tuple[ModelSource, LoadedModel | None]]:
-        """Return where models are, all that are known and those of the names, each with what serves of it."""
-        known = {record.name for record in self.service.index.rows(self.paths)}
-        return [(self._source(name, None), self.server.find(name)) for name in sorted(known.union(names))]
-
     def _may_control(self, name: str, verb: str) -> None:
         """Refuse to load or unload on request, except cells, where the mode does not allow it."""
         if self.control_mode != "explicit" and name not in self._definitions:
@@ -336,7 +331,8 @@ class Catalog:
             folder = find_model(self.paths, name)
             found, told = filled_config(config_text(folder), self.fill, name)
             source = ModelSource(name, folder, shown_path(folder), found, warnings=told)
-            source = self.prepared(source)
+            for change in list(self.before_load):
+                source = change(source)
         return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _still(self, source: ModelSource, config: object) -> ModelSource:

@@ -25,7 +25,6 @@ from .source.model_source import SourcePlace
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord
     from bls_notebook.records.repository import ModelRecord
-    from bls_notebook.shipping.exports.records import Exported
 
     from .substitution.stub import ModelStub
 
@@ -82,11 +81,11 @@ class ModelRepository(Asking):
         fill: Mapping[str, object] | None = None,
     ) -> None:
         self.fill = None if fill is None else dict(fill)
-        self.paths = repository_paths(paths)
+        model_folders = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
-        folders = backend_folders(self.paths, self.backend_directory)
+        folders = backend_folders(model_folders, self.backend_directory)
         self._catalog = Catalog(
-            self.paths, folders, control_mode, poll_seconds, cache_bytes, strict, self.fill
+            model_folders, folders, control_mode, poll_seconds, cache_bytes, strict, self.fill
         )
         self._server = self._catalog.server
         self._sender = Sender(self._server, self._catalog.known)
@@ -94,6 +93,11 @@ class ModelRepository(Asking):
         self.metrics = self._catalog.metrics
         opened(self._catalog.service)
         self._catalog.start(poll_seconds)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The folders that models are looked for in."""
+        return self._catalog.paths
 
     # -- defining and loading ----------------------------------------------------------------------
 
@@ -222,36 +226,6 @@ class ModelRepository(Asking):
             The mode is not ``poll``.
         """
         return self._catalog.poll()
-
-    def export(
-        self, place: str | Path, *names: str, target: str = "", replicas: int = 1,
-        completed: bool = False, requests: Any = None,
-    ) -> Exported:  # fmt: skip
-        """Write models as a model repository for a server, with all that they call and that serves.
-
-        Parameters
-        ----------
-        place : str or Path
-            A folder (replaced if an export wrote it), or a file that ends with ``.zip``.
-        *names : str
-            Of models that serve; by default all.
-        target : str
-            Where they are to be served: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``.
-        replicas : int
-            Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
-        completed : bool
-            Whether each config.pbtxt is written as completed; else it is as it was given.
-        requests : mapping of str to sequence of mapping, or recording, optional
-            What models are asked. The export has the answers then, to prove and to measure elsewhere.
-
-        Raises
-        ------
-        BLSError
-            A model cannot ship, or something in the folder was not exported; nothing has changed then.
-        """
-        from bls_notebook.shipping.exports.exporter import export_models
-
-        return export_models(self._catalog, place, names, completed, target, replicas, requests, self)
 
     # -- sending requests --------------------------------------------------------------------------
 

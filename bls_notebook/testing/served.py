@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.repository.repository import ModelRepository
@@ -84,8 +85,9 @@ class Servers:
         ]
 
     def _of(self, repository: ModelRepository, name: str) -> tuple[There, ModelSpec]:
-        serving = [m for each in repository._server.names() for m in repository._server.own(each).values()]
-        found = repository._catalog.ready_model(name)
+        host = Host(repository)
+        serving = [m for each in host.names() for m in host.versions(each, own=True).values()]
+        found = host.ready(name)
         other = [
             m.name for m in serving
             if m.spec.scheduler != "ensemble" and (not m.spec.in_python or m.spec.instance_kind == "GPU")
@@ -97,7 +99,7 @@ class Servers:
             while len(self._kept) >= _MOST:
                 self._kept.popitem(last=False)[1][0].close()
             stack = ExitStack()
-            self._kept[key] = stack, stack.enter_context(proving(repository, repository._server.names()))
+            self._kept[key] = stack, stack.enter_context(proving(repository, host.names()))
         self._kept.move_to_end(key)
         return There(self._kept[key][1].server, found.spec, (name,)), found.spec
 

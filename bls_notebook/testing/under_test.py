@@ -94,7 +94,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             raise
         self._calls = Calls(self._server)
         mine = weakref.ref(self)
-        self._server.on_demand = lambda name: _have(mine(), name)
+        self._server.on_missing.append(lambda name: _have(mine(), name))
         self.forget()
 
     # -- models --------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             version = place / (file.parent.name if in_version else "1")
             _mirror(file.parent, version)
             if place.parent not in self.paths:
-                self._catalog.paths = self.paths = (*self.paths, place.parent)
+                self._catalog.paths = (*self.paths, place.parent)
         text = "" if config is None else to_pbtxt(parse_config(config, model=found))
         for there in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
             if not text and there.is_file():

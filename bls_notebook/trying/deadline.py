@@ -10,8 +10,9 @@ import signal
 import threading
 from types import TracebackType
 
-from bls_notebook.engine.waiting.ctrl_c import CtrlC, press
+from bls_notebook.engine.waiting.ctrl_c import press
 from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt, interrupt_thread
+from bls_notebook.extending import critical
 
 _AGAIN = 1.0  # seconds after which code that goes on all the same is interrupted once more
 _SOON = 0.01  # seconds after which a thread in the engine is looked at again
@@ -32,7 +33,7 @@ class Deadline:
         self._over = threading.Event()
         self._thread = threading.get_ident()
         self._main = threading.current_thread() is threading.main_thread()
-        self._ctrl_c = CtrlC()
+        self._ctrl_c = critical()
         self._ignored = self._main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
     def __enter__(self) -> Deadline:

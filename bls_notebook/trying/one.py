@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -16,17 +16,17 @@ from bls_notebook.devices.registry import gpu_count, gpus
 from bls_notebook.engine.description import is_a
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.extending import Host
 from bls_notebook.records.visible import first_line
+from bls_notebook.repository.call_order import calls_of, runs_python, sources_in
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.loading.ensembles import members_of
-from bls_notebook.repository.loading.python_backends import python_backend
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.loading.python_backends import backend_folders, python_backend
 from bls_notebook.repository.source.layout import (
     find_model,
     is_pointer,
     pointers_in,
-    shown_path,
     version_folders,
 )
 from bls_notebook.repository.source.model_source import ModelSource
@@ -36,7 +36,6 @@ from bls_notebook.repository.substitution.stub_config import as_stub, backend_of
 from . import reasons
 from .deadline import Deadline
 from .hub import asks_the_hub
-from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
 from .records import TriedModel
@@ -67,32 +66,24 @@ class Plan:
     fetches: bool = False  # asks Hugging Face's hub for something, as its sources look
 
 
-def plan_of(
-    repository: ModelRepository, name: str, known: Collection[str], real: Collection[str] | None
-) -> Plan:
+def plan_of(host: Host, name: str, known: Collection[str], real: Collection[str] | None) -> Plan:
     """Return what there is to know of a model without running anything of it."""
-    catalog = repository._catalog
-    folder = find_model(catalog.paths, name).resolve()
+    folder = find_model(host.repository.paths, name).resolve()
     plan = Plan(name, folder, folder, may_run=real is None or name in real)
     try:
-        source = catalog._source(name, None)
+        source = host.source(name)
         plan.files, plan.config = source.folder, source.parsed_config()
     except (BLSError, OSError) as error:
         plan.problem = first_line(str(error), 400).removeprefix(f"model '{name}': ")
     if plan.config is not None:
         plan.backend = backend_of(plan.config, plan.files)
-        plan.calls |= set(filter(None, members_of(plan.config)))
-        plan.named |= plan.calls
-    if plan.backend == "python" or (plan.backend and find_backend(plan.backend) is None):
+    if runs_python(plan.backend):
         plan.sources = sources = tuple(sources_in(plan.folder))
-        named, said = callees(sources, known)
         plan.fetches = any(map(asks_the_hub, sources))
         plan.takes_cuda = any(_CUDA.search(s) is not None and "is_available" not in s for s in sources)
-        if plan.config is not None:
-            said |= {p.string_value for p in plan.config.parameters.values() if p.string_value in known}
-        plan.calls |= (named | said) - {name}
-        plan.named |= named - {name}
         plan.runs_code = plan.may_run and bool(sources)
+    if plan.config is not None:
+        plan.named, plan.calls = calls_of(name, plan.config, plan.backend, plan.sources, known)
     return plan
 
 
@@ -101,14 +92,14 @@ class Loading:
 
     def __init__(
         self,
-        repository: ModelRepository,
+        host: Host,
         preparing: Preparing,
         plans: Mapping[str, Plan],
         stub: Callable[[str], Stub],
         seconds: float,
         top: Path,
     ) -> None:
-        self._repository = repository
+        self._host, self._repository = host, host.repository
         self._preparing = preparing
         self._plans = plans
         self._stub = stub
@@ -150,9 +141,7 @@ class Loading:
     def _row(self, plan: Plan) -> TriedModel:
         name = plan.name
         if plan.config is None:
-            self._repository._catalog.service.index.failed(
-                ModelSource(name, plan.folder, shown_path(plan.folder)), plan.problem
-            )
+            self._host.failed(name, plan.problem)
             remedy = f"correct it, then `%tritonrepo load {name}`"
             return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
         reason = self._before(plan)
@@ -178,7 +167,9 @@ class Loading:
         shown = None if file is None else plan.folder / file.relative_to(plan.files)
         if find_backend(backend) is None:
             try:
-                own = python_backend(plan.config, self._repository._server.backend_folders)
+                repository = self._repository
+                folders = backend_folders(repository.paths, repository.backend_directory)
+                own = python_backend(plan.config, folders)
             except Exception:
                 own = None
             return None if own is not None else reasons.no_backend(name, backend, shown, there)
@@ -238,26 +229,31 @@ class Loading:
 
     def _stand_in(self, plan: Plan, config: ModelConfigMessage, reason: Reason, asks: bool) -> TriedModel:
         """Serve a model by its stub; where that cannot be either, say why."""
-        catalog, name = self._repository._catalog, plan.name
-        source: ModelSource = catalog._source(name, None)
+        name = plan.name
         own: OpenModel | None = open_python if plan.backend == "python" and asks else None
         if plan.backend != "python" and asks and not (config.input and config.output):
             own = find_backend(plan.backend)
         # An engine leaves its outputs on its GPU, which the code of its callers counts on.
         gpu = 0 if plan.backend == "tensorrt" and gpu_count() else None
         stub = replace(self._stub(name), reason=reason.why, asks=own, gpu=gpu)
-        versions = list(version_folders(source.folder))
-        told = replace(
-            source, config=as_stub(config, plan.backend, versions), stub=stub, config_is_json=False
-        )
+
+        def stubbed(source: ModelSource) -> ModelSource:
+            if source.name != name:
+                return source
+            stub_config = as_stub(config, plan.backend, list(version_folders(source.folder)))
+            return replace(source, config=stub_config, stub=stub, config_is_json=False)
+
         absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy)
+        undo = self._host.before_load(stubbed)
         try:
             with Deadline(self._seconds):
-                record = catalog.stand_in(told)
+                record = self._repository.load(name)
         except BLSError as error:
             return replace(
                 absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}"
             )
+        finally:
+            undo()
         if not record.outputs:
             self._repository.unload(name)
             unknown = "its configuration names no outputs, so there is nothing to stand in for"
@@ -270,28 +266,3 @@ def _gpus() -> str:
     if there is None:
         return "there is none here"
     return f"{gpu_count()} simulated" if there.simulated else f"{gpu_count()} here"
-
-
-def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) -> None:
-    """Load models, by default all, and what they call, as far as sources and configurations say.
-
-    A BLSError says which cannot be loaded; a model whose name only stands as a text in the code of another
-    may fail.
-    """
-    known = {record.name for record in repository.index()}
-    asked = list(names) or sorted(known)
-    certain, loaded = set(asked), set[str]()
-    while asked:
-        name = asked.pop(0)
-        if name in loaded:
-            continue
-        loaded.add(name)
-        try:
-            repository.load(name)
-        except BLSError:
-            if name in certain:
-                raise
-            continue
-        plan = plan_of(repository, name, known, None)
-        certain |= plan.named
-        asked += sorted(plan.calls & known - loaded)

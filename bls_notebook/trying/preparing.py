@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,19 +18,21 @@ from bls_notebook.records.visible import visible
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.config.templates import fill_templates, filled_config
 from bls_notebook.repository.source.layout import config_text, shown_path, version_folders
-from bls_notebook.repository.source.model_source import ModelSource, SourceFolder
-
-from .folders import config_files
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.repository_folders import config_files
 
 _LISTED, _FEW = 24, 8
 _PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # what a model can hardly do without
 
 
 class Preparing:
-    """Called with the source of each model of a folder, it returns the one to load."""
+    """Called with the source of each model of a folder, it returns the one to load.
 
-    def __init__(self, folder: SourceFolder, fill: Mapping[str, object]) -> None:
-        self._folder = folder
+    `new_folder` returns a new private folder.
+    """
+
+    def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object]) -> None:
+        self._new_folder = new_folder
         self._fill = fill
         self._made: dict[str, Path] = {}  # by the model's own folder
         self.on_cpu: set[str] = set()  # models whose instances are to be there, whatever they ask for
@@ -73,7 +75,8 @@ class Preparing:
     def _with_version(self, name: str, folder: Path) -> Path:
         key = str(folder)
         if key not in self._made:
-            made = self._folder.write(name, {".made": b""})
+            made = self._new_folder() / name
+            made.mkdir()
             try:
                 if not (folder / "model.py").is_file():
                     raise OSError

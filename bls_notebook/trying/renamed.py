@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import parse_pbtxt
 from bls_notebook.repository.config.templates import fill_templates
 from bls_notebook.repository.source.layout import model_names, shown_path
 from bls_notebook.repository.source.names import check_model_name
-
-from .folders import config_files
-from .order import sources_in
+from bls_notebook.repository.source.repository_folders import config_files
 
 
 def other_names(folder: Path, values: Mapping[str, object]) -> dict[str, str]:

@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.records.progress import progress
 from bls_notebook.records.quantities import count, listed
+from bls_notebook.repository.call_order import entries, in_order, reached
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
+from bls_notebook.repository.source.repository_folders import is_model, repository_folder
 from bls_notebook.repository.substitution.made_up import VALUES, Stub, Values
 
 from .example import requests_to, takes_files
-from .folders import is_model, repository_folder
 from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
-from .order import entries, in_order, reached
 from .preparing import Preparing, told_of_fills
 from .records import Tried
 from .renamed import with_other_names
@@ -103,15 +104,16 @@ def try_repository(
     names = [name for name in model_names([models]) if is_model(models / name)]
     stub = _checked(names, values, seed, latency, recorded, real, load_timeout)
     repository = ModelRepository(models, fill=fill or {})
+    host = Host(repository)
     try:
-        preparing = Preparing(repository._catalog.service.folder, fill or {})
-        repository._catalog.prepared = preparing
-        plans = {name: plan_of(repository, name, names, real) for name in names}
+        preparing = Preparing(host.add_folder, fill or {})
+        host.before_load(preparing)
+        plans = {name: plan_of(host, name, names, real) for name in names}
         notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
         notes += (*renamed, *_ready_gpus(plans.values()))
         notes += _passed_over(models, names)
         _say(tell, path, plans)
-        loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
+        loading = Loading(host, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})
         with no_waiting_for_the_hub(any(p.fetches and p.may_run for p in plans.values())) as told:
             left = _load(loading, order)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import bls_notebook as bls
 from bls_notebook import ModelRepository
 from bls_notebook.checking.records import Finding, Findings
 
@@ -58,7 +59,7 @@ def model(name: str, config: str = CONFIG, source: str = MODEL) -> dict[str, str
 def findings(tmp_path: Path) -> Callable[..., Findings]:
     def run(files: dict[str, str], *names: str) -> Findings:
         with ModelRepository(write(tmp_path, files)) as repository:
-            return repository.check(*names)
+            return bls.check(*names, repo=repository)
 
     return run
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import bls_notebook as bls
 from bls_notebook import ModelRepository
 
 pytest.importorskip("onnx")
@@ -44,7 +45,7 @@ def test_a_configuration_and_its_graph(
     write(tmp_path, {"m/config.pbtxt": 'backend: "onnxruntime"\n' + config, "m/1/model.onnx": ""})
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(graph)
     with ModelRepository(tmp_path) as repository:
-        found = repository.check().findings
+        found = bls.check(repo=repository).findings
     assert codes(list(found)) == ([code] if code else [])
     assert all(words in finding.what for finding in found)
 

@@ -69,7 +69,7 @@ def test_why_requests_were_not_batched(
     (record,) = repo.statistics_records("m")
     assert dict(record.ended) == ended
     assert record.waited == (0 if "full" in ended else 3)
-    found = [each.why for each in repo.check("m").findings if each.code == "batch-not-formed"]
+    found = [each.why for each in bls.check("m", repo=repo).findings if each.code == "batch-not-formed"]
     shown = render([record])
     if words:
         assert words in found[0]
@@ -83,11 +83,11 @@ def test_why_requests_were_not_batched(
 def test_what_requests_and_responses_were_like(repo: bls.ModelRepository) -> None:
     source = MODEL.replace("self.of(r))", 'self.of(r).astype("float64"))')
     repo.define("m", source, CONFIG)
-    assert repo.check("m").findings == ()
+    assert bls.check("m", repo=repo).findings == ()
     for number in range(3):
         assert repo.infer("m", {"IN": [1.0]}).error is None
         assert repo.infer("m", {"IN": np.zeros((1, 1), np.float32)}, request_id=f"r{number}").error
-    output, refused = sorted(repo.check("m").findings, key=lambda finding: finding.code)
+    output, refused = sorted(bls.check("m", repo=repo).findings, key=lambda finding: finding.code)
     assert (output.code, refused.code) == ("seen-output", "seen-refused")
     assert "got FP64, the configuration says FP32" in output.what
     assert "3 requests refused: " in refused.what
@@ -106,11 +106,11 @@ def test_a_model_that_serves_has_what_it_completed(repo: bls.ModelRepository) ->
 """
     source = MODEL.replace("class TritonPythonModel:\n", f"class TritonPythonModel:{completes}\n")
     repo.define("m", source, 'backend: "python"')
-    (found,) = repo.check().findings
+    (found,) = bls.check(repo=repo).findings
     assert (found.code, found.where) == ("output-never-made", "m/config.pbtxt")
     place = SourcePlace("cell", "Cell In[3]", 2)
     repo.define("m", f"{source}\ndef f():\n    return undefined\n", place=place)
-    found = repo.check().findings[0]
+    found = bls.check(repo=repo).findings[0]
     assert (found.code, found.where) == ("code-undefined", f"Cell In[3]:{source.count(chr(10)) + 4}")
 
 

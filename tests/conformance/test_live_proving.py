@@ -194,7 +194,7 @@ def test_the_script_of_an_export_proves_the_same(
         "moody": [{"IN": [[1.0], [2.0]]}, SimpleNamespace(inputs={"IN": [[2.0]]}, parameters={"mean": 1})],
         "scaled": [{"IN": [1.0, 6.0]}],
     }
-    prover.repository.export(tmp_path / "out", requests=requests)
+    bls.export(tmp_path / "out", requests=requests, repo=prover.repository)
     spec: Any = spec_from_file_location("prove_of_export", tmp_path / "out/prove.py")
     script = module_from_spec(spec)
     spec.loader.exec_module(script)

@@ -7,6 +7,7 @@ from typing import Any
 
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
 from bls_notebook.inspection.model_view import Held, InstanceNow, ModelView, Setting
+from bls_notebook.inspection.records import RequestSeen, ResponseView, TensorView
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.network.connection.records import ConnectionRecord
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
@@ -15,7 +16,6 @@ from bls_notebook.records.changes import Change
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.differences import Compared, TensorsCompared
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.records.inspection import RequestSeen, ResponseView, TensorView
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (

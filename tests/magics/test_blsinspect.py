@@ -10,10 +10,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.inspection.inspectors import answering
+from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.shell.settings import BLSNotebook
 from bls_notebook.records.differences import Compared
-from bls_notebook.records.inspection import ResponseView, TensorView
 
 
 def test_a_response_a_slice_and_two(cells) -> None:

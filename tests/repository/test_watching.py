@@ -85,7 +85,7 @@ def test_one_look(repo: bls.ModelRepository) -> None:
     repo.infer("a", numbers(-1))
     with pytest.raises(bls.ModelLoadError):
         repo.define("broken", "import nosuchmodule")
-    record = repo.watch().record
+    record = bls.watch(repo=repo).record
     now = of(record)
     assert (now.state, now.instances, now.busy, now.queue) == ("READY", 2, 0, 0)
     assert (now.answered, now.failed) == (1, 1)
@@ -108,7 +108,7 @@ def test_who_follows_is_told_of_what_runs_and_what_waits(
     monkeypatch.setattr(sys, "bls_gate", gate, raising=False)
     repo.define("a", MODEL, CONFIG)
     told = Told()
-    end = repo.watch(0.1).follow(told)
+    end = bls.watch(0.1, repo=repo).follow(told)
     senders = [threading.Thread(target=repo.infer, args=("a", numbers(7))) for _ in range(3)]
     for sender in senders:
         sender.start()
@@ -138,7 +138,7 @@ def test_it_ends_with_its_repository_and_keeps_none_alive() -> None:
     repo = bls.ModelRepository()
     repo.define("a", MODEL, CONFIG)
     told = Told()
-    watch = repo.watch(0.1)
+    watch = bls.watch(0.1, repo=repo)
     watch.follow(told)
     told.until(lambda record: bool(record.models))
     repo.close()
@@ -153,7 +153,7 @@ def test_it_ends_with_its_repository_and_keeps_none_alive() -> None:
 
 def test_two_follow_until_both_have_enough(repo: bls.ModelRepository) -> None:
     repo.define("a", MODEL, CONFIG)
-    watch, first, second = repo.watch(0.1), Told(), Told()
+    watch, first, second = bls.watch(0.1, repo=repo), Told(), Told()
     ends = [watch.follow(first), watch.follow(second)]
     for told in (first, second):
         told.until(lambda record: bool(record.models))
@@ -172,7 +172,7 @@ def test_two_follow_until_both_have_enough(repo: bls.ModelRepository) -> None:
 
 def test_buttons_do_what_the_repository_does(repo: bls.ModelRepository) -> None:
     repo.define("a", MODEL, CONFIG)
-    watch = repo.watch()
+    watch = bls.watch(repo=repo)
     done: queue.Queue[str] = queue.Queue()
 
     def act(verb: str, name: str) -> str:
@@ -192,4 +192,4 @@ def test_buttons_do_what_the_repository_does(repo: bls.ModelRepository) -> None:
 @pytest.mark.parametrize("seconds", [0, -1, "often", float("nan")])
 def test_how_often_is_checked(repo: bls.ModelRepository, seconds: Any) -> None:
     with pytest.raises(bls.BLSError, match=r"watch: seconds: got .*, expected a number from 0.1"):
-        repo.watch(seconds)
+        bls.watch(seconds, repo=repo)

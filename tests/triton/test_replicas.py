@@ -108,7 +108,13 @@ def running(
     config = {**CONFIG, "parameters": {"book": {"string_value": str(book)}}}
     with bls.ModelRepository() as repo:
         repo.define("twice", TWICE, config)
-        repo.export(folder / "ship", target="compose", replicas=3, requests={"twice": [{"X": X}, {"X": [0]}]})
+        bls.export(
+            folder / "ship",
+            target="compose",
+            replicas=3,
+            requests={"twice": [{"X": X}, {"X": [0]}]},
+            repo=repo,
+        )
     ship = folder / "ship"
     with serving(ship, 3, real_environment) as servers, shared_out(ship, servers) as found:
         yield Running(found, folder / "ship", book)

@@ -69,7 +69,7 @@ class Server:
         self._substitutes: dict[str, list[Substitute]] = {}
         self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
         self._lock = threading.Lock()
-        self.on_demand: Callable[[str], str] | None = None  # loads a model, or says why it cannot
+        self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns why it cannot
         self._unloadable: dict[str, str] = {}  # why, by name
         self.last_failure: BaseException | None = None
         servers.add(self)
@@ -96,9 +96,9 @@ class Server:
 
     def missed(self, name: str, version: int = -1) -> LoadedModel | None:
         """Return what serves a request of a model after all, where what it asks for is loaded on demand."""
-        if self.on_demand is None:
+        if not self.on_missing:
             return None
-        self._unloadable[name] = self.on_demand(name)
+        self._unloadable[name] = "; ".join(filter(None, [hook(name) for hook in list(self.on_missing)]))
         return self.find(name, version)
 
     def not_ready(self, name: str) -> str:
@@ -159,7 +159,7 @@ class Server:
         self, name: str, own: dict[int, LoadedModel], substitutes: list[Substitute]
     ) -> dict[int, LoadedModel]:
         versions = substitutes[-1].serve_for(own) if substitutes else own
-        for tell in self.entering:
+        for tell in list(self.entering):
             tell(versions)
         with self._lock:
             before = self._own.pop(name, None) or self._versions.get(name, {})

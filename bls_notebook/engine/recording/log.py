@@ -20,6 +20,7 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bls_notebook.devices.transfers import nbytes
+from bls_notebook.engine.waiting.ctrl_c import would_be_lost_in
 from bls_notebook.records.seen import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time
@@ -324,6 +325,34 @@ def stop(owner: object) -> None:
             log.tape = _together(log.owners.values())
             if not log.owners:
                 active = None
+
+
+class Observation:
+    """Keeps the log of requests on until `stop` is called, or until it is garbage-collected.
+
+    Attributes
+    ----------
+    log : Log
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        device_timer: Callable[[int], Any] | None = None,
+        lines: bool = False,
+        tape: Tape | None = None,
+    ) -> None:
+        self.log = start(self, limit, device_timer, lines, tape)
+
+    def stop(self) -> None:
+        """Stop; a second time, nothing."""
+        stop(self)
+
+    def __del__(self) -> None:
+        stop(self)
+
+
+would_be_lost_in(Observation.__del__.__code__)
 
 
 def span_id(number: int) -> int:

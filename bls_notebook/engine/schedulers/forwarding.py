@@ -15,7 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
+from typing import cast
 
+from bls_notebook.backends.remote import REPORT_SECONDS, Exchange, RemoteBackend
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.statistics import FOLD_AT
@@ -30,7 +32,6 @@ from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.engine.waiting.waiting import first_response
 from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.network.connection.link import REPORT_SECONDS, Exchange
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -62,8 +63,8 @@ class ForwardingScheduler(Lifecycle):
         self._sequences: dict[int | str, deque[Ticket]] = {}  # who waits, by the sequences under way
         self._under_way: dict[Ticket, _Sent] = {}
         self._in_sequence: dict[Ticket, int | str] = {}
-        self._send = model.instances[0].backend.send  # type: ignore[attr-defined]
-        self._link = model.instances[0].backend.link  # type: ignore[attr-defined]
+        backend = cast(RemoteBackend, model.instances[0].backend)
+        self._send, self._link = backend.send, backend.link
         self._link.report_waits.append(self._report_waits)
         self._batching = model.spec.max_batch_size > 0
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from dis import opmap
@@ -44,6 +45,8 @@ _waiters: set[CodeType] = set()
 _unheard: set[CodeType] = set()
 # Set when Ctrl-C has cancelled a cell that awaits: by a notebook's kernel, not by us.
 awaited = threading.Event()
+# Files of functions outside the core that have entered a `Critical`; only the main thread touches it.
+_critical_files: list[str] = []
 # What will press the key again; only the main thread touches it.
 _later: list[threading.Timer] = []
 
@@ -65,9 +68,12 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
         code = each.f_code
         if code in _unheard:
             return True
-        if code.co_filename.startswith(_ENGINE) or code in _waiters or code in _callers:
-            # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
-            return code not in _waiters and not (called_out and code in _callers)
+        if code in _waiters:
+            return False
+        if code in _callers:  # what it calls is model code
+            return not called_out
+        if code.co_filename.startswith(_ENGINE) or code.co_filename in _critical_files:
+            return True  # what it calls is a helper of ours
         called_out = True
     return False
 
@@ -171,6 +177,27 @@ class CtrlC:
                     entry.tb_next = None
                     break
                 entry = entry.tb_next
+
+
+class Critical(CtrlC):
+    """As `CtrlC`, for code outside the core: what its caller's file runs is protected as the engine is."""
+
+    __slots__ = ("_file",)
+
+    def __enter__(self) -> Critical:
+        self._file = sys._getframe(1).f_code.co_filename if _get_ident() == _main else ""
+        if self._file:
+            _critical_files.append(self._file)
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            super().__exit__(kind, error, traceback)
+        finally:
+            if self._file:
+                _critical_files.remove(self._file)
+                self._file = ""
 
 
 class LongCtrlC(CtrlC):

@@ -8,10 +8,10 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import tag
 from bls_notebook.display.units import count, ns, some_ns
+from bls_notebook.inspection.records import RequestSeen
 from bls_notebook.lifetimes.display.block_facts import kind_of
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.inspection import RequestSeen
 
 _SPANS = doc.columns("model | span:r | instance | sent:t | queued:t | execute:t | in all:t | state")
 _LIVES = doc.columns("tensor | size:r | type | device | made by | how | lived:t")

@@ -10,7 +10,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.tensor_parts import bars, line_html, media_html, number, sparks
 from bls_notebook.display.units import count, shape, size
-from bls_notebook.records.inspection import ResponseView, TensorView
+from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.records.tensors import Figures, TextSeen
 from bls_notebook.records.visible import visible
 

@@ -57,7 +57,7 @@ def _metric_names() -> Iterable[str]:
 
 def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
     with reported(notebook):
-        return bls.current_repository().watch(arguments.seconds)
+        return bls.watch(arguments.seconds)
 
 
 LIST = Verb(
@@ -98,7 +98,7 @@ WATCH = Verb(
     "watch", "a live panel: what each model does now, its queue, rate and latency, and the memory", _watch,
     "It goes on while cells run, and ends when its output is cleared. A right click on it, then Create New "
     "View for Cell Output, docks it beside the notebook. Its buttons load, unload and reload models. In a "
-    "terminal, or without anywidget, it is a table of this moment. In scripts: repo.watch().",
+    "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
     "  %tritonrepo watch\n",
 )  # fmt: skip
 WATCH.parser.add_argument(

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from .address import TLS, Address, AddressError, address_of
 from .instance import RemoteInstance
-from .link import Exchange, Link, RemoteError
-from .opening import RemoteModel, RemoteServer
+from .link import Link, RemoteError
+from .opening import RemoteServer, ServerModel, take_link
 
 __all__ = [
     "TLS",
     "Address",
     "AddressError",
-    "Exchange",
     "Link",
     "RemoteError",
     "RemoteInstance",
-    "RemoteModel",
     "RemoteServer",
+    "ServerModel",
     "address_of",
+    "take_link",
 ]

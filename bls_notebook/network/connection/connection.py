@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.records.progress import progress, stepped
+from bls_notebook.extending import Host, Registration, critical
+from bls_notebook.records.progress import progress
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 
-from . import TLS, Address, AddressError, Link, RemoteError, RemoteModel, RemoteServer, address_of
-from .loading import taken
+from . import TLS, Address, AddressError, Link, RemoteError, RemoteServer, ServerModel, address_of, take_link
 
 if TYPE_CHECKING:
     from .records import ConnectionRecord
@@ -53,17 +51,18 @@ class Connection:
         self.server = ""
         self._notes: tuple[str, ...] = ()
         self._repository = weakref.ref(repository)
-        self._server = RemoteServer(address, self._changed)  # whose models keep the connection
+        self._link = RemoteServer(address, self._changed)  # whose models keep the connection
+        self._registration: Registration | None = None
 
     @property
     def lost(self) -> str:
         """Why the server does not answer, while it does not; else empty."""
-        return self._server.lost
+        return self._link.lost
 
     @property
     def connected(self) -> bool:
         """Whether any of its models is still here."""
-        return self._server.connected
+        return self._link.connected
 
     @property
     def record(self) -> ConnectionRecord:
@@ -76,7 +75,7 @@ class Connection:
         state = "LOST" if self.lost else "CONNECTED"
         return ConnectionRecord(
             address=str(self.address),
-            state=state if self._server.connected else "DISCONNECTED",
+            state=state if self._link.connected else "DISCONNECTED",
             server=self.server,
             reason=self.lost,
             models=here,
@@ -86,15 +85,8 @@ class Connection:
 
     def disconnect(self) -> None:
         """Take its models out of service, those that are still the server's; requests finish first."""
-        repository = self._repository()
-        if repository is None or repository.closed:
-            return
-        catalog = repository._catalog
-        for name in self.models:
-            source = catalog.service.sources.get(name)
-            if source is not None and source.remote is not None and source.remote.server is self._server:
-                repository.unload(name)
-                catalog.forget(name)
+        if self._registration is not None:
+            self._registration.remove()
 
     def __enter__(self) -> Connection:
         return self
@@ -103,36 +95,18 @@ class Connection:
         self.disconnect()
 
     def __repr__(self) -> str:
-        state = f"lost: {self.lost}" if self.lost else "connected" if self._server.connected else "closed"
+        state = f"lost: {self.lost}" if self.lost else "connected" if self._link.connected else "closed"
         return f"<Connection {self.address} ({state}) {', '.join(self.models)}>"
 
     # -- the server comes and goes -------------------------------------------------------------------
 
     def _changed(self) -> None:
         """The server was lost, or answers again; on a thread of the link's."""
-        repository = self._repository()
-        if repository is None or repository.closed:
+        if self._registration is None:
             return
-        index = repository._catalog.service.index
-        for name in self.models:
-            index.remote_is(name, self.lost)
-        if not self.lost:
-            start_in_thread(self._look_again)
-
-    def _look_again(self) -> None:
-        """Take the models as they are now: the server may have others since it was lost."""
-        repository = self._repository()
-        for name in self.models:
-            if repository is None or repository.closed or self.lost:
-                return
-            source = repository._catalog.service.sources.get(name)
-            if source is None or source.remote is None or source.remote.server is not self._server:
-                continue
-            try:
-                if repository.ready(name):
-                    repository.reload(name)
-            except BLSError as error:
-                log.warning("%s", error)
+        self._registration.lost(self.lost)
+        if not self.lost:  # it may have other models since
+            start_in_thread(self._registration.refresh)
 
 
 def connect(
@@ -195,9 +169,9 @@ def connect(
     except AddressError as error:
         raise BLSError(f"connect: {error}") from error
     connection = Connection(repository, address)
-    with CtrlC(), progress(f"connecting to {address}"):
+    with critical(), progress(f"connecting to {address}"):
         try:
-            link = taken(connection._server)
+            link = take_link(connection._link)
         except BackendError as error:
             raise BLSError(f"connect: {error}") from error
         try:
@@ -256,36 +230,22 @@ def _ready_there(link: Link, address: Address) -> tuple[str, ...]:
 
 
 def _put_in_service(connection: Connection, repository: ModelRepository) -> None:
-    catalog = repository._catalog
-    _refuse_taken(connection, repository)
-    done: list[str] = []
-    try:
-        models = list(connection.models.items())
-        for name, there in stepped(models, "models", len(models)) if len(models) > 1 else models:
-            folder = catalog.service.folder.write(name, {"1/.remote": str(connection.address).encode()})
-            remote = RemoteModel(connection._server, there)
-            source = ModelSource(name, folder, str(connection.address), remote=remote)
-            catalog.stand_in(source, define=True)
-            done.append(name)
-    except BaseException:
-        for name in connection.models:
-            if name in done:
-                repository.unload(name)
-            if not repository.ready(name):
-                catalog.forget(name)
-        raise
+    host = Host(repository)
+    _refuse_taken(connection, host)
+    models = {name: ServerModel(connection._link, there) for name, there in connection.models.items()}
+    connection._registration = host.register(models)
 
 
-def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
+def _refuse_taken(connection: Connection, host: Host) -> None:
     """Refuse names of models that serve here, those of the same server apart, and of one that is gone."""
     taken: list[str] = []
     gone: set[str] = set()
     for name in connection.models:
-        serving = repository._server.find(name)
+        serving = host.find(name)
         if serving is None or serving.seen.remote in (str(connection.address), *gone):
             continue
-        source = repository._catalog.service.sources.get(name)
-        if source is not None and source.remote is not None and source.remote.server.is_gone():
+        remote = host.source(name, loaded=True).remote
+        if remote is not None and remote.is_gone():
             gone.add(serving.seen.remote)
         else:
             taken.append(name)

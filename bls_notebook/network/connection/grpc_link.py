@@ -17,13 +17,14 @@ import grpc
 from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from bls_notebook.backends.remote import Deliver, InThread
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 from .carried import headers_of
-from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
+from .link import ASK_SECONDS, RETRIES, Link, RemoteError
 from .messages import read_response, read_streamed, request_bytes
 from .tensors import AnswerError
 

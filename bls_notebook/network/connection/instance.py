@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from bls_notebook.backends.remote import Exchange
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .link import Exchange, Link, RemoteError
+from .link import Link, RemoteError
 
 READY_SECONDS = 2.0
 

@@ -13,8 +13,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
+from bls_notebook.backends.remote import REPORT_SECONDS, Exchange
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -25,11 +26,7 @@ ASK_SECONDS = 10.0  # for what is not inference
 PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
 SEEK_SECONDS = 0.5  # between looks at a server that is lost
 PATIENCE = 3 * PROBE_SECONDS
-REPORT_SECONDS = 10.0  # until a wait for an answer is reported
 RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
-
-Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
-InThread = Callable[[Callable[[], None]], None]
 
 
 class RemoteError(Exception):
@@ -44,19 +41,6 @@ class RemoteError(Exception):
         self.code = code
         self.lost = lost
         self.sent = sent
-
-
-class Exchange(Protocol):
-    """One request to a server, and its answers; `run` or `start` is called, once."""
-
-    def run(self) -> InferenceResponse:
-        """Send it, and wait for the answer on this thread; `cancel` ends that, and so does Ctrl-C."""
-
-    def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it; `deliver` is called with each response, on any thread, the last with True."""
-
-    def cancel(self, lost: str = "") -> None:
-        """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
 
 
 class Link:
@@ -115,6 +99,13 @@ class Link:
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
         """Return a model's statistics, as Triton's JSON has them; those of all models for no name."""
         raise NotImplementedError
+
+    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
+        """Return the server's statistics of its models; empty if it gives none within so many seconds."""
+        try:
+            return list(self.statistics("", "", seconds).get("model_stats", ()))
+        except (RemoteError, AttributeError, TypeError):  # or the server is no Triton
+            return []
 
     def _begin_anew(self) -> None:
         """Let go of a connection that nothing comes over, with what is still waited for there."""

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from bls_notebook.backends.errors import BackendError
+from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.repository.config import ModelConfigMessage, model_config_class, parse_json
+from bls_notebook.repository.source.model_source import RemoteVersions
 
 from .address import Address
+from .described import config_of_metadata
+from .instance import RemoteInstance
 from .link import Link, RemoteError
 
 _GONE_SECONDS = 2.0
@@ -80,9 +89,65 @@ class RemoteServer:
             return self._link
 
 
+def take_link(server: RemoteServer) -> Link:
+    """Return the link of a server, to be released. Ctrl-C ends its waits.
+
+    Raises
+    ------
+    BackendError
+        It cannot be opened.
+    """
+    link = server.take()
+    for function in link.waits:
+        may_be_interrupted(function.__code__, waits=True)
+    return link
+
+
 @dataclass(frozen=True)
-class RemoteModel:
-    """Where a model is: the server, and its name there."""
+class ServerModel:
+    """A model of a server; see `RemoteModel`.
+
+    ``name`` is its name there.
+    """
 
     server: RemoteServer
     name: str
+
+    @property
+    def address(self) -> str:
+        """The server's URL."""
+        return str(self.server.address)
+
+    def is_gone(self) -> bool:
+        """Whether the server does not answer now."""
+        return self.server.is_gone()
+
+    @contextmanager
+    def described(self, name: str) -> Iterator[RemoteVersions]:
+        """Ask the server for the model's configuration and versions; `name` is its name here."""
+        try:
+            link = take_link(self.server)
+        except BackendError as error:
+            raise ModelLoadError(f"model {name!r}: {error}", name) from error
+        try:
+            metadata = link.metadata(self.name, "")
+            config = _config(link.config(self.name, ""), metadata, self.name)
+            ready = metadata["versions"]
+            numbers = sorted(int(v) for v in ready if v.isascii() and v.isdigit() and int(v) > 0) or [1]
+            # The newest is asked for without its number, so that one which takes its place there is found.
+            asked = {number: "" if number == numbers[-1] else str(number) for number in numbers}
+            yield RemoteVersions(
+                config, {n: partial(RemoteInstance, link, self.name, asked[n]) for n in numbers}
+            )
+        except RemoteError as error:
+            where = "" if error.lost else f"{link.address}: "
+            raise ModelLoadError(f"model {name!r} at {where}{error}", name) from error
+        finally:
+            link.release()
+
+
+def _config(given: Any, metadata: Any, name: str) -> ModelConfigMessage:
+    if isinstance(given, bytes):
+        return model_config_class().FromString(given)
+    document = config_of_metadata(name, metadata) if given is None else given
+    return parse_json(document, model=name, source="the server's configuration", newer=True)

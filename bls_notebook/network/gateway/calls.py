@@ -8,7 +8,6 @@ from typing import Any
 
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
@@ -67,19 +66,14 @@ class Call:
         return request
 
 
-class Sending:
-    """Sends calls to the models of a server, from an event loop."""
+def send(call: Call) -> Any:
+    """Send a call whose model answers once; return an asyncio future, which cancels the request with it."""
+    return root_of(call.model.server).async_exec(call.request(), False, True)
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
 
-    def one(self, call: Call) -> Any:
-        """Send a call whose model answers once; return a future of the response. Cancelling it cancels."""
-        return root_of(self._server).async_exec(call.request(), False, True)
-
-    def several(self, call: Call) -> Any:
-        """Send a call; return a future of the stream of its responses."""
-        return root_of(self._server).async_exec(call.request(), True, True)
+def send_stream(call: Call) -> Any:
+    """Send a call; return an asyncio future of the stream of its responses."""
+    return root_of(call.model.server).async_exec(call.request(), True, True)
 
 
 def answered(response: InferenceResponse) -> InferenceResponse:

@@ -18,7 +18,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from .admission import UNAUTHORIZED, Admission, Counted
-from .calls import Call, Sending, answered
+from .calls import Call, answered, send, send_stream
 from .elsewhere import elsewhere
 from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from .grpc_messages import answer_of, call_of
@@ -35,7 +35,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
     def __init__(self, models: Models, regions: Regions, settings: Settings, admission: Admission) -> None:
         self._models, self._regions, self._settings, self._admission = models, regions, settings, admission
-        self._sending = Sending(models.server)
 
     # -- health, metadata, statistics --------------------------------------------------------------
 
@@ -120,7 +119,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     # -- settings ----------------------------------------------------------------------------------
 
     async def TraceSetting(self, request: Any, context: Any) -> Any:  # noqa: N802
-        if request.model_name and not self._models.server.serving(request.model_name):
+        if request.model_name and not self._models.host.versions(request.model_name):
             refuse(f"Request for unknown model : {request.model_name}")
         given = {name: list(request.settings[name].value) or None for name in request.settings}
         single = {name: each[0] if each and len(each) == 1 else each for name, each in given.items()}
@@ -148,7 +147,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with Counted(self._admission, model.name):
             call = call_of(model, version_of(request.model_version), request, self._regions)
-            response = answered(await self._sending.one(call))
+            response = answered(await send(call))
             return answer_of(pb, call, response, self._regions)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
@@ -173,7 +172,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         self._admission.enter()
         try:
             call = call_of(model, version_of(request.model_version), request, self._regions)
-            return call, self._sending.several(call)
+            return call, send_stream(call)
         except BaseException as error:
             self._admission.leave()
             self._admission.count(model.name, error)

@@ -65,7 +65,7 @@ class Answers:
         self._put(asked, error, True)
 
     def sent(self, call: Call, opening: Any) -> None:
-        """A request that was let in and sent; `opening` is what `Sending.several` returned."""
+        """A request that was let in and sent; `opening` is what `send_stream` returned."""
         asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
         self._open.add(asked)
         if not call.model.decoupled:

@@ -15,7 +15,7 @@ from bls_notebook.pb_utils import InferenceResponse
 from bls_notebook.pb_utils.iterator import StreamEnded
 
 from .admission import Admission, Counted
-from .calls import Call, Sending, answered, is_empty
+from .calls import Call, answered, is_empty, send_stream
 from .failures import RefusedError
 from .generate import generated
 from .http_exchange import while_there
@@ -27,9 +27,9 @@ _EVENTS = "text/event-stream; charset=utf-8"
 class Events(Response):
     """The answers of a call as server-sent events; the first decides the status."""
 
-    def __init__(self, call: Call, sending: Sending, admission: Admission) -> None:
+    def __init__(self, call: Call, admission: Admission) -> None:
         super().__init__()
-        self._call, self._sending, self._admission = call, sending, admission
+        self._call, self._admission = call, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with Counted(self._admission, self._call.model.name) as counted:
@@ -39,7 +39,7 @@ class Events(Response):
     async def _send_all(self, send: Send) -> RefusedError | None:
         """Send the answers as they come; return the last error among them."""
         began, failed = False, None
-        async with aclosing(responses(self._sending.several(self._call))) as found:
+        async with aclosing(responses(send_stream(self._call))) as found:
             async for response in found:
                 try:
                     said: Any = generated(self._call, answered(response))

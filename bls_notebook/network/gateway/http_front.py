@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import UNAUTHORIZED, Admission, Counted
-from .calls import Call, Sending, answered
+from .calls import Call, answered, send, send_stream
 from .elsewhere import elsewhere
 from .failures import NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from .generate import ONE_RESPONSE, generated, generating
@@ -43,7 +43,6 @@ class HttpFront:
 
     def __init__(self, models: Models, regions: Regions, settings: Settings, admission: Admission) -> None:
         self._models, self._regions, self._settings, self._admission = models, regions, settings, admission
-        self._sending = Sending(models.server)
         self._router = Router(routes=[*self._routes()], redirect_slashes=False, default=_not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,7 +134,7 @@ class HttpFront:
             length = "0"
         with Counted(self._admission, model.name):
             call = call_of(model, _version(request), body, length, self._regions)
-            response = answered(await while_there(request, self._sending.one(call)))
+            response = answered(await while_there(request, send(call)))
             content, json_length = answer_of(call, response, self._regions)
         if json_length is None:
             return packed(request, Response(content, 200, media_type=_JSON))
@@ -153,7 +152,7 @@ class HttpFront:
     async def _one_of(self, call: Call) -> InferenceResponse:
         """The response to a call, which has to be the only one."""
         found = []
-        async with aclosing(responses(self._sending.several(call))) as each:
+        async with aclosing(responses(send_stream(call))) as each:
             async for response in each:
                 found.append(response)
                 if len(found) > 1:
@@ -162,7 +161,7 @@ class HttpFront:
 
     async def _generate_stream(self, request: Request) -> Response:
         call = await self._generating(request)
-        return Events(call, self._sending, self._admission)
+        return Events(call, self._admission)
 
     async def _generating(self, request: Request) -> Call:
         model = self._model(request)
@@ -263,7 +262,7 @@ class HttpFront:
 
     async def _trace(self, request: Request) -> Response:
         name = request.path_params.get("name")
-        if name is not None and not self._models.server.serving(name):
+        if name is not None and not self._models.host.versions(name):
             refuse(f"Request for unknown model : {name}")
         return _json(self._settings.trace(await self._changes(request), name or ""))
 

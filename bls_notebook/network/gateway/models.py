@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.statistics import statistics_of
 
@@ -33,7 +34,7 @@ class Models:
 
     def __init__(self, repository: ModelRepository) -> None:
         self.repository = repository
-        self.server = repository._server
+        self.host = Host(repository)
 
     def ready(self) -> bool:
         """Whether requests are taken."""
@@ -42,14 +43,14 @@ class Models:
     def find(self, name: str, version: str = "") -> LoadedModel:
         """Return a version that serves, the newest where none is named; or refuse in Triton's words."""
         number = version_of(version)
-        model = self.server.find(name, number)
+        model = self.host.find(name, number)
         if model is None:
             return self._refuse_unknown(name, number)
         return model
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Whether a version serves."""
-        model = self.server.find(name, version_of(version))
+        model = self.host.find(name, version_of(version))
         return model is not None and model.ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
@@ -71,7 +72,7 @@ class Models:
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""
         spec = self.find(name, version).spec
-        versions = sorted(self.server.serving(name)) if not version else [version_of(version)]
+        versions = sorted(self.host.versions(name)) if not version else [version_of(version)]
         config = spec.config
         return {
             "name": name,
@@ -84,12 +85,12 @@ class Models:
     def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
         """Return a row of statistics for each version that serves; of all models without a name."""
         number = version_of(version)
-        if name and not self.server.serving(name):
+        if name and not self.host.versions(name):
             refuse(f"requested model '{name}' is not available")
         rows = [
             statistics_of(model)
-            for each in ([name] if name else self.server.names())
-            for at, model in sorted(self.server.serving(each).items())
+            for each in ([name] if name else self.host.names())
+            for at, model in sorted(self.host.versions(each).items())
             if number in (-1, at)
         ]
         if name and not rows:

@@ -18,6 +18,7 @@ import weakref
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
@@ -111,7 +112,7 @@ class Endpoint(Listening):
         from bls_notebook.records.advice.errors import advised  # first needed here
 
         error = self._admission.last_error
-        return None if error is None else advised(error, self.repository._catalog.known)
+        return None if error is None else advised(error, Host(self.repository).known)
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.record.state} {self.url}>"

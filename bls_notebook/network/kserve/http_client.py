@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from bls_notebook.backends.remote import Deliver, InThread
 from bls_notebook.network.connection.address import PLAIN, Address
 from bls_notebook.network.connection.carried import headers_of
 from bls_notebook.network.connection.described import plain_metadata
-from bls_notebook.network.connection.link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
+from bls_notebook.network.connection.link import ASK_SECONDS, RETRIES, Link, RemoteError
 from bls_notebook.network.connection.tensors import AnswerError
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest

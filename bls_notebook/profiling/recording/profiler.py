@@ -23,7 +23,7 @@ from bls_notebook.engine.recording.batches import Counted, counted, unbatched
 from bls_notebook.engine.recording.kept import profiles
 from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
-from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
+from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.profiling.analysis.overlap import ghosts
 from bls_notebook.profiling.records.session import Session, SessionAnalysis
@@ -71,16 +71,6 @@ def mark(name: str) -> None:
 DEFAULT_LIMIT = 100_000
 
 
-class _Sentinel:
-    """Belongs to a profile that is on, and stops it when that goes away: its end never began."""
-
-    def __del__(self) -> None:
-        recording.stop(self)
-
-
-would_be_lost_in(_Sentinel.__del__.__code__)
-
-
 class Profile(SessionAnalysis):
     """A profile that is on, or has been; see `profile`.
 
@@ -114,7 +104,7 @@ class Profile(SessionAnalysis):
         self._watched = contextlib.ExitStack()
         self._lock = threading.Lock()
         self._log: recording.Log | None = None
-        self._sentinel: _Sentinel | None = None
+        self._observation: recording.Observation | None = None  # stops with the profile
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
@@ -130,7 +120,7 @@ class Profile(SessionAnalysis):
     def __enter__(self) -> Profile:
         began = False
         try:
-            with CtrlC(), self._lock:
+            with critical(), self._lock:
                 if self._start:
                     raise BLSError(
                         "profile: it has been used already; make a new one: with bls.profile() as ..."
@@ -138,10 +128,8 @@ class Profile(SessionAnalysis):
                 began = True
                 self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
                 self._start = perf_counter_ns()
-                self._sentinel = _Sentinel()
-                self._log = recording.start(
-                    self._sentinel, self._limit, device_timer(), self._lines, self._tape
-                )
+                self._observation = observe(self._limit, device_timer(), self._lines, self._tape)
+                self._log = self._observation.log
                 self._dropped = self._log.dropped
                 self._before = counted()
                 self._servers = [server_counts()]
@@ -154,7 +142,7 @@ class Profile(SessionAnalysis):
                 self._start = perf_counter_ns()
         except BaseException:
             if began:
-                self._sentinel = None
+                self._observation = None
                 self._watched.close()
             raise
         return self
@@ -162,7 +150,7 @@ class Profile(SessionAnalysis):
     def __exit__(self, *error: object) -> None:
         log = self._log
         assert log is not None
-        with CtrlC():
+        with critical():
             self._end = perf_counter_ns()
             self._probe.stop()
             self._watched.close()
@@ -175,7 +163,7 @@ class Profile(SessionAnalysis):
                 self._servers.append(server_counts())
             finally:
                 self._before = {}
-                self._sentinel = None
+                self._observation = None
                 profiles.add(self)
 
     def only_of(self, sender: Execution) -> None:

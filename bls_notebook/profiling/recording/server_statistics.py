@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bls_notebook.backends.remote import RemoteConnection
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.network.connection.link import Link, RemoteError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.quantities import duration
@@ -102,7 +102,7 @@ SECONDS = 1.0
 def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
     """Return what the servers of remote models have counted, by the models' names and versions here."""
     models = [m for m in list(in_memory) if m.seen.remote and not m.closed.is_set() and m.instances]
-    by_link: dict[Link, list[LoadedModel]] = {}
+    by_link: dict[RemoteConnection, list[LoadedModel]] = {}
     for model in models:
         backend: Any = model.instances[0].backend
         if not (backend.link.lost or backend.link.closed):
@@ -125,7 +125,7 @@ def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
 
 
 class _Answer:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RemoteConnection) -> None:
         self.link = link
         self.there = threading.Event()
         self.rows: list[dict[str, Any]] = []
@@ -133,8 +133,6 @@ class _Answer:
     def ask(self) -> None:
         """Ask for all of its models at once."""
         try:
-            self.rows = list(self.link.statistics("", "", SECONDS).get("model_stats", ()))
-        except (RemoteError, AttributeError, TypeError):  # or what answers is no Triton
-            pass
+            self.rows = self.link.all_statistics(SECONDS)
         finally:
             self.there.set()

@@ -67,7 +67,7 @@ def load_versions(
     """
     name = source.name
     if source.remote is not None:
-        from bls_notebook.network.connection.loading import load_remote  # first needed here
+        from .remote import load_remote  # first needed here
 
         return load_remote(server, source, source.remote)
     try:

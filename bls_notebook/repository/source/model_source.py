@@ -13,10 +13,11 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bls_notebook.engine.description import labels
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
@@ -26,8 +27,39 @@ from .layout import version_folders
 from .names import file_override_path
 
 if TYPE_CHECKING:
-    from bls_notebook.network.connection.opening import RemoteModel
+    from bls_notebook.backends.remote import RemoteBackend
     from bls_notebook.repository.substitution.made_up import Stub
+
+
+class RemoteModel(Protocol):
+    """A model on a remote server, as its connection describes it."""
+
+    @property
+    def address(self) -> str:
+        """The server's URL."""
+
+    def is_gone(self) -> bool:
+        """Whether the server does not answer now."""
+
+    def described(self, name: str) -> AbstractContextManager[RemoteVersions]:
+        """Ask the server for the model's configuration and versions; `name` is its name here.
+
+        Raises
+        ------
+        ModelLoadError
+        """
+
+
+@dataclass(frozen=True)
+class RemoteVersions:
+    """What a server says of a model.
+
+    ``open`` has a function for each version that is ready, which returns the version's backend. It takes
+    whether the model is decoupled, and the names of its outputs.
+    """
+
+    config: ModelConfigMessage
+    open: Mapping[int, Callable[[bool, tuple[str, ...]], RemoteBackend]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +121,7 @@ class SourceFolder:
         made: Path | None = None
         path = ""
         try:
-            made = self._new()
+            made = self.new()
             for path, content in files.items():
                 file = made / name / path
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +141,8 @@ class SourceFolder:
             raise ModelLoadError(f"model {name!r}: {what} cannot be written: {why}", name) from error
         return made / name
 
-    def _new(self) -> Path:
+    def new(self) -> Path:
+        """Return a new empty folder."""
         with self._lock:
             if self._closed:
                 raise _closed()

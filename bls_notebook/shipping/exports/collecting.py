@@ -12,12 +12,12 @@ from pathlib import Path, PurePosixPath
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
+from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
-from bls_notebook.repository.service import Service
 from bls_notebook.repository.source.layout import files_below, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.syntax import syntax_tree
-from bls_notebook.trying.order import callees
 
 from .writing import Content, is_cache
 
@@ -40,18 +40,21 @@ class Model:
         return self.source.name
 
 
-def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str, Model]:
+def collect(host: Host, names: Iterable[str], completed: bool) -> dict[str, Model]:
     """Return the models of these names and all that they call, as far as they serve here.
 
     Each config.pbtxt is the `completed` configuration if so; else as it was given, where that is text.
     """
-    known = frozenset(service.server.names())
+    known = frozenset(host.names())
     out: dict[str, Model] = {}
     todo = list(names)
     while todo:
         name = todo.pop()
-        loaded, source = service.server.find(name), service.sources.get(name)
-        if name in out or loaded is None or source is None or source.remote is not None:
+        loaded = host.find(name)
+        if name in out or loaded is None:
+            continue
+        source = host.source(name, loaded=True)
+        if source.remote is not None:
             continue
         files = dict(_files(loaded, source, completed))
         steps = (step.model_name for step in loaded.spec.config.ensemble_scheduling.step)
@@ -61,9 +64,9 @@ def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str
     return dict(sorted(out.items()))
 
 
-def remote_models(service: Service) -> dict[str, str]:
+def remote_models(host: Host) -> dict[str, str]:
     """Return the models that servers elsewhere run, each with the address of its server."""
-    found = filter(None, map(service.server.find, service.server.names()))
+    found = filter(None, map(host.find, host.names()))
     return {model.name: model.seen.remote for model in found if model.seen.remote}
 
 

@@ -1,4 +1,4 @@
-"""`export_models`: a model repository as Triton wants it, of what serves here, in a folder or an archive.
+"""`export`: write the models that serve here as a model repository for a server, a folder or an archive.
 
 Guarantees: nothing is written where a model cannot ship; the folder is written whole or not at all; the same
 models give the same bytes, and so does an export of what was loaded from one.
@@ -15,8 +15,9 @@ from typing import Any
 from bls_notebook.checking.check_input import CheckedModel, read_model
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import host_of
 from bls_notebook.records.progress import progress
-from bls_notebook.repository.catalog import Catalog
+from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import shown_path
 
 from .collecting import (
@@ -39,25 +40,51 @@ from .writing import Content, write_archive, write_folder
 ARCHIVE = ".zip"
 
 
-def export_models(
-    catalog: Catalog,
+def export(
     place: str | Path,
-    names: Sequence[str] = (),
-    completed: bool = False,
+    *names: str,
     target: str = "",
     replicas: int = 1,
+    completed: bool = False,
     requests: Any = None,
-    asked_here: Any = None,
+    repo: ModelRepository | None = None,
 ) -> Exported:
-    """Write models with all that they call; see `ModelRepository.export`."""
-    service = catalog.service
+    """Write models as a model repository for a server, with all that they call and that serves.
+
+    Parameters
+    ----------
+    place : str or Path
+        A folder (replaced if an export wrote it), or a file that ends with ``.zip``.
+    *names : str
+        Of models that serve; by default all.
+    target : str
+        Where they are to be served: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``.
+    replicas : int
+        Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
+    completed : bool
+        Whether each config.pbtxt is written as completed; else it is as it was given.
+    requests : mapping of str to sequence of mapping, or recording, optional
+        What models are asked. The export has the answers then, to prove and to measure elsewhere.
+    repo : ModelRepository, optional
+        Default: `current_repository`.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    BLSError
+        A model cannot ship, or something in the folder was not exported; nothing has changed then.
+    """
+    host = host_of(repo)
     if target and target not in TARGETS:
         raise BLSError(f"export: for: got {target!r}, expected one of {', '.join(TARGETS)}")
     for name in names:
-        catalog.ready_model(name)  # or says what to do
-    remote = remote_models(service)
+        host.ready(name)  # or says what to do
+    remote = remote_models(host)
     refuse_remote(names, remote)
-    asked = list(names) or [name for name in service.server.names() if name not in remote]
+    asked = list(names) or [name for name in host.names() if name not in remote]
     if not asked:
         raise BLSError("export: no model is loaded; load or define one first")
     if not isinstance(place, (str, Path)) or not str(place).strip():
@@ -66,14 +93,14 @@ def export_models(
         )
     folder = Path(place).expanduser()
     with progress(f"exporting to {shown_path(folder)}"):
-        models = collect(service, asked, completed)
+        models = collect(host, asked, completed)
         refuse_unfit(models)
         record = replace(describe(models, asked, folder), elsewhere=elsewhere(models, remote))
         refuse_replicas(target, replicas, record)
         more = files_for(target, record, replicas) if target else {}
-        if requests is not None and asked_here is not None:
+        if requests is not None:
             specs = {name: models[name].loaded.spec for name in asked if name in models}
-            more |= proof_files(record, specs, requests, asked_here)
+            more |= proof_files(record, specs, requests, host.repository)
         record = replace(record, target=target, files=tuple(more), replicas=replicas)
         files: dict[str, Content] = {
             f"{model.name}/{path}": content

@@ -28,7 +28,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
         requests: Any = {names[0]: [arguments.inputs]} if arguments.inputs else None
         if arguments.requests:
             requests = bls.load_recording(arguments.requests)
-        return bls.current_repository().export(
+        return bls.export(
             arguments.place, *names, target=arguments.target, replicas=arguments.replicas,
             completed=arguments.completed, requests=requests,
         )  # fmt: skip
@@ -42,7 +42,7 @@ EXPORT = Verb(
     "A folder is replaced only where an export wrote all that is in it. With requests (INPUT=EXPRESSION, as "
     "in %bls, or --requests) it has their answers, too: prove.py proves them on a machine with a server, and "
     "there is input data for perf_analyzer and a configuration for Model Analyzer. In scripts: "
-    "repo.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER.",
+    "bls.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER.",
     "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
     "  %tritonrepo export ../ship --for kubernetes\n"
     "  %tritonrepo export ../ship --for compose --replicas 3\n"

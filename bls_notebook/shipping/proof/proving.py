@@ -14,6 +14,7 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.network.connection.connection import connect
 from bls_notebook.records.progress import progress
 from bls_notebook.repository.current import current_repository
@@ -200,7 +201,7 @@ class Prover:
 
 
 def _spec(repository: ModelRepository, name: str) -> ModelSpec:
-    return repository._catalog.ready_model(name).spec
+    return Host(repository).ready(name).spec
 
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.progress import progress
-from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.exports.records import Exported
 
 from .container import container_for, has_docker
@@ -239,7 +239,7 @@ def serve(
             make_environment()  # which says so
     copy = PrivateFolder("bls-serve-")
     try:
-        exported = (repo or current_repository()).export(copy.path / "models", *models)
+        exported = export(copy.path / "models", *models, repo=repo)
         notes: list[str] = []
         if found is None and container:
             image = container if isinstance(container, str) else ""

@@ -15,6 +15,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor
 from bls_notebook.records.visible import first_line
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.testing.records.drilled import Drilled, DrilledCase
 
 from .callees import Callee
@@ -91,7 +92,7 @@ class TestFile:
                     way = str(folder.resolve())
                 return f"HERE / {json.dumps(Path(way).as_posix())}"
         beside = self.path.with_name(f"{self.path.stem}_models")
-        repository.export(beside, *names)
+        export(beside, *names, repo=repository)
         return f"HERE / {json.dumps(beside.name)}"
 
     # -- tests ---------------------------------------------------------------------------------------

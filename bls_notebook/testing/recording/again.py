@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.sender import ByHand
@@ -68,7 +69,7 @@ def again(
     )
     request = recording.request(number)
     name = model or request.model
-    loaded = repository._catalog.ready_model(name)
+    loaded = Host(repository).ready(name)
     instance = next(iter(loaded.instances), None)
     code = None if instance is None else instance.place[3]
     if instance is None or code is None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from bls_notebook.devices.transfers import text_bytes
 from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.extending import host_of
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, to_bits
 from bls_notebook.records.record_file import json_of, read_bytes, told
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
-from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 
 from . import file
@@ -145,7 +145,7 @@ class _Reader:
             raise _NoRequestError(
                 "perf_analyzer's data do not say of which model they are; say it by model='NAME'"
             )
-        loaded = (self.repo or current_repository())._server.find(self.model)
+        loaded = host_of(self.repo).find(self.model)
         if loaded is None:
             raise _NoRequestError(
                 f"data types are those of model {self.model!r}, which is not loaded; load it first"

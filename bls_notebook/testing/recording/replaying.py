@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.preview import tensor_record
@@ -106,7 +107,7 @@ def replay(
     names = list(dict.fromkeys(to or request.model for request in requests))
     for name in names:
         if any(r.kept.version for r in requests if (to or r.model) == name):
-            repository._catalog.ready_model(name)
+            Host(repository).ready(name)
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
     with ExitStack() as on:
@@ -213,7 +214,7 @@ def _server(
 
 def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[Answer]:
     name, more = to or request.model, _arguments(request, to)
-    model = repository._server.find(name)
+    model = Host(repository).find(name)
     inputs = dict(request.inputs)
     if model is not None and model.decoupled:
         return [_answer(each) for each in repository.stream(name, inputs, **more)]
@@ -227,7 +228,7 @@ def _there(
     parameters = more.pop("parameters", {})
     if "correlation_id" in more:
         more.setdefault("flags", 0)
-    model = repository._catalog.ready_model(name)
+    model = Host(repository).ready(name)
     answers, _ = There(server, model.spec, ()).ask(Request(request.tensors, parameters), more)
     # Which version, and which status, is not recorded.
     return [replace(each, version=0, status=0) for each in answers]

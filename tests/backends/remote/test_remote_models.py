@@ -376,12 +376,12 @@ def test_an_export_leaves_remote_models_where_they_are(
         url = f"grpc://127.0.0.1:{port}"
         bls.connect(url, "echo", repo=repo)
         repo.define("caller", CALLER)
-        exported = repo.export(tmp_path / "all")
+        exported = bls.export(tmp_path / "all", repo=repo)
         assert (exported.names, exported.elsewhere) == (("caller",), (("echo", url),))
         assert f"`echo`, which is served at {url}" in (tmp_path / "all" / "README.md").read_text()
         with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*served already"):
-            repo.export(tmp_path / "one", "echo")
-        assert "echo" not in repo.check().models
+            bls.export(tmp_path / "one", "echo", repo=repo)
+        assert "echo" not in bls.check(repo=repo).models
 
 
 def test_its_configuration_is_its_servers(service: Service, repo: bls.ModelRepository) -> None:
@@ -468,7 +468,7 @@ def test_a_check_says_where_a_callee_is(repo: bls.ModelRepository, service: Serv
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
         repo.define("caller", CALLER)
-        (found,) = (each for each in repo.check().findings if each.code.startswith("callee"))
+        (found,) = (each for each in bls.check(repo=repo).findings if each.code.startswith("callee"))
         assert (found.severity, found.code) == ("warning", "callee-remote")
         assert found.what == f"it calls 'echo', a model of grpc://127.0.0.1:{port}"
 

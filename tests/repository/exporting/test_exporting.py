@@ -18,8 +18,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.repository.call_order import load_with_callees
 from bls_notebook.shipping.exports import writing
-from bls_notebook.trying.one import load_with_callees
 from tests.triton.processes import linux
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
@@ -68,10 +68,10 @@ def test_what_code_or_configuration_names_comes_along(
 ) -> None:
     name, _, rest = source.partition("\n")
     repo.define("asker", CALLER.replace('"twi" + "ce"', name) + rest, {**CONFIG, **more})
-    repo.export(tmp_path / "all")
+    bls.export(tmp_path / "all", repo=repo)
     with bls.ModelRepository(tmp_path / "all") as again:
         load_with_callees(again, ["asker"])
-        record = again.export(tmp_path / "out")
+        record = bls.export(tmp_path / "out", repo=again)
     assert [(each.name, each.calls) for each in record.models] == [("asker", ("twice",)), ("twice", ())]
 
 
@@ -81,7 +81,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def test_what_was_called_comes_along(repo: bls.ModelRepository, tmp_path: Path) -> None:
     assert repo.infer("caller", {"X": [3.0]})["Y"].as_numpy() == [6.0]
-    record = repo.export(tmp_path / "out", "caller")
+    record = bls.export(tmp_path / "out", "caller", repo=repo)
     assert [(m.name, m.asked, m.calls) for m in record.models] == [
         ("caller", True, ("twice",)),
         ("twice", False, ()),
@@ -101,10 +101,10 @@ def test_exported_loaded_and_exported_it_is_the_same(names: tuple[str, ...], tmp
         for name in (*digits, "add_sub", "bls_sync"):
             repo.load(name)
         repo.define("cell", TWICE, CONFIG)
-        repo.export(tmp_path / "a", *names)
+        bls.export(tmp_path / "a", *names, repo=repo)
     with bls.ModelRepository(tmp_path / "a", control_mode="none") as again:
-        again.export(tmp_path / "b", *names)
-        again.export(tmp_path / "b.zip", *names)
+        bls.export(tmp_path / "b", *names, repo=again)
+        bls.export(tmp_path / "b.zip", *names, repo=again)
     first, second = files_in(tmp_path / "a"), files_in(tmp_path / "b")
     assert first == second
     assert len({name.partition("/")[0] for name in first if "/" in name}) == (4 if names else 7)
@@ -116,7 +116,7 @@ def test_exported_loaded_and_exported_it_is_the_same(names: tuple[str, ...], tmp
 
 def test_a_configuration_given_while_loading_ships(repo: bls.ModelRepository, tmp_path: Path) -> None:
     repo.load("twice", config={**CONFIG, "max_batch_size": 8, "dynamic_batching": {}})
-    repo.export(tmp_path / "out", "twice")
+    bls.export(tmp_path / "out", "twice", repo=repo)
     with bls.ModelRepository(tmp_path / "out") as again:
         again.load("twice")
         assert again.config("twice") == repo.config("twice")
@@ -127,8 +127,8 @@ def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> 
     with bls.ModelRepository(SAMPLES) as repo:
         repo.load("add_sub")
         given = (SAMPLES / "add_sub/config.pbtxt").read_text()
-        repo.export(tmp_path / "given")
-        repo.export(tmp_path / "whole", completed=True)
+        bls.export(tmp_path / "given", repo=repo)
+        bls.export(tmp_path / "whole", completed=True, repo=repo)
         assert (tmp_path / "given/add_sub/config.pbtxt").read_text() == given
         assert "instance_group" in (tmp_path / "whole/add_sub/config.pbtxt").read_text()
 
@@ -136,7 +136,7 @@ def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> 
 def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelRepository, tmp_path: Path) -> None:
     step = {"model_name": "twice", "model_version": -1, "input_map": {"X": "X"}, "output_map": {"Y": "Y"}}
     repo.set_config("both", {**CONFIG, "platform": "ensemble", "ensemble_scheduling": {"step": [step]}})
-    record = repo.export(tmp_path / "out", "both")
+    record = bls.export(tmp_path / "out", "both", repo=repo)
     assert [(each.name, each.backend) for each in record.models] == [("both", ""), ("twice", "python")]
     with bls.ModelRepository(tmp_path / "out") as again:
         again.load("both")
@@ -159,7 +159,7 @@ def test_what_cannot_ship_is_refused(
 ) -> None:
     repo.define("unfit", source, CONFIG, notebook_names=["factor"])
     with pytest.raises(bls.BLSError, match="nothing was written") as caught:
-        repo.export(tmp_path / "out")
+        bls.export(tmp_path / "out", repo=repo)
     assert told in str(caught.value)
     assert not list(tmp_path.iterdir())
 
@@ -184,10 +184,10 @@ def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
     )
     with bls.ModelRepository(tmp_path / "models") as repo:
         repo.load("linked")
-        repo.export(tmp_path / "out")
+        bls.export(tmp_path / "out", repo=repo)
         (tmp_path / "more" / os.fsdecode(b"\xff.bin")).touch()
         with pytest.raises(bls.BLSError, match=r"linked/1/more/\\udcff.bin: its name is no UTF-8"):
-            repo.export(tmp_path / "out.zip")
+            bls.export(tmp_path / "out.zip", repo=repo)
     assert not (tmp_path / "out.zip").exists()
     exported = tmp_path / "out/linked/1"
     names = {p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()}
@@ -198,16 +198,16 @@ def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
 
 def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path) -> None:
     with pytest.raises(bls.BLSError, match="'twise' is not loaded; did you mean"):
-        repo.export(tmp_path / "out", "twise")
+        bls.export(tmp_path / "out", "twise", repo=repo)
     repo.infer("caller", {"X": [3.0]})
     longer = {**CONFIG["input"][0], "dims": [-1, 3]}
     repo.define("long", TWICE, {**CONFIG, "input": [longer]})
-    written = repo.export(tmp_path / "long", "long")
+    written = bls.export(tmp_path / "long", "long", repo=repo)
     assert written.models[0].shapes == ("X:1,3",)
     assert "perf_analyzer -m long --shape X:1,3\n" in (tmp_path / "long/README.md").read_text()
     repo.unload("long")
     repo.unload("twice")
-    record = repo.export(tmp_path / "out")
+    record = bls.export(tmp_path / "out", repo=repo)
     assert record.models[0].absent == ("twice",)
     assert "`caller` calls `twice`, which is not in here" in (tmp_path / "out/README.md").read_text()
 
@@ -230,15 +230,15 @@ def test_nothing_is_written_over_what_is_not_ours(
     repo: bls.ModelRepository, tmp_path: Path, spoil: Any, told: str
 ) -> None:
     out = tmp_path / "out"
-    repo.export(out)
+    bls.export(out, repo=repo)
     write(out / "twice/1/__pycache__/model.pyc")  # of a server that ran it
-    repo.export(out, "caller")
+    bls.export(out, "caller", repo=repo)
     assert not (out / "twice").exists()
-    repo.export(out)
+    bls.export(out, repo=repo)
     spoil(out)
     before = files_in(out)
     with pytest.raises(bls.BLSError, match=told):
-        repo.export(out, "caller")
+        bls.export(out, "caller", repo=repo)
     assert files_in(out) == before
 
 
@@ -269,18 +269,18 @@ def test_what_killed_exports_left_goes_and_what_others_write_stays(tmp_path: Pat
 def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: Path) -> None:
     write(tmp_path / "out")
     with pytest.raises(bls.BLSError, match="is no folder"):
-        repo.export(tmp_path / "out")
+        bls.export(tmp_path / "out", repo=repo)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("mine", "mine")
     with pytest.raises(bls.BLSError, match="was not written by an export"):
-        repo.export(tmp_path / "x.zip")
+        bls.export(tmp_path / "x.zip", repo=repo)
 
 
 @pytest.mark.parametrize("name", ["out", "out.zip"])
 def test_a_full_disk_leaves_what_was_there(
     repo: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    repo.export(tmp_path / name, "twice")
+    bls.export(tmp_path / name, "twice", repo=repo)
     before = files_in(tmp_path)
 
     def full(path: object) -> Any:
@@ -288,7 +288,7 @@ def test_a_full_disk_leaves_what_was_there(
 
     monkeypatch.setattr(writing, "_opened", full)
     with pytest.raises(bls.BLSError, match="No space left on device"):
-        repo.export(tmp_path / name)
+        bls.export(tmp_path / name, repo=repo)
     monkeypatch.undo()
     assert files_in(tmp_path) == before
 
@@ -302,12 +302,12 @@ disk = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", disk], check=True)
 with bls.ModelRepository(sys.argv[2]) as repo:
     repo.load("small")
-    repo.export(disk / "out")
+    bls.export(disk / "out", repo=repo)
     before = {path: path.is_file() and path.read_bytes() for path in disk.rglob("*")}
     repo.load("large")
     for name in ("out", "out.zip"):
         try:
-            repo.export(disk / name)
+            bls.export(disk / name, repo=repo)
         except bls.BLSError as error:
             print(error)
 print({path: path.is_file() and path.read_bytes() for path in disk.rglob("*")} == before)
@@ -353,4 +353,4 @@ def test_a_stub_stays_here(tmp_path: Path) -> None:
     write(tmp_path / "models/engine/config.pbtxt", f'platform: "tensorrt_plan" {tensors}')
     repo, _ = bls.try_repository(tmp_path / "models", tell=lambda line: None)
     with repo, pytest.raises(bls.BLSError, match="is a stub, which a server has no use for"):
-        repo.export(tmp_path / "out")
+        bls.export(tmp_path / "out", repo=repo)

@@ -50,7 +50,7 @@ def repo() -> Iterator[bls.ModelRepository]:
 
 
 def shipped(repo: bls.ModelRepository, place: Path, requests: Any, *names: str) -> Files:
-    repo.export(place, *names, requests=requests)
+    bls.export(place, *names, requests=requests, repo=repo)
     return {path.name: path.read_text() for path in place.iterdir() if path.is_file()}
 
 
@@ -90,7 +90,7 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
     again = shipped(repo, tmp_path / "again", Recording())
     assert again == files
     with pytest.raises(bls.BLSError, match="there are no requests for words"):
-        repo.export(tmp_path / "none", "words", requests=Recording())
+        bls.export(tmp_path / "none", "words", requests=Recording(), repo=repo)
     assert not (tmp_path / "none").exists()
 
 

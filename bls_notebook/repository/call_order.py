@@ -1,4 +1,4 @@
-"""Who calls whom in a repository that nobody has run yet, as far as sources and configurations tell. Pure."""
+"""Which models call which, by their sources and configurations, and the order to load them in."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bls_notebook.repository.callers import called_models
-from bls_notebook.repository.source.syntax import syntax_tree
+from bls_notebook.backends.registry import find_backend
+from bls_notebook.engine.errors import BLSError
+
+from .callers import called_models
+from .config import ModelConfigMessage
+from .loading.ensembles import members_of
+from .source.syntax import syntax_tree
+
+if TYPE_CHECKING:
+    from .repository import ModelRepository
 
 _MOST = 1 << 20  # bytes of a source that is read
 _MOST_FILES = 200  # the uppermost: some models bring whole packages along
@@ -74,3 +83,49 @@ def reached(name: str, needs: Mapping[str, Collection[str]]) -> set[str]:
         found |= new
         todo += new
     return found
+
+
+def calls_of(
+    name: str, config: ModelConfigMessage, backend: str, sources: Iterable[str], known: Collection[str]
+) -> tuple[set[str], set[str]]:
+    """Return the models that a model's steps and requests name, and these with all that it may call.
+
+    A known name that only stands as a text in a source or in a parameter may be called.
+    """
+    steps = set(filter(None, members_of(config)))
+    named, said = callees(sources, known)
+    if runs_python(backend):
+        said |= {p.string_value for p in config.parameters.values() if p.string_value in known}
+    return (steps | named) - {name}, (steps | named | said) - {name}
+
+
+def runs_python(backend: str) -> bool:
+    """Whether the models of a backend run Python files of their own."""
+    return backend == "python" or (backend != "" and find_backend(backend) is None)
+
+
+def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) -> None:
+    """Load models, by default all, and what they call, as far as sources and configurations say.
+
+    A BLSError says which cannot be loaded; a model whose name only stands as a text in the code of another
+    may fail.
+    """
+    known = {record.name for record in repository.index()}
+    asked = list(names) or sorted(known)
+    certain, loaded = set(asked), set[str]()
+    while asked:
+        name = asked.pop(0)
+        if name in loaded:
+            continue
+        loaded.add(name)
+        try:
+            repository.load(name)
+        except BLSError:
+            if name in certain:
+                raise
+            continue
+        config, folder = repository.config(name), repository._catalog.service.sources[name].folder
+        sources = sources_in(folder) if runs_python(config.backend) else ()
+        named, called = calls_of(name, config, config.backend, sources, known)
+        certain |= named
+        asked += sorted(called & known - loaded)

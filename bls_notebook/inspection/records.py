@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
-
-from .plain import Record
-from .repository import ResponseRecord, TensorRecord
-from .tensors import Media, TextSeen
+from bls_notebook.records.plain import Record
+from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.records.tensors import Media, TextSeen
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.quantities import listed
-from bls_notebook.repository.source.layout import folder_path, model_names, shown_path, version_folders
+
+from .layout import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # that are looked into

@@ -1,0 +1,70 @@
+"""What code outside the core may use: `Host`, `observe` and `critical`.
+
+`Host(repository)` gives access to the models of a repository. `observe` records the requests of all
+repositories of the process. A capability changes global state within ``with critical():``, which Ctrl-C does
+not split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .engine.recording.log import Observation, Tape
+from .engine.waiting.ctrl_c import Critical
+from .repository.current import current_repository
+from .repository.host import Host, Registration, SentRequest, Undo
+from .repository.repository import ModelRepository
+
+
+def host_of(repo: ModelRepository | None = None) -> Host:
+    """Return the host of a repository, by default of `bls_notebook.current_repository`."""
+    return Host(current_repository() if repo is None else repo)
+
+
+def observe(
+    limit: int,
+    device_timer: Callable[[int], Any] | None = None,
+    lines: bool = False,
+    tape: Tape | None = None,
+) -> Observation:
+    """Record the requests to all repositories of the process, until `stop` of what this returns.
+
+    Parameters
+    ----------
+    limit : int
+        How many requests there is room for.
+    device_timer : callable, optional
+        Times what a model runs on a GPU; see `Log.device_timer`.
+    lines : bool
+        Whether to keep the lines of code that send requests.
+    tape : Tape, optional
+        Called with each request and response while their tensors can be read.
+
+    Returns
+    -------
+    Observation
+        Its `log` has what was recorded. It also ends when it is garbage-collected.
+    """
+    return Observation(limit, device_timer, lines, tape)
+
+
+def critical() -> Critical:
+    """Return a context manager for a section that Ctrl-C must not split: it is raised at the end of it.
+
+    Waits of the engine, and code of models, can be interrupted within it.
+    """
+    return Critical()
+
+
+__all__ = [
+    "Critical",
+    "Host",
+    "Observation",
+    "Registration",
+    "SentRequest",
+    "Undo",
+    "critical",
+    "host_of",
+    "observe",
+]

@@ -1,0 +1,312 @@
+"""`Host`: the runtime as capabilities see it. `bls_notebook.extending` is its public address.
+
+Guarantees: every method may be called from any thread. No lock of the engine is held while the caller's code
+runs; a hook of `before_load` or `on_missing` runs on the thread that loads, before the model's turn to change
+is taken. Each registering method returns an undo, which may be called twice. Ctrl-C leaves things as they
+were.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextvars import Context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.root import Root, root_of
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.pb_utils import InferenceRequest
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.advice.known import Known
+from bls_notebook.records.progress import stepped
+
+from .catalog import Catalog
+from .requests.response import Response
+from .source.layout import folder_path, shown_path
+from .source.model_source import ModelSource, RemoteModel
+
+if TYPE_CHECKING:
+    from .repository import ModelRepository
+    from .substitution.call import Answers
+    from .substitution.substitution import Substitution
+    from .substitution.variant import Variant, VariantChange
+
+Undo = Callable[[], None]
+_Hook = TypeVar("_Hook")
+
+log = logging.getLogger("bls_notebook")
+
+
+class Host:
+    """The models of a repository, for code that is not part of the core.
+
+    Parameters
+    ----------
+    repository : ModelRepository
+
+    Attributes
+    ----------
+    repository : ModelRepository
+    """
+
+    def __init__(self, repository: ModelRepository) -> None:
+        self.repository = repository
+        self._catalog: Catalog = repository._catalog
+        self._server = repository._catalog.server
+        self._sender = repository._sender
+
+    @property
+    def known(self) -> Known:
+        """The models and names that advice on errors refers to; see `records.advice`."""
+        return self._catalog.known
+
+    # -- models --------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Return the names of the loaded models, sorted; a snapshot."""
+        return self._server.names()
+
+    def find(self, name: str, version: int = -1) -> LoadedModel | None:
+        """Return a version of a model that serves, by default the newest; None if there is none.
+
+        Nothing is loaded. What it returns is to be read only.
+        """
+        return self._server.find(name, version)
+
+    def versions(self, name: str, own: bool = False) -> dict[int, LoadedModel]:
+        """Return the versions of a model that serve; `own`: those beneath substitutions."""
+        return self._server.own(name) if own else self._server.serving(name)
+
+    def ready(self, name: str) -> LoadedModel:
+        """Return the newest version of a model that serves; ModelNotFoundError suggests names otherwise."""
+        return self._catalog.ready_model(name)
+
+    def source(self, name: str, loaded: bool = False) -> ModelSource:
+        """Return where a model's files are: in a folder, of a cell, or at a server.
+
+        It reads the disk, and runs no code. `loaded`: the source that the serving versions were loaded from.
+
+        Raises
+        ------
+        ModelNotFoundError
+            There is no such model, or with `loaded` it was never loaded.
+        """
+        if not loaded:
+            return self._catalog._source(name, None)
+        sources = self._catalog.service.sources
+        if name not in sources:
+            self._catalog.ready_model(name)  # which raises
+        return sources[name]
+
+    def failed(self, name: str, why: str) -> None:
+        """Have the index say why a model that is not loaded is absent."""
+        folder = next((path / name for path in self._catalog.paths if (path / name).is_dir()), Path(name))
+        self._catalog.service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
+        """Return a request, with the arguments of `ModelRepository.infer`; nothing is sent.
+
+        Raises
+        ------
+        BLSError
+            A value that no tensor can be made of.
+        """
+        return self._sender.request(model, inputs, **options)
+
+    def send(self, request: InferenceRequest, stream: bool = False) -> SentRequest:
+        """Send a request as one from outside any model, on a thread of its own.
+
+        Returns
+        -------
+        Future
+            Of the `Response`; with `stream`, of the list of all responses. An error is a response.
+            Cancelling it cancels the request, which is answered with an error then.
+        """
+        future = SentRequest(root_of(self._server))
+        sender = self._sender
+
+        def work() -> None:
+            future.root.thread = threading.get_ident()
+            caller_var.set(future.root)
+            try:
+                result: Any = list(sender.walk(request)) if stream else sender.send(request)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        start_in_thread(lambda: Context().run(work))
+        return future
+
+    # -- other answers, other versions ---------------------------------------------------------------
+
+    def substitute(self, answers: Mapping[str, Answers], **options: Any) -> Substitution:
+        """Return a context manager in which other code answers for models; all names or none.
+
+        See `repository.substitution.substitution.substitute` for the options.
+        """
+        from .substitution.substitution import substitute
+
+        return substitute(self.repository, answers, **options)
+
+    def variant(self, changes: Mapping[str, VariantChange]) -> Variant:
+        """Return a context manager that loads changed models beside the serving versions."""
+        from .substitution.variant import variant
+
+        return variant(self.repository, changes)
+
+    def register(self, models: Mapping[str, RemoteModel]) -> Registration:
+        """Serve models that run elsewhere, by their names here; all or none.
+
+        Raises
+        ------
+        ModelLoadError
+            One cannot be loaded; nothing has changed then.
+        """
+        registration = Registration(self.repository, models)
+        registration._serve()
+        return registration
+
+    # -- hooks ---------------------------------------------------------------------------------------
+
+    def on_missing(self, hook: Callable[[str], str]) -> Undo:
+        """Call `hook` with the name of a model that a request goes to and that does not serve.
+
+        It may load the model, on the thread of the request. It returns why it cannot, else "".
+        """
+        return _added(self._server.on_missing, hook)
+
+    def before_load(self, hook: Callable[[ModelSource], ModelSource]) -> Undo:
+        """Have `hook` change the source of each model of a folder before it is loaded.
+
+        It should be a pure function. An exception fails the load of that model alone.
+        """
+        return _added(self._catalog.before_load, hook)
+
+    def before_serving(self, hook: Callable[[Mapping[int, LoadedModel]], None]) -> Undo:
+        """Call `hook` with the versions of a model that are about to serve, on the thread that loads."""
+        return _added(self._server.entering, hook)
+
+    def add_folder(self, path: str | Path | None = None) -> Path:
+        """Add a folder of models to the repository, and return it.
+
+        Without `path`, return a new private folder, which is removed when the repository is closed. It is not
+        searched for models.
+        """
+        if path is None:
+            return self._catalog.service.folder.new()
+        folder = folder_path(path, "add_folder", "give a folder whose sub-folders are models")
+        if folder not in self._catalog.paths:
+            self._catalog.paths = (*self._catalog.paths, folder)
+        return folder
+
+
+class SentRequest(Future[Any]):
+    """The answer to a request that `Host.send` has sent.
+
+    Attributes
+    ----------
+    root : Root
+        The execution that the request belongs to.
+    """
+
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self.root = root
+
+    def cancel(self) -> bool:
+        """Cancel the request; False if it has been answered."""
+        if self.done():
+            return False
+        self.root.interrupt()
+        return True
+
+
+class Registration:
+    """Models that run elsewhere, while they serve here; what `Host.register` returns.
+
+    It does not keep the repository alive. Once that is closed, its methods do nothing.
+    """
+
+    def __init__(self, repository: ModelRepository, models: Mapping[str, RemoteModel]) -> None:
+        self.models = dict(models)
+        self._repository = weakref.ref(repository)
+        self._why = ""
+
+    def _serve(self) -> None:
+        catalog = self._catalog()
+        assert catalog is not None
+        done: list[str] = []
+        try:
+            models = list(self.models.items())
+            for name, remote in stepped(models, "models", len(models)) if len(models) > 1 else models:
+                folder = catalog.service.folder.write(name, {"1/.remote": remote.address.encode()})
+                catalog.stand_in(ModelSource(name, folder, remote.address, remote=remote), define=True)
+                done.append(name)
+        except BaseException:
+            for name in self.models:
+                if name in done:
+                    catalog.unload(name, False)
+                if not catalog.ready(name, None):
+                    catalog.forget(name)
+            raise
+
+    def _catalog(self) -> Catalog | None:
+        repository = self._repository()
+        return None if repository is None or repository.closed else repository._catalog
+
+    def names(self) -> list[str]:
+        """Return the names that still are of these models: others may have been loaded in their places."""
+        catalog = self._catalog()
+        sources = {} if catalog is None else catalog.service.sources
+        return [n for n, remote in self.models.items() if n in sources and sources[n].remote is remote]
+
+    def lost(self, why: str) -> None:
+        """Have the index say why the models cannot be reached; "" if they can again."""
+        self._why = why
+        catalog = self._catalog()
+        if catalog is not None:
+            for name in self.models:
+                catalog.service.index.remote_is(name, why)
+
+    def refresh(self) -> None:
+        """Load the models as they are now. A model that fails is logged, and stays as it was."""
+        for name in self.names():
+            catalog = self._catalog()
+            if catalog is None or self._why:
+                return
+            try:
+                if catalog.ready(name, None):
+                    catalog.reload(name)
+            except BLSError as error:
+                log.warning("%s", error)
+
+    def remove(self) -> None:
+        """Take the models out of service; their requests finish first. May be called twice."""
+        for name in self.names():
+            catalog = self._catalog()
+            if catalog is not None:
+                catalog.unload(name, False)
+                catalog.forget(name)
+
+
+def _added(hooks: list[_Hook], hook: _Hook) -> Undo:
+    """Add a hook; return what removes it."""
+    hooks.append(hook)
+
+    def undo() -> None:
+        if hook in hooks:
+            hooks.remove(hook)
+
+    return undo
+
+
+__all__ = ["Host", "Registration", "Response", "SentRequest", "Undo"]
