@@ -16,8 +16,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.display import render
-from bls_notebook.testing.recording.again import again
 from bls_notebook.testing.recording.recording import Recording
+from bls_notebook.testing.recording.replay_one import again
 from bls_notebook.testing.records.replayed import Replay, Resent
 from tests.testing.models import HEAD, MODELS, pipeline
 

@@ -68,7 +68,7 @@ class _Repository(Protocol):
 
 def substitute(
     repo: _Repository,
-    answers: Mapping[str, Answers],
+    answers: Mapping[str, Answers | None],
     *,
     configs: Mapping[str, Config] | None = None,
     concurrent: bool = False,
@@ -79,8 +79,9 @@ def substitute(
     Parameters
     ----------
     repo : ModelRepository
-    answers : mapping of str to Answers
-        By model name. One that serves is not touched; one in the folders is not loaded.
+    answers : mapping of str to Answers or None
+        By model name; None for a model that is not ready. One that serves is not touched; one in the folders
+        is not loaded.
     configs : mapping of str to str or dict, optional
         Configurations of models that are in no folder, or that replace the one in the folder.
     concurrent : bool
@@ -102,7 +103,7 @@ class Substitution(UndividedContext):
     def __init__(
         self,
         catalog: Catalog,
-        answers: Mapping[str, Answers],
+        answers: Mapping[str, Answers | None],
         configs: Mapping[str, Config],
         concurrent: bool = False,
         check: Check | None = None,
@@ -116,16 +117,17 @@ class Substitution(UndividedContext):
         self._lock = threading.Lock()
         self._entered = self._counting = False
         self._before: dict[Key, Mapping[str, int]] = {}  # calls sent by the notebook before the beginning
-        self._models = [
-            _SubstitutedModel(
+        self._models = {
+            name: _SubstitutedModel(
                 catalog,
                 name,
-                AnswerSource(each, self._progress, self._record, concurrent),
+                None if each is None else AnswerSource(each, self._progress, self._record, concurrent),
+                self._progress,
                 configs.get(name),
                 check,
             )
             for name, each in answers.items()
-        ]
+        }
 
     @property
     def calls(self) -> tuple[Call, ...]:
@@ -136,6 +138,10 @@ class Substitution(UndividedContext):
     def answered(self) -> tuple[Key, ...]:
         """The keys of answered calls, in the order of completion."""
         return tuple(self._progress.answered)
+
+    def unload(self, name: str) -> None:
+        """Have a substituted model not be ready from now on."""
+        self._models[name].unload()
 
     def _record(self, key: CallKey | None, made: Callable[[Key], Call]) -> Call:
         call = made(self._relative(("", "", -1) if key is None else key.key))
@@ -162,12 +168,12 @@ class Substitution(UndividedContext):
         self._counting = True
         outside = list(self._server.outside.values())
         self._before = {call_keys.OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
-        for model in self._models:
+        for model in self._models.values():
             model.enter()
 
     def _leave(self) -> None:
         self._progress.end()
-        for model in reversed(self._models):
+        for model in reversed(self._models.values()):
             model.leave()
         with self._lock:
             counting, self._counting = self._counting, False
@@ -182,13 +188,15 @@ class _SubstitutedModel:
         self,
         catalog: Catalog,
         name: str,
-        source: AnswerSource,
+        source: AnswerSource | None,
+        progress: CallProgress,
         config: Config | None,
         check: Check | None,
     ) -> None:
         self.name = name
         self._catalog = catalog
-        self._answers_from = source
+        self._answers_from = source  # None once it is not ready
+        self._progress = progress
         self._config = config
         self._check: Check = check or (lambda name, spec: None)
         self._source: ModelSource | None = None  # of a model that served nothing before
@@ -204,11 +212,20 @@ class _SubstitutedModel:
             service.ending.append(self.end)
             if catalog.server.own(self.name):
                 self._serve_for_own()
-            else:
+            elif self._answers_from is not None:
                 self._define()
         if self._source is not None:
             service.dependencies.asked_for(self.name)
             catalog._refresh_users(self.name)
+
+    def unload(self) -> None:
+        server = self._catalog.server
+        with self._catalog.service.lock_of(self.name):
+            self._answers_from = None
+            if self._source is None:
+                server.exchange(self.name, server.own(self.name))
+            else:
+                self._catalog.service.unload(self.name)
 
     def _serve_for_own(self) -> None:
         server = self._catalog.server
@@ -279,7 +296,7 @@ class _SubstitutedModel:
 
     def end(self) -> list[LoadedModel]:
         """End every wait at the end of the repository; return the models to be closed with it."""
-        self._answers_from.progress.end()
+        self._progress.end()
         return [*self._serving.values(), *self._stale]
 
     # -- as a `Substitute` of the server ------------------------------------------------------------------
@@ -287,12 +304,12 @@ class _SubstitutedModel:
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Return substitutes of versions, new ones for versions that have changed."""
         serving: dict[int, LoadedModel] = {}
-        for version, model in own.items():
+        for version, model in own.items() if self._answers_from is not None else ():
             before, spec = self._own.get(version, (None, None))
             same = before is model and spec is model.spec  # else it has been replaced, or regrouped
             serving[version] = self._serving[version] if same else self._made(model)
         self._stale += [model for v, model in self._serving.items() if serving.get(v) is not model]
-        self._own, self._serving = {v: (model, model.spec) for v, model in own.items()}, serving
+        self._own, self._serving = {v: (own[v], own[v].spec) for v in serving}, serving
         return dict(serving)
 
     def close_replaced(self) -> None:
@@ -303,7 +320,7 @@ class _SubstitutedModel:
 
     def _made(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)
-        if spec.scheduler == "ensemble" or self._answers_from.concurrent:
+        if spec.scheduler == "ensemble" or (self._answers_from and self._answers_from.concurrent):
             places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
             spec = replace(spec, scheduler="default", instances=places)
         instances = []
@@ -319,4 +336,5 @@ class _SubstitutedModel:
         return out
 
     def _instance(self, arguments: Mapping[str, str]) -> SubstituteInstance:
+        assert self._answers_from is not None
         return SubstituteInstance(arguments, self._answers_from)

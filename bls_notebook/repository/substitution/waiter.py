@@ -123,7 +123,7 @@ class Waiter:
     def sleep(self, seconds: float) -> bool:
         """Wait; return False if the wait ended early."""
         deadline = monotonic() + seconds
-        return self._until(lambda: monotonic() >= deadline, deadline)
+        return self.until(lambda: monotonic() >= deadline, seconds)
 
     def after(self, *keys: Key, seconds: float | None = None) -> bool:
         """Wait until the calls with these keys are answered; return False if the wait ended before.
@@ -131,12 +131,14 @@ class Waiter:
         `seconds` limits the wait. With ``concurrent=True`` a call counts as answered once its sender has the
         response, otherwise once the response is made.
         """
-        answered = self._progress.is_answered
-        return self._until(
-            lambda: all(map(answered, keys)), None if seconds is None else monotonic() + seconds
-        )
+        return self.until(lambda: all(map(self._progress.is_answered, keys)), seconds)
 
-    def _until(self, done: Callable[[], bool], deadline: float | None) -> bool:
+    def until(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until `done()`, asked 50 times a second and after each answer; return False if the wait ended.
+
+        `seconds` limits the wait.
+        """
+        deadline = None if seconds is None else monotonic() + seconds
         with self._progress.waiting() as changed:
             while not self.ended():
                 if done():
@@ -204,4 +206,4 @@ def _passed_on(model: LoadedModel, request: InferenceRequest, sender: SendingExe
     return out
 
 
-may_be_interrupted(Waiter._until.__code__, waits=True)
+may_be_interrupted(Waiter.until.__code__, waits=True)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.description import label_of
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.callers import called_models
-from bls_notebook.testing.recording.answering import response_of
+from bls_notebook.testing.recording.recorded_answers import RecordedAnswers
 from bls_notebook.testing.recording.recording import Recording
-from bls_notebook.testing.recording.requests import RecordedRequest
 from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import STREAMS, Fault
-from .outcomes import facts_of_tensor
-from .spoiling import spoilt
+from .spoilt_tensors import spoilt
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Callee:
 
     name: str
     model: LoadedModel
-    answers: KnownAnswers
+    answers: RecordedAnswers
     asked: int
     responses: int
     overlapped: bool
@@ -67,63 +63,6 @@ class Callee:
         return True
 
 
-class KnownAnswers:
-    """What a model answers when all is well, to requests as they came then: of a recording of every hop.
-
-    One that never came is answered as the one that is most like it: with the same inputs, the same outputs
-    asked for, or else as the first. ``alike`` says that all were answered the same.
-    """
-
-    def __init__(self, recording: Recording, model: str) -> None:
-        requests = recording.requests(model, hops=True)
-        self._first = requests[0]
-        self._known: dict[Hashable, RecordedRequest] = {}
-        for request in requests:
-            for key in _keys(map(_tensor, request.inputs.items()), request.kept.outputs):
-                self._known.setdefault(key, request)
-        self.alike = len({_answered(request) for request in requests}) == 1
-        last = self._first.responses[-1]
-        self.flag_alone = last.final and not last.tensors and last.error is None
-
-    def __call__(self, request: InferenceRequest) -> list[InferenceResponse]:
-        """Return the responses to a request."""
-        keys = _keys(request.inputs(), request.requested_output_names())
-        found = next((self._known[key] for key in keys if key in self._known), self._first)
-        return _responses(found)
-
-    def first(self) -> list[InferenceResponse]:
-        """Return the responses to the first request that it got."""
-        return _responses(self._first)
-
-
-def _answered(request: RecordedRequest) -> Hashable:
-    return tuple(
-        (response.error, *((t.name, t.datatype, t.shape, t.values) for t in response.tensors))
-        for response in request.kept.responses
-    )
-
-
-def _keys(tensors: Iterable[Tensor], outputs: Iterable[str]) -> list[Hashable]:
-    values = frozenset(
-        (t._name, t._datatype, facts.shape, facts.digest) for t in tensors for facts in [facts_of_tensor(t)]
-    )
-    wanted = frozenset(outputs)
-    return [(values, wanted), values, wanted]
-
-
-def _tensor(given: tuple[str, Any]) -> Tensor:
-    name, value = given
-    return value if isinstance(value, Tensor) else Tensor(name, value)
-
-
-def _responses(request: RecordedRequest) -> list[InferenceResponse]:
-    return [
-        response_of(each)
-        for each in request.responses
-        if each.error is not None or each.tensors or not request.kept.decoupled
-    ]
-
-
 def callees_of(
     model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes
 ) -> list[Callee]:
@@ -146,7 +85,7 @@ def callees_of(
         steps = [m for m in map(server.find, called_by) if m is not None and m.spec.scheduler == "ensemble"]
         out.append(
             Callee(
-                name, found, KnownAnswers(recording, name), len(own), sum(span.responses for span in own),
+                name, found, recording.answer_of(name), len(own), sum(span.responses for span in own),
                 bool(both),
                 len(steps) == len(called_by), _sent(server, session, own[0]), _gpus(lives, name),
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
 from bls_notebook.profiling.recording.profiler import profile
@@ -26,18 +26,19 @@ from bls_notebook.records.visible import first_line, spoken
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
+from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.testing.recording.recorder import record
 from bls_notebook.testing.records.drilled import Drilled, DrilledCase, Planted
 
-from .acting import Actor
-from .asking import Asker, UnstoppableError
 from .callees import Callee, callees_of, named_in_code, sources_of
+from .delayed_response import DelayedResponse
+from .failing_answers import FailingAnswers
 from .faults import IN_PAIRS, WELL, Fault, faults_named
-from .holding import Hold
 from .judging import Case, Healthy, judge
-from .leaving import COUNTED, Left, leaks, left_by, quick_collections, unanswered
+from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .outcomes import Outcome
-from .saving import TestFile
+from .saved_tests import TestFile
+from .timed_request import Asker, UnstoppableError
 
 TIMEOUT = 1.0
 SLOW = 0.25  # seconds of a request that is not sent time and again
@@ -215,27 +216,26 @@ class Driller:
         )  # fmt: skip
 
     def _outcome(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...], words: list[str]) -> Outcome:
-        hold = Hold() if any(fault.kind == "stall" for _, fault in planted) else None
-        stubs: dict[str, Any] = {}
+        stalls = any(fault.kind == "stall" for _, fault in planted)
+        hold = DelayedResponse() if stalls else None
+        answers: dict[str, FailingAnswers | None] = {}
+        for callee, fault in planted:
+            if fault.name == "not-ready":
+                answers[callee.name] = None
+                words.append(f"'{callee.name}' is not ready")
+                continue
+            unload = partial(lambda name: substitution.unload(name), callee.name)
+            failing = answers[callee.name] = _failing(callee, fault, hold or DelayedResponse(), unload)
+            words += [failing.words, "Out of memory allocating"]
 
         def calls() -> dict[str, int]:
-            return {name: 1 if stub is None else len(stub.calls) for name, stub in stubs.items()}
+            counted = Counter(call.model for call in substitution.calls)
+            return {name: 1 if each is None else counted[name] for name, each in answers.items()}
 
-        with ExitStack() as stack:
-            for callee, fault in planted:
-                if fault.name == "not-ready":
-                    stack.enter_context(self._absent(callee.name))
-                    stubs[callee.name] = None
-                    words.append(f"'{callee.name}' is not ready")
-                    continue
-                gone = stack.enter_context(ExitStack())
-                unload = partial(gone.enter_context, self._absent(callee.name))
-                actor = _actor(callee, fault, hold or Hold(), unload)
-                words += [actor.words, "Out of memory allocating"]
-                stubs[callee.name] = stack.enter_context(self.repository.stub(callee.name, actor))
-            before = self._asked(stubs)
+        with substitute(self.repository, answers) as substitution:
+            before = self._asked(answers)
             outcome = self.asker.ask(hold, calls)
-            after = self._asked(stubs)
+            after = self._asked(answers)
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
                 names = [self.model, *(callee.name for callee in found.callees)]
@@ -247,11 +247,11 @@ class Driller:
         more = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
         return replace(outcome, left=left, others=tuple(more))
 
-    def _asked(self, stubs: Mapping[str, Any]) -> dict[str, int]:
+    def _asked(self, failing: Collection[str]) -> dict[str, int]:
         """How many requests the models have had that do not misbehave."""
         counted = {}
         for name in self.server.names():
-            if name in stubs or name == self.model:
+            if name in failing or name == self.model:
                 continue
             model = self.server.find(name)
             if model is not None:
@@ -278,23 +278,9 @@ class Driller:
 
     def _ask_recorded(self, callees: list[Callee]) -> Outcome:
         """Send the request with every callee answering from the recording: what they take is left out."""
-        with ExitStack() as stack:
-            for callee in callees:
-                answers = _actor(callee, WELL, Hold(), lambda: None)
-                stack.enter_context(self.repository.stub(callee.name, answers))
+        answers = {callee.name: _failing(callee, WELL, DelayedResponse(), lambda: None) for callee in callees}
+        with substitute(self.repository, answers):
             return self.asker.ask()
-
-    @contextmanager
-    def _absent(self, name: str) -> Iterator[None]:
-        """Have a model not be ready."""
-        lock, absent = self.repository._catalog.service.lock_of(name), _Absent()
-        with lock:
-            self.server.substitute(name, absent)
-        try:
-            yield
-        finally:
-            with lock:
-                self.server.restore(name, absent)
 
     def _version(self) -> int:
         found = self.server.find(self.model)
@@ -344,22 +330,12 @@ def _unheard() -> Iterator[None]:
             logging.disable(before)
 
 
-class _Absent:
-    """Stands in for a model that is not ready."""
-
-    def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Return nothing: no version serves."""
-        return {}
-
-    def close_replaced(self) -> None:
-        """There is nothing to close."""
-
-
-def _actor(callee: Callee, fault: Fault, hold: Hold, unload: Callable[[], object]) -> Actor:
-    return Actor(
-        fault, callee.name, callee.answers, callee.model.decoupled, callee.batching, callee.on_gpu,
-        callee.responses, hold, unload,
-    )  # fmt: skip
+def _failing(
+    callee: Callee, fault: Fault, delay: DelayedResponse, unload: Callable[[], object]
+) -> FailingAnswers:
+    return FailingAnswers(
+        fault, callee.name, callee.answers, callee.batching, callee.on_gpu, callee.responses, delay, unload
+    )
 
 
 def _values(outcome: Outcome) -> list[Any]:

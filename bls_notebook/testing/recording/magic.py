@@ -62,7 +62,7 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
 
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
     __tracebackhide__ = True
-    from .again import again
+    from .replay_one import again
 
     with reported(notebook):
         recording = bls.load_recording(file, model)

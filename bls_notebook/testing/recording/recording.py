@@ -17,8 +17,8 @@ from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 
 from . import file
-from .answering import RecordedAnswers
-from .captured import captured
+from .other_formats import captured
+from .recorded_answers import RecordedAnswers
 from .requests import RecordedRequest, RecordedResponse
 from .values import Array
 

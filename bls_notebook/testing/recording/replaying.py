@@ -28,8 +28,8 @@ from bls_notebook.shipping.proof.places import There
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records.replayed import Replay, Resent
 
-from .answering import RecordedAnswers
-from .beginning import Beginning
+from .first_difference import Beginning
+from .recorded_answers import RecordedAnswers
 from .recorder import LIMIT, record
 from .recording import Recording, load_recording
 from .requests import RecordedRequest, RecordedResponse

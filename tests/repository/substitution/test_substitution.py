@@ -401,6 +401,21 @@ def test_several_names_are_substituted_together_or_not_at_all(repo: Repository) 
     assert not call_keys.active
 
 
+def test_models_that_are_not_ready(repo: Repository) -> None:
+    with substitute(repo, {"double": None, "half": fixed(response(1))}) as substitution:
+        assert not repo.ready("double")
+        assert "'double' is not ready" in error(repo.infer("front", X))
+        assert values(repo.infer("half", X)) == [1]
+        substitution.unload("half")
+        assert not repo.ready("half")
+        repo.define("half", DOUBLE, FLOATS)
+        assert not repo.ready("half")
+    assert values(repo.infer("front", X)) == [6]
+    assert values(repo.infer("half", X)) == [2]
+    with substitute(repo, {"nowhere": None}):
+        assert "not ready" in error(repo.infer("nowhere", X))
+
+
 def test_names_of_no_folder_with_a_config(repo: Repository) -> None:
     with substitute(repo, {"nowhere": fixed(MADE_UP)}, configs={"nowhere": FLOATS}):
         assert values(repo.infer("nowhere", X)) == [0]

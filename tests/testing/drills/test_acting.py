@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
-from bls_notebook.testing.drills.acting import Actor
+import bls_notebook as bls
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.testing.drills.delayed_response import DelayedResponse
+from bls_notebook.testing.drills.failing_answers import FailingAnswers
 from bls_notebook.testing.drills.faults import faults_named
-from bls_notebook.testing.drills.holding import Hold
-from bls_notebook.testing.drills.spoiling import spoilt
+from bls_notebook.testing.drills.spoilt_tensors import spoilt
+from tests.engine.harness import Caller
+from tests.testing.drills.models import REQUEST, define
 
 NUMBERS = Tensor("F", np.array([[1.0, 2.0]], np.float32))
 TEXT = Tensor("T", np.array([b"a", b"bc"], np.object_))
@@ -46,31 +50,22 @@ def test_each_tensor_is_spoilt_where_it_can_be() -> None:
     assert NUMBERS.as_numpy().tolist() == [[1.0, 2.0]]  # as it was
 
 
-class Known:
-    """Answers with what it was asked."""
-
-    flag_alone = False
-
-    def __call__(self, request: InferenceRequest) -> list[InferenceResponse]:
-        return [InferenceResponse(request.inputs())]
-
-
-def actor(fault: str, hold: Hold | None = None) -> Actor:
-    return Actor(faults_named([fault])[0], "m", Known(), False, False, {}, 1, hold or Hold(), lambda: None)
-
-
-def request(number: float) -> InferenceRequest:
-    tensor = Tensor("X", np.array([number], np.float32))
-    return InferenceRequest(model_name="m", requested_output_names=["X"], inputs=[tensor])
-
-
 def test_what_is_held_is_answered_once_it_is_let_go() -> None:
-    hold = Hold()
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(actor("stall", hold)(request(1))))
-    thread.start()
-    assert hold.entered.wait(10)
-    assert not answers
-    hold.let_go()
-    thread.join(10)
-    assert "'m' was let go" in answers[0].message()
+    delay = DelayedResponse()
+    with bls.ModelRepository() as repo:
+        define(repo, "twice")
+        failing = FailingAnswers(
+            faults_named(["stall"])[0], "twice", Mock(flag_alone=False), False, {}, 1, delay, lambda: None
+        )
+        with substitute(repo, {"twice": failing}):
+            asked = Caller(repo.infer, "twice", REQUEST)
+            assert delay.entered.wait(10)
+            assert not asked.done
+            delay.let_go()
+            assert "'twice' was let go" in asked.result().error.message()
+        delay = failing._delay = DelayedResponse()
+        with substitute(repo, {"twice": failing}):
+            asked = Caller(repo.infer, "twice", REQUEST)
+            assert delay.entered.wait(10)
+        assert "'twice' was let go" in asked.result().error.message()  # by the end of the substitution
+        assert repo.infer("twice", REQUEST).error is None

@@ -13,8 +13,8 @@ from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.records.quantities import count
 
-from .asking import idle, own_threads
 from .outcomes import Outcome
+from .timed_request import idle, own_threads
 
 TIMES = 3  # requests in a row
 COUNTED = TIMES - 1  # what each of them leaves is a leak; of the last, something may be kept until the next

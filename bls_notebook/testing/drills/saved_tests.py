@@ -20,7 +20,7 @@ from bls_notebook.testing.records.drilled import Drilled, DrilledCase
 
 from .callees import Callee
 from .faults import STREAMS
-from .spoiling import spoilt
+from .spoilt_tensors import spoilt
 
 _MOST = 64  # elements that are written out; more are kept beside the tests
 _BY_DRILL = ("not-ready", "unloaded", "stall", "no-final-flag", "slow", "other-order")

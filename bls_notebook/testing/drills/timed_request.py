@@ -20,7 +20,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.repository.repository import ModelRepository
 
-from .holding import HOUR, Hold, place_of_sender, put_forward
+from .delayed_response import HOUR, DelayedResponse, place_of_sender, put_forward
 from .judging import place_of
 from .outcomes import Outcome, facts_of
 
@@ -62,7 +62,9 @@ class Asker:
         """How long an answer may take that nobody holds back, in seconds."""
         return self.timeout + 10 * self.usual
 
-    def ask(self, hold: Hold | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
+    def ask(
+        self, hold: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict
+    ) -> Outcome:
         """Send the request; raise an UnstoppableError where the model runs on.
 
         ``hold`` keeps a model from answering, and is let go before this returns; ``calls`` says how many
@@ -119,7 +121,7 @@ class Asker:
             return self.repository.stream(self.model, self.inputs, **options)
         return [self.repository.infer(self.model, self.inputs, **options)]
 
-    def _waits(self, hold: Hold, done: threading.Event) -> bool:
+    def _waits(self, hold: DelayedResponse, done: threading.Event) -> bool:
         """Whether the model waits without a time limit: it has had the time to reach any that it has."""
         until = monotonic() + self.timeout
         settled = monotonic() + 10 * _SLICE

@@ -20,12 +20,12 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.idle_loops import blocked
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord
+from bls_notebook.repository.substitution.waiter import Waiter
 
 HOUR = 3600.0
-_SLICE = 0.01
 
 
-class Hold:
+class DelayedResponse:
     """Keeps requests unanswered."""
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Hold:
         self._senders: list[Execution] = []  # innermost first, of the first request that came
         self._thread = 0
 
-    def wait(self) -> None:
-        """Wait until it is let go; an interrupt ends it."""
+    def wait(self, wait: Waiter) -> None:
+        """Wait until it is let go, or nobody waits for the answer any more."""
         if not self.entered.is_set():
             execution = caller_var.get()
             self._thread = threading.get_ident()
@@ -45,8 +45,7 @@ class Hold:
                     self._senders.append(parent)
                 parent = parent.parent
             self.entered.set()
-        while not self._let_go.wait(_SLICE):
-            pass
+        wait.until(self._let_go.is_set)
 
     def let_go(self) -> None:
         """Answer from now on."""
