@@ -192,10 +192,8 @@ def _with_graph(
     """Return the configuration as the ONNX backend completes it, its error, and whether it read a graph."""
     if config.backend != "onnxruntime" or not versions:
         return config, "", False
-    from bls_notebook.engines.onnxruntime.check import check
-    from bls_notebook.engines.onnxruntime.complete import complete as complete_from_graph
-    from bls_notebook.engines.onnxruntime.complete import needs_completing
-    from bls_notebook.engines.onnxruntime.graph import signature_in
+    from bls_notebook.engines.onnxruntime.graph_config import check_config, complete_config, needs_completing
+    from bls_notebook.engines.onnxruntime.onnx_file import signature_in
 
     path = versions[max(versions)] / (config.default_model_filename or _ONNX_FILE)
     signature = signature_in(path / _ONNX_FILE if path.is_dir() else path)
@@ -204,10 +202,10 @@ def _with_graph(
     fields = json.loads(to_json(config))
     try:
         if needs_completing(fields):
-            complete_from_graph(fields, signature)
+            complete_config(fields, signature)
             config = parse_json(fields, model=config.name)
             fields = json.loads(to_json(config))
-        check(fields, signature)
+        check_config(fields, signature)
     except (BackendError, ConfigError) as error:
         return config, str(error), True
     return config, "", True

@@ -1,1 +1,1 @@
-"""The onnxruntime and PyTorch backends."""
+"""Backends of compiled models: onnxruntime and PyTorch."""

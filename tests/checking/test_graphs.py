@@ -11,9 +11,9 @@ from bls_notebook import ModelRepository
 
 pytest.importorskip("onnx")
 
-from bls_notebook.engines.onnxruntime.graph import signature_in
-from tests.backends.graphs import add_sub, identity
+from bls_notebook.engines.onnxruntime.onnx_file import signature_in
 from tests.checking.conftest import codes, write
+from tests.engines.onnx_graphs import add_sub, identity
 
 TENSORS = """input [ { name: "IN" data_type: TYPE_FP32 dims: [ 3 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]

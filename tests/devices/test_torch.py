@@ -287,7 +287,7 @@ def test_torchscript_answers_on_the_gpu(x: Any) -> None:
 @pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_torchscript_that_names_cuda_answers_too(x: Any) -> None:
     """As what was traced on a GPU does."""
-    from tests.backends.modules import NamesCuda, scripted
+    from tests.engines.torch_modules import NamesCuda, scripted
 
     loaded = torch.jit.load(io.BytesIO(scripted(NamesCuda())), map_location="cuda")
     answer = loaded(x.abs() + 1)

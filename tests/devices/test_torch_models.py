@@ -14,8 +14,8 @@ from tests.devices.conftest import Kit
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
-from tests.backends import modules  # noqa: E402 - it needs PyTorch
-from tests.backends.modules import scripted  # noqa: E402
+from tests.engines import torch_modules as modules  # noqa: E402 - it needs PyTorch
+from tests.engines.torch_modules import scripted  # noqa: E402
 
 X = np.array([1, 2, 3], np.float32)
 

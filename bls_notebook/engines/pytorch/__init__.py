@@ -1,22 +1,35 @@
-"""The pytorch backend: TorchScript models from `model.pt`, run by PyTorch on the CPU, or on a GPU.
+"""The pytorch backend: PyTorch runs TorchScript (`model.pt`) or Python modules on the CPU or on a GPU.
 
-Mirrors triton-inference-server/pytorch_backend (src/pt): how inputs and outputs are named, what it refuses,
-which parameters it reads, and its words for errors. It completes no configuration: TorchScript knows the
-names of its arguments, and neither their data types nor their shapes. The package torch is imported when the
-first model is opened.
+Mirrors triton-inference-server/pytorch_backend (src/pt): the names of inputs and outputs, its checks, its
+parameters and its error messages. It completes no configuration: TorchScript has the names of arguments, but
+neither data types nor shapes. The package torch is imported when the first model is opened. Models with
+`runtime: "model.py"` are Python modules (`module_model.py`).
 
-Models of the runtime "model.py" are modules in Python (`python_modules.py`).
-
-On a simulated GPU the host computes in the GPU's place, whatever GPU the file names. Inputs and outputs take
-that GPU's memory; weights do not.
+With a simulated GPU, the host computes instead, whatever GPU the file names. Inputs and outputs use memory
+of that GPU; weights do not.
 """
 
 from __future__ import annotations
 
-from .archive import has_gpu
-from .model import TorchModel, open_model
-from .python_modules import PYTHON_RUNTIME
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendModel, VersionFiles
+
+from .module_model import PYTHON_RUNTIME, ModuleModel
+from .torchscript_file import has_gpu, runtime
+from .torchscript_model import TorchModel
 
 RUNTIMES = (PYTHON_RUNTIME,)
 
 __all__ = ["RUNTIMES", "TorchModel", "has_gpu", "open_model"]
+
+
+def open_model(files: VersionFiles) -> BackendModel:
+    """Open a model whose file exists; PyTorch is imported here."""
+    if files.runtime == PYTHON_RUNTIME:
+        runtime()
+        return ModuleModel(files)
+    path = files.folder / (files.filename or "model.pt")
+    if not path.is_file():
+        raise BackendError(f"unable to find '{path}' for model instance '{files.name}'", "Unavailable")
+    runtime()
+    return TorchModel(path)

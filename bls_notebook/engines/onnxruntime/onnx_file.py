@@ -1,6 +1,6 @@
-"""An ONNX file's signature, read from the file itself: no onnxruntime, and no weights.
+"""Read the signature of an ONNX file without onnxruntime.
 
-The file is a protobuf message: what is not wanted of it is stepped over, and never read from the disk.
+The file is a protobuf message; the parser skips weights without reading them from the disk.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from .signature import Signature, TensorInfo
+from .graph_config import Signature, TensorInfo
 
 # onnx.proto: numbers of fields, and of element types.
 _VERSION, _GRAPH = 1, 7
@@ -23,9 +23,9 @@ _Field = tuple[int, int, int, int]  # number, first byte, last byte + 1, value o
 
 
 def signature_in(file: Path) -> Signature | None:
-    """Return the signature of a file's graph; None where it cannot be told.
+    """Return the signature of a file's graph, or None if it is unknown.
 
-    That is a file that is none of ONNX, an input or output that is no tensor, or one without a shape.
+    It is unknown if the file is not ONNX, or if an input or output is not a tensor or has no shape.
     """
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -48,7 +48,7 @@ def _signature(data: mmap.mmap) -> Signature:
             info = _info(data, first, end)
             found[number][info.name] = info
     inputs = {name: info for name, info in found[_INPUT].items() if name not in initialized}
-    may = _VERSION in top and top[_VERSION][3] >= 4  # older graphs name weights among the inputs, too
+    may = _VERSION in top and top[_VERSION][3] >= 4  # older graphs list weights among the inputs
     others = {name: info for name, info in found[_INPUT].items() if may and name in initialized}
     if not found[_OUTPUT]:
         raise ValueError("no outputs")
@@ -56,7 +56,7 @@ def _signature(data: mmap.mmap) -> Signature:
 
 
 def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
-    """An input or output: ``ValueInfoProto``."""
+    """Parse an input or output: ``ValueInfoProto``."""
     of = {field[0]: field for field in _fields(data, first, end)}
     kinds = {field[0]: field for field in _fields(data, *of[2][1:3])} if 2 in of else {}
     if 1 not in kinds:
@@ -71,7 +71,7 @@ def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
 
 def _size(data: mmap.mmap, first: int, end: int) -> int:
     values = [value for number, _, _, value in _fields(data, first, end) if number == 1]
-    return values[-1] if values else -1  # it has a name, or nothing
+    return values[-1] if values else -1  # a named or unknown dimension
 
 
 def _text(data: mmap.mmap, field: _Field) -> str:

@@ -1,17 +1,20 @@
-"""Sessions of ONNX Runtime, made as a model's configuration asks for them."""
+"""Create ONNX Runtime sessions from a model's configuration, and run them with BF16 tensors."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bls_notebook.backends.completed import INVALID, parameter, truth, whole
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
-_FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is in its exceptions
+_FATAL_ONLY = 4  # log level of the console; exceptions carry the other messages
 
 
 def runtime() -> Any:
@@ -26,24 +29,24 @@ def runtime() -> Any:
 
 
 def has_gpu() -> bool:
-    """Whether this build runs models on the GPUs that there are; simulated ones need none of its own."""
+    """Whether this build can use the GPUs here; simulated GPUs need no CUDA build."""
     if simulated_gpus():
         return True
     try:
         return "CUDAExecutionProvider" in runtime().get_available_providers()
     except BackendError:
-        return True  # it is missed when a model is opened
+        return True  # opening a model reports the missing package
 
 
 def ort_message(error: BaseException) -> str:
-    """Return an error of the runtime in the words of Triton's backend."""
+    """Return the message of Triton's backend for an error of ONNX Runtime."""
     found = _ERROR.match(str(error))
     code, text = (found[1], found[2]) if found else ("1", str(error))
     return f"onnx runtime error {code}: {text}"
 
 
 def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> Any:
-    """Return a new session for the instances of a kind, ``CPU``, ``GPU`` or ``MODEL``, on a device."""
+    """Create a session for instances of a kind (``CPU``, ``GPU`` or ``MODEL``) on a device."""
     ort = runtime()
     providers = _providers(ort, config, kind, device)
     try:
@@ -51,12 +54,12 @@ def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> A
         return ort.InferenceSession(str(file), options, providers=providers)
     except BackendError:
         raise
-    except Exception as error:  # the runtime's exceptions have no common class of their own
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise BackendError(ort_message(error)) from error
 
 
 def run_options(config: dict[str, Any]) -> Any:
-    """Return what every run of a model gets, None where nothing is asked for."""
+    """Return the options of every run, or None for the defaults."""
     key = "memory.enable_memory_arena_shrinkage"
     value = parameter(config, key)
     if value is None:
@@ -108,7 +111,7 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     providers: list[Any] = []
     if kind == "GPU" and simulated_gpus():
-        return ["CPUExecutionProvider"]  # the host computes in the GPU's place
+        return ["CPUExecutionProvider"]  # the host computes for a simulated GPU
     if kind == "GPU":
         if "CUDAExecutionProvider" not in there:
             raise BackendError(
@@ -136,3 +139,30 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
         if provider != "CUDAExecutionProvider":
             providers.insert(0, provider)
     return [*providers, "CPUExecutionProvider"]
+
+
+_BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
+_Array = np.ndarray[Any, Any]
+
+
+def run_with_bfloat16(session: Any, names: list[str], feed: dict[str, _Array], options: Any) -> list[_Array]:
+    """Run a session; BF16 arrays are uint16, which NumPy has instead.
+
+    A graph with BF16 tensors cannot have BYTES tensors.
+    """
+    value = runtime().OrtValue
+    types = {i.name: i.type for i in [*session.get_inputs(), *session.get_overridable_initializers()]}
+    values = {
+        name: value.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(array), _BFLOAT16)
+        if types.get(name) == "tensor(bfloat16)"
+        else value.ortvalue_from_numpy(array)
+        for name, array in feed.items()
+    }
+    return [_to_numpy(v) for v in session.run_with_ort_values(names, values, options)]
+
+
+def _to_numpy(value: Any) -> _Array:
+    if value.data_type() != "tensor(bfloat16)":
+        return value.numpy()  # type: ignore[no-any-return]
+    content = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    return np.frombuffer(bytearray(content), np.uint16).reshape(value.shape())

@@ -20,8 +20,8 @@ from bls_notebook.pb_utils import InferenceRequest, Tensor
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
-from tests.backends import modules  # noqa: E402 - it needs PyTorch
-from tests.backends.modules import load, scripted, tensor  # noqa: E402
+from tests.engines import torch_modules as modules  # noqa: E402 - it needs PyTorch
+from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 
 @pytest.fixture

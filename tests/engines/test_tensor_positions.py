@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.engines.pytorch.naming import Argument, names_of
-from bls_notebook.engines.pytorch.settings import settings_of
+from bls_notebook.engines.pytorch.tensor_positions import Argument, positions_of
+from bls_notebook.engines.pytorch.torchscript_model import settings_of
 
 
 def arguments(*names: str, kind: str = "TensorType", type: str = "Tensor") -> list[Argument]:
@@ -36,7 +36,7 @@ def config(inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]
     ],
 )
 def test_places_of_inputs(names: list[str], expected: dict[str, int]) -> None:
-    assert names_of(config(names, ["OUT"]), arguments("a", "b")).inputs == expected
+    assert positions_of(config(names, ["OUT"]), arguments("a", "b")).inputs == expected
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_places_of_inputs(names: list[str], expected: dict[str, int]) -> None:
     ],
 )
 def test_places_of_outputs(names: list[str], expected: dict[str, int]) -> None:
-    assert names_of(config(["a"], names), arguments("a")).outputs == expected
+    assert positions_of(config(["a"], names), arguments("a")).outputs == expected
 
 
 def test_a_dict_takes_any_inputs_by_name() -> None:
-    found = names_of(config(["left", "right"], ["OUT"]), arguments("x", kind="DictType"))
+    found = positions_of(config(["left", "right"], ["OUT"]), arguments("x", kind="DictType"))
     assert found.takes_dict
     assert set(found.inputs) == {"left", "right"}
 
@@ -63,7 +63,7 @@ def controls(name: str, **more: str) -> dict[str, Any]:
 
 def test_control_inputs_have_an_index() -> None:
     one = config(["x__0"], ["OUT"], sequence_batching=controls("START__1"))
-    assert names_of(one, arguments("x", "start")).inputs == {"START__1": 1, "x__0": 0}
+    assert positions_of(one, arguments("x", "start")).inputs == {"START__1": 1, "x__0": 0}
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,16 @@ def test_control_inputs_have_an_index() -> None:
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], given: list[Argument], message: str) -> None:
     with pytest.raises(BackendError) as caught:
-        names_of({**config(["a", "b"], ["OUT"]), **change}, given)
+        positions_of({**config(["a", "b"], ["OUT"]), **change}, given)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_text_may_be_reshaped_to_a_list() -> None:
     text = {"name": "x", "data_type": "TYPE_STRING", "dims": ["1"], "reshape": {"shape": []}}
-    assert names_of(config([], ["OUT"], input=[text], max_batch_size=2), arguments("x")).inputs == {"x": 0}
+    assert positions_of(config([], ["OUT"], input=[text], max_batch_size=2), arguments("x")).inputs == {
+        "x": 0
+    }
 
 
 def parameters(**texts: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files of TorchScript: loading them, and saying what a file is that holds something else."""
+"""Load TorchScript files, and explain what another file contains."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
-from .naming import Argument
+from .tensor_positions import Argument
 
-_MOST_PICKLE = 1 << 22  # bytes of a pickle that are looked at; what it holds is named at its beginning
+_MOST_PICKLE = 1 << 22  # bytes of a pickle that are read: its class is at the beginning
 _AS_TORCHSCRIPT = "save it as TorchScript: torch.jit.script(module).save(...), or torch.jit.trace"
 
 
 def runtime() -> Any:
     try:
         import torch
-    except (ImportError, OSError) as error:  # OSError: a library of its own is missing
+    except (ImportError, OSError) as error:  # OSError: a shared library is missing
         raise BackendError(
             f'backend "pytorch" needs the package torch, which cannot be imported here ({error}); '
             'install it: pip install "bls_notebook[torch]"'
@@ -29,17 +29,17 @@ def runtime() -> Any:
 
 
 def has_gpu() -> bool:
-    """Whether this build runs on the GPUs that there are; simulated ones need none of its own."""
+    """Whether this build can use the GPUs here; simulated GPUs need no CUDA build."""
     if simulated_gpus():
         return True
     try:
         return bool(runtime().cuda.is_available())
     except BackendError:
-        return True  # it is missed when a model is opened
+        return True  # opening a model reports the missing package
 
 
 def device_of(kind: str, number: int) -> str | None:
-    """Return where PyTorch puts an instance of this kind; None for ``MODEL``, whose file says."""
+    """Return PyTorch's device for an instance, or None for kind ``MODEL``, whose file names devices."""
     torch = runtime()
     if kind == "CPU" or simulated_gpus():
         return "cpu"
@@ -53,13 +53,13 @@ def device_of(kind: str, number: int) -> str | None:
 
 
 def load(file: Path, model: str, kind: str, number: int) -> Any:
-    """Return a new module of a file, for an instance of this kind, ``CPU``, ``GPU`` or ``MODEL``."""
+    """Load a module for an instance of a kind: ``CPU``, ``GPU`` or ``MODEL``."""
     torch, device = runtime(), device_of(kind, number)
-    # Triton goes on running TorchScript, and who only serves a file has nothing to change.
+    # PyTorch deprecates TorchScript; the warning is for authors of models, and Triton still runs it.
     warnings.filterwarnings("ignore", r"`torch\.jit\.load` is ", DeprecationWarning)
     try:
         module = torch.jit.load(str(file), map_location=device)
-    except Exception as error:  # what torch raises has no common class of its own
+    except Exception as error:  # PyTorch's exceptions have no common base class
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
@@ -71,7 +71,7 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
 
 
 def arguments_of(module: Any) -> list[Argument]:
-    """Return the arguments of a module's `forward`, `self` apart."""
+    """Return the arguments of a module's `forward` without `self`."""
     forward = getattr(module, "forward", None)
     if forward is None:
         raise BackendError("Method 'forward' is not defined.")
@@ -79,11 +79,8 @@ def arguments_of(module: Any) -> list[Argument]:
     return found[1:] if found and found[0].kind == "ClassType" else found
 
 
-# -- files of something else -------------------------------------------------------------------------------
-
-
 def _what_else(file: Path) -> str:
-    """What a file is, if it is no TorchScript, and what to do; "" where that cannot be told."""
+    """Return what a file contains instead of TorchScript and what to do, or "" if unknown."""
     with file.open("rb") as opened:
         start = opened.read(64)
     if not start:
@@ -129,7 +126,7 @@ def _what_archive(file: Path) -> str:
 
 
 def _pickled_class(pickled: bytes) -> str:
-    """The class of a pickle's object, without running any of it; "" for a dict."""
+    """Return the class of a pickled object without unpickling it; "" for a dict."""
     words: list[str] = []
     try:
         for code, argument, _ in pickletools.genops(pickled):
@@ -141,6 +138,6 @@ def _pickled_class(pickled: bytes) -> str:
                 return ""
             if isinstance(argument, str):
                 words.append(argument)
-    except Exception:  # no pickle after all
+    except Exception:  # not a pickle
         pass
     return ""

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
-from tests.backends.graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
+from tests.engines.onnx_graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
 
 ROOT = Path(__file__).resolve().parents[2]
 

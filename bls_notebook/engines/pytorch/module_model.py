@@ -1,8 +1,8 @@
-"""Models of the runtime "model.py": a `torch.nn.Module` in Python, with its weights in a file beside it.
+"""Models with `runtime: "model.py"`: a `torch.nn.Module` in Python, with its weights in a file.
 
-Mirrors triton-inference-server/pytorch_backend (src/model.py): which file and which class it takes, inputs
-and outputs in the configuration's order, and no look at data types. Without `torch.compile`, which changes
-how fast a model is and not what it answers.
+Like triton-inference-server/pytorch_backend (src/model.py) in how it finds the file and the class. Inputs
+and outputs keep the configuration's order, and data types are not checked. `torch.compile` is left out: it
+changes the speed of a model and not its responses.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .archive import device_of, load, runtime
-from .instance import TorchInstance
-from .naming import Names
-from .settings import Settings, settings_of
+from .tensor_positions import TensorPositions
+from .torchscript_file import device_of, load, runtime
+from .torchscript_model import TorchInstance, TorchSettings, settings_of
 
 PYTHON_RUNTIME = "model.py"
 
 
 class ModuleModel:
-    """One version of such a model; every instance imports its file anew, and has a module of its own."""
+    """One version of a model; every instance imports its file again and has its own module."""
 
     auto_complete_config = None
 
@@ -49,7 +48,7 @@ class ModuleModel:
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
         inputs, outputs = ({t["name"]: i for i, t in enumerate(config[of])} for of in ("input", "output"))
         gpu, own = number if kind == "GPU" else None, OwnGPU()
-        # In what runs a model's code, a simulated GPU is one of PyTorch's.
+        # Code of the model sees a simulated GPU as a CUDA device.
         device = f"cuda:{gpu}" if gpu is not None and simulated_gpus() else device_of(kind, number)
         modules = self._files.new_modules() if self._file.suffix == ".py" else None
         with own.current():
@@ -58,11 +57,11 @@ class ModuleModel:
             else:
                 module = _made(modules.load(self._file.stem, self._file), self._file, device)
             module = (module if device is None else module.to(device)).eval()
-        return ModuleInstance(module, config, Names(inputs, outputs), settings, gpu, own, modules)
+        return ModuleInstance(module, config, TensorPositions(inputs, outputs), settings, gpu, own, modules)
 
 
 def _made(loaded: Any, file: Path, device: str | None) -> Any:
-    """A module of the class that the file has, with its weights."""
+    """Instantiate the module class in the file, and load its weights."""
     torch = runtime()
     classes = [each for each in map(loaded.__dict__.get, dir(loaded)) if isinstance(each, type)]
     found = next((each for each in classes if issubclass(each, torch.nn.Module)), None)
@@ -76,29 +75,29 @@ def _made(loaded: Any, file: Path, device: str | None) -> Any:
 
 
 class ModuleInstance(TorchInstance):
-    """One instance, with what it has of the GPUs, and the import system that its code lives in."""
+    """One instance, with its own GPU state and its own import system."""
 
     def __init__(
         self,
         module: Any,
         config: dict[str, Any],
-        names: Names,
-        settings: Settings,
+        names: TensorPositions,
+        settings: TorchSettings,
         gpu: int | None,
         own: OwnGPU,
         modules: Modules | None,
     ) -> None:
         super().__init__(module, config, names, settings, gpu)
-        self._simulated = False  # to its code the GPU is a real one
+        self._simulated = False  # its code uses the simulated GPU like a real one
         self._own, self._modules = own, modules
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
-        """Run the requests on the instance's own GPU, those of equal shapes together."""
+        """Run a batch on the instance's GPU."""
         with self._own.current():
             return super().execute(requests)
 
     def finalize(self) -> None:
-        """Let go of the module and its code."""
+        """Drop the module and its code."""
         with self._own.current():
             super().finalize()
         if self._modules is not None:
@@ -116,7 +115,7 @@ class ModuleInstance(TorchInstance):
         return results
 
     def _checked(self, name: str, results: list[Any]) -> Any:
-        return results[self._places.outputs[name]].detach().contiguous()
+        return results[self._positions.outputs[name]].detach().contiguous()
 
     def _tensor(self, name: str, result: Any) -> Tensor:
         return Tensor.from_dlpack(name, result)

@@ -14,7 +14,7 @@ import bls_notebook as bls
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
-from tests.backends.modules import Identity, scripted, tensor  # noqa: E402 - it needs PyTorch
+from tests.engines.torch_modules import Identity, scripted, tensor  # noqa: E402 - it needs PyTorch
 
 X = np.array([1, 2, 3], np.float32)
 

@@ -1,18 +1,22 @@
-"""An instance of a TorchScript model: requests in, one call of `forward`, responses out.
+"""A TorchScript model and its instances: one call of `forward` per batch.
 
-Text travels as a list of strings, which is all that TorchScript has. PyTorch lets go of the interpreter while
-it computes.
+BYTES tensors become lists of strings, TorchScript's only text type. PyTorch releases the GIL while it runs.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bls_notebook.backends.batched import BatchedInstance, RefusedError
+from bls_notebook.backends.completed import refuse_parts, truth, whole
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes
@@ -20,9 +24,87 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .archive import runtime
-from .naming import Names
-from .settings import Settings
+from .tensor_positions import TensorPositions, positions_of
+from .torchscript_file import arguments_of, load, runtime
+
+# They configure PyTorch for a whole process, which on a server is Triton's own.
+_OF_THE_PROCESS = {
+    "ENABLE_TENSOR_FUSER": truth,
+    "ENABLE_JIT_PROFILING": truth,
+    "ENABLE_JIT_EXECUTOR": truth,
+    "INTRA_OP_THREAD_COUNT": whole,
+    "INTER_OP_THREAD_COUNT": whole,
+    "NUM_THREADS": whole,  # this one and the next: of modules in Python
+    "NUM_INTEROP_THREADS": whole,
+}
+
+
+@dataclass(frozen=True)
+class TorchSettings:
+    """Parameters of a model; `warnings` name those that are not applied here."""
+
+    optimized: bool
+    cache_cleaning: bool
+    inference_mode: bool
+    cudnn: bool
+    weight_sharing: bool
+    warnings: tuple[str, ...]
+
+
+def settings_of(config: dict[str, Any]) -> TorchSettings:
+    """Parse the parameters of a configuration; BackendError for an invalid one."""
+    given = [key for key, read in _OF_THE_PROCESS.items() if read(config, key) is not None]
+    warning = (
+        f"model '{config['name']}': not applied here: {', '.join(given)}. On a server it sets up the process "
+        "that runs the model; here that is the notebook, whose own PyTorch it would change"
+    )
+    return TorchSettings(
+        optimized=not truth(config, "DISABLE_OPTIMIZED_EXECUTION"),
+        cache_cleaning=bool(truth(config, "ENABLE_CACHE_CLEANING")),
+        inference_mode=truth(config, "INFERENCE_MODE") is not False,
+        cudnn=not truth(config, "DISABLE_CUDNN"),
+        weight_sharing=bool(truth(config, "ENABLE_WEIGHT_SHARING")),
+        warnings=(warning,) if given else (),
+    )
+
+
+class TorchModel:
+    """One version of a TorchScript model.
+
+    Every instance has its own module and buffers, as on Triton; with ENABLE_WEIGHT_SHARING, the instances of
+    a device share one module.
+    """
+
+    auto_complete_config = None  # TorchScript knows neither data types nor shapes
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._shared: dict[tuple[str, int], Any] = {}
+        self.warnings: tuple[str, ...] = ()
+
+    def make_instance(self, arguments: dict[str, str]) -> TorchInstance:
+        """Check the configuration against the arguments of `forward` and create an instance."""
+        config = json.loads(arguments["model_config"])
+        if config["platform"] == "torch_aoti":
+            raise BackendError(
+                f"model '{config['name']}': platform torch_aoti (archives that torch.export compiled for one "
+                "kind of processor) is not run here; save the module as TorchScript, with platform: "
+                '"pytorch_libtorch"',
+                "Unsupported",
+            )
+        refuse_parts(config)
+        settings = settings_of(config)
+        kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
+        gpu = number if kind == "GPU" else None
+        module = self._shared.get((kind, number))
+        if module is None:
+            module = load(self._file, config["name"], kind, number)
+        if settings.weight_sharing:
+            self._shared[kind, number] = module
+        names = positions_of(config, arguments_of(module))
+        self.warnings = settings.warnings
+        return TorchInstance(module, config, names, settings, gpu)
+
 
 _DATATYPES = {
     "torch.bool": "BOOL",
@@ -38,16 +120,21 @@ _DATATYPES = {
 
 
 class TorchInstance(BatchedInstance):
-    """One instance of a TorchScript model; `gpu` is the number of its GPU, be that a simulated one."""
+    """One instance of a TorchScript model on GPU `gpu` (real or simulated), or on the CPU."""
 
     def __init__(
-        self, module: Any, config: dict[str, Any], names: Names, settings: Settings, gpu: int | None
+        self,
+        module: Any,
+        config: dict[str, Any],
+        names: TensorPositions,
+        settings: TorchSettings,
+        gpu: int | None,
     ) -> None:
         super().__init__(config, gpu)
         self.takes_gpu = gpu is not None
         self._torch = runtime()
         self._module = module
-        self._places = names
+        self._positions = names
         self._settings = settings
         self._simulated = gpu is not None and need_gpu(gpu).simulated
         self._datatypes = {
@@ -56,15 +143,13 @@ class TorchInstance(BatchedInstance):
         }
 
     def finalize(self) -> None:
-        """Let go of the module, and of the memory on a GPU that nothing of PyTorch's uses any more."""
+        """Drop the module, and release cached GPU memory."""
         self._module = None
         self._clean()
 
     def ready(self) -> bool:
         """Whether the instance has not been finalized."""
         return self._module is not None
-
-    # -- inputs ------------------------------------------------------------------------------------
 
     def _feed(self, request: InferenceRequest) -> dict[str, Any]:
         return {tensor._name: self._given(tensor) for tensor in request._inputs}
@@ -84,16 +169,14 @@ class TorchInstance(BatchedInstance):
             return [element for part in parts for element in part]
         return self._torch.cat(parts)
 
-    # -- one call ----------------------------------------------------------------------------------
-
     def _run(self, names: list[str], feed: dict[str, Any]) -> list[Any]:
         try:
             with self._as_set():
                 results = self._results(self._module(*self._arguments(feed)))
-                found = {name: self._checked(name, results) for name in sorted(self._places.outputs)}
+                found = {name: self._checked(name, results) for name in sorted(self._positions.outputs)}
         except RefusedError:
             raise
-        except Exception as error:  # what torch raises has no common class of its own
+        except Exception as error:  # PyTorch's exceptions have no common base class
             raise RefusedError(f"PyTorch execute failure: {str(error).rstrip()}") from error
         finally:
             if self._settings.cache_cleaning:
@@ -116,10 +199,10 @@ class TorchInstance(BatchedInstance):
             yield
 
     def _arguments(self, feed: dict[str, Any]) -> list[Any]:
-        if self._places.takes_dict:
+        if self._positions.takes_dict:
             return [feed]
-        arguments: list[Any] = [None] * len(self._places.inputs)
-        for name, place in self._places.inputs.items():
+        arguments: list[Any] = [None] * len(self._positions.inputs)
+        for name, place in self._positions.inputs.items():
             if name not in feed:
                 raise RefusedError(
                     f"model '{self.name}': input '{name}' is missing: TorchScript takes all of its "
@@ -130,7 +213,7 @@ class TorchInstance(BatchedInstance):
         return arguments
 
     def _results(self, returned: Any) -> list[Any]:
-        """What `forward` returned, as a list of tensors and lists of strings."""
+        """Return the results of `forward` as a list of tensors and lists of strings."""
         is_tuple = isinstance(returned, tuple)
         results = list(returned) if is_tuple else [returned]
         for i, result in enumerate(results):
@@ -152,7 +235,7 @@ class TorchInstance(BatchedInstance):
         return results
 
     def _checked(self, name: str, results: list[Any]) -> Any:
-        place = self._places.outputs[name]
+        place = self._positions.outputs[name]
         if place >= len(results):
             raise RefusedError(
                 f"The output {name} in the model configuration refers to an output index which doesn't "
@@ -173,8 +256,6 @@ class TorchInstance(BatchedInstance):
         if not result.ndim:
             raise RefusedError(f"output '{name}' is a scalar which is not supported.", ErrorCode.INVALID_ARG)
         return result.detach().contiguous()
-
-    # -- outputs -----------------------------------------------------------------------------------
 
     def _tensor(self, name: str, result: Any) -> Tensor:
         if isinstance(result, list):

@@ -1,9 +1,9 @@
-"""Which input of a configuration is which argument of `forward`, and which output which of its results.
+"""Map inputs of a configuration to arguments of `forward`, and outputs to its results.
 
-Pure. The rules, the checks, their order and words are those of Triton's backend (`ValidateInputs`,
-`ValidateOutputs`): inputs are named as the arguments, or all `<name>__<index>`, or else they are taken in
-the configuration's order; outputs are named `<name>__<index>`, or else taken in order. A model that takes one
-dict gets the inputs by their names.
+Pure. The rules, the checks, their order and messages are those of Triton's backend (`ValidateInputs`,
+`ValidateOutputs`): inputs are named like the arguments, or all are called `<name>__<index>`, or else they
+keep the configuration's order; outputs are called `<name>__<index>`, or keep their order. A model that takes
+one dict gets the inputs by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DATATYPES = frozenset(
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of `forward`, `self` apart: its name, TorchScript's kind of type, and the type as text."""
+    """An argument of `forward`: its name, the kind of its TorchScript type, and the type as text."""
 
     name: str
     kind: str
@@ -30,22 +30,22 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Names:
-    """Places of inputs and outputs by name: the argument's and the result's, counted from 0."""
+class TensorPositions:
+    """Positions of arguments and results by tensor name, from 0."""
 
     inputs: dict[str, int]
     outputs: dict[str, int]
     takes_dict: bool = False
 
 
-def names_of(config: dict[str, Any], arguments: list[Argument]) -> Names:
-    """Return the places of a completed configuration's tensors; a BackendError where it does not fit."""
+def positions_of(config: dict[str, Any], arguments: list[Argument]) -> TensorPositions:
+    """Return the positions of a completed configuration's tensors; BackendError if it does not fit."""
     inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
     takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
     if not takes_dict:
         _check_arguments(config, arguments, len(inputs))
-    inputs |= _places(config, "input", [] if takes_dict else [a.name for a in arguments])
-    outputs = _places(config, "output", [])
+    inputs |= _positions(config, "input", [] if takes_dict else [a.name for a in arguments])
+    outputs = _positions(config, "output", [])
     if not takes_dict and sorted(inputs.values()) != list(range(len(arguments))):
         given = ", ".join(f"'{name}' is argument {place}" for name, place in inputs.items())
         raise BackendError(
@@ -53,7 +53,7 @@ def names_of(config: dict[str, Any], arguments: list[Argument]) -> Names:
             f"input, but of the configuration's {given}; count the indexes of <name>__<index> from 0",
             INVALID,
         )
-    return Names(inputs, outputs, takes_dict)
+    return TensorPositions(inputs, outputs, takes_dict)
 
 
 def _check_arguments(config: dict[str, Any], arguments: list[Argument], controls: int) -> None:
@@ -77,8 +77,8 @@ def _check_arguments(config: dict[str, Any], arguments: list[Argument], controls
         )
 
 
-def _places(config: dict[str, Any], which: str, arguments: list[str]) -> dict[str, int]:
-    """Places of the configuration's inputs or outputs."""
+def _positions(config: dict[str, Any], which: str, arguments: list[str]) -> dict[str, int]:
+    """Return positions of the configuration's inputs or outputs."""
     tensors = config[which]
     if not tensors:
         raise BackendError(
@@ -106,7 +106,7 @@ def _check_tensor(config: dict[str, Any], which: str, tensor: dict[str, Any]) ->
 
 
 def _index(name: str) -> int | None:
-    """The index of a name `<name>__<index>`, None for any other; an empty one is 0, as in C."""
+    """Return the index of `<name>__<index>`, or None; an empty index is 0, as in C."""
     _, parted, index = name.partition("__")
     if not parted or not (index == "" or (index.isascii() and index.isdigit())):
         return None

@@ -1,0 +1,209 @@
+"""Signature of an ONNX graph; complete and check a configuration with it, as Triton's backend does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts
+from bls_notebook.backends.errors import BackendError
+
+_TENSOR = re.compile(r"tensor\((.+)\)")
+_SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_OTHERS = {"float16": "FP16", "bfloat16": "BF16", "float": "FP32", "double": "FP64", "string": "BYTES"}
+_DATATYPES = {name: name.upper() for name in _SAME} | _OTHERS
+_OTHER_TYPES = {
+    "seq": "ONNX_TYPE_SEQUENCE",
+    "map": "ONNX_TYPE_MAP",
+    "sparse_tensor": "ONNX_TYPE_SPARSETENSOR",
+}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of the graph."""
+
+    name: str
+    datatype: str  # Triton's, such as ``FP32``; ``INVALID`` if Triton has none
+    dims: tuple[int, ...]  # including the batch; -1 for a variable dimension; empty for a scalar
+
+    @property
+    def config_datatype(self) -> str:
+        """As config.pbtxt spells it."""
+        return "TYPE_STRING" if self.datatype == "BYTES" else f"TYPE_{self.datatype}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Inputs, outputs and the initializers that a request may override, in the graph's order."""
+
+    inputs: dict[str, TensorInfo]
+    outputs: dict[str, TensorInfo]
+    overridable: dict[str, TensorInfo]
+
+    @property
+    def can_batch(self) -> bool:
+        """Whether the first dimension of every tensor varies."""
+        tensors = [*self.inputs.values(), *self.outputs.values()]
+        return all(t.dims and t.dims[0] == -1 for t in tensors)
+
+
+def signature_of(session: Any) -> Signature:
+    """Return the signature of a session's graph."""
+    inputs, outputs = _infos(session.get_inputs()), _infos(session.get_outputs())
+    return Signature(inputs, outputs, _infos(session.get_overridable_initializers()))
+
+
+def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
+    infos = {}
+    for node in nodes:
+        tensor = _TENSOR.fullmatch(node.type)
+        if tensor is None:
+            kind = _OTHER_TYPES.get(node.type.partition("(")[0], "ONNX_TYPE_UNKNOWN")
+            raise BackendError(
+                f"Unsupported ONNX Type '{kind}' for I/O '{node.name}', expected 'ONNX_TYPE_TENSOR'.",
+                "Unsupported",
+            )
+        # A variable dimension has a name, or None.
+        dims = tuple(d if isinstance(d, int) and d >= 0 else -1 for d in node.shape)
+        infos[node.name] = TensorInfo(node.name, _DATATYPES.get(tensor[1], "INVALID"), dims)
+    return infos
+
+
+# The server's default of --backend-config=onnxruntime,default-max-batch-size.
+DEFAULT_MAX_BATCH_SIZE = 4
+
+
+def needs_completing(config: dict[str, Any]) -> bool:
+    """Whether inputs or outputs are missing; otherwise Triton completes nothing."""
+    inputs = len(config.get("input", ())) + len(config.get("batch_input", ()))
+    return not inputs or not config.get("output")
+
+
+def complete_config(config: dict[str, Any], signature: Signature) -> None:
+    """Add max_batch_size, a dynamic batcher, and missing inputs and outputs, in place."""
+    if signature.can_batch:
+        if config.get("max_batch_size", 0) == 0:
+            config["max_batch_size"] = DEFAULT_MAX_BATCH_SIZE
+        if config["max_batch_size"] > 1 and "sequence_batching" not in config:
+            config.setdefault("dynamic_batching", {})
+    elif config.get("max_batch_size", 0) != 0:
+        raise BackendError(
+            f"autofill failed for model '{config['name']}': model does not support batching while non-zero "
+            "max_batch_size is specified",
+            "Invalid argument",
+        )
+    batching = config.get("max_batch_size", 0) > 0
+    if not config.get("input") and not config.get("batch_input"):
+        config["input"] = [_tensor(info, batching) for info in signature.inputs.values()]
+    if not config.get("output"):
+        config["output"] = [_tensor(info, batching) for info in signature.outputs.values()]
+
+
+def _tensor(info: TensorInfo, batching: bool) -> dict[str, Any]:
+    tensor: dict[str, Any] = {"name": info.name, "data_type": info.config_datatype}
+    dims = list(info.dims[1:] if batching else info.dims)
+    if not dims:  # Triton has no tensors without dimensions
+        dims = [1]
+        if batching:
+            tensor["reshape"] = {"shape": []}
+    tensor["dims"] = dims
+    return tensor
+
+
+def check_config(config: dict[str, Any], signature: Signature) -> None:
+    """Raise BackendError if a configuration contradicts the graph: inputs, names, data types or shapes."""
+    refuse_parts(config)
+    _check_inputs(config, signature)
+    for output in config.get("output", ()):
+        info = _matching_info(config["name"], "output", output, signature.outputs)
+        _check_shape(config, output, info, exact=True)
+
+
+def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
+    model, inputs = config["name"], config.get("input", ())
+    controls = controls_of(config)
+    expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
+    for control in controls:
+        if control not in signature.inputs:
+            raise BackendError(
+                f"configuration specified sequence control '{control}', but model does not provide that input"
+            )
+    if len(signature.inputs) != expected:
+        raise BackendError(
+            f"unable to load model '{model}', configuration expects {expected} inputs, model provides "
+            f"{len(signature.inputs)}",
+            INVALID,
+        )
+    allowed = {**signature.inputs, **signature.overridable}
+    for tensor in inputs:
+        if tensor.get("optional") and config["max_batch_size"]:
+            raise BackendError(
+                f"unable to load model '{model}', optional input '{tensor['name']}' is not supported for "
+                "models that support batching",
+                INVALID,
+            )
+        info = _matching_info(model, "input", tensor, allowed)
+        _check_shape(config, tensor, info, exact=False)
+
+
+def _matching_info(
+    model: str, which: str, tensor: dict[str, Any], allowed: dict[str, TensorInfo]
+) -> TensorInfo:
+    name, datatype = tensor["name"], tensor["data_type"]
+    info = allowed.get(name)
+    if info is None:
+        names = ", ".join(sorted(allowed))
+        raise BackendError(f"unexpected inference {which} '{name}', allowed {which}s are: {names}", INVALID)
+    if datatype in ("TYPE_INVALID", ""):
+        raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
+    if datatype != info.config_datatype:
+        raise BackendError(
+            f"unable to load model '{model}', configuration expects datatype {datatype} for {which} "
+            f"'{name}', model provides TYPE_{info.datatype}",
+            INVALID,
+        )
+    return info
+
+
+def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInfo, exact: bool) -> None:
+    model, name = config["name"], tensor["name"]
+    dims = dims_of(tensor)
+    if not info.dims:
+        if any(d != 1 for d in dims):
+            raise BackendError(
+                f"unable to load model '{model}', scalar tensor '{name}', should only provide 1 in the model "
+                f"configuration when the model doesn't support batching. Model configuration provided: "
+                f"{_shown(dims)}.",
+                INVALID,
+            )
+        return
+    where = f"model '{model}', tensor '{name}':"
+    note = ""
+    if config["max_batch_size"] > 0:
+        if info.dims[0] != -1:
+            raise BackendError(
+                f"{where} for the model to support batching the shape should have at least 1 dimension and "
+                f"the first dimension must be -1; but shape expected by the model is {_shown(info.dims)}",
+                INVALID,
+            )
+        dims = [-1, *dims]
+        note = (
+            "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+            "making complete "
+        )
+    fits = len(dims) == len(info.dims) and all(
+        has == says or (has == -1 and not exact) for has, says in zip(info.dims, dims, strict=True)
+    )
+    if not fits:
+        raise BackendError(
+            f"{where} the model expects {len(info.dims)} dimensions (shape {_shown(info.dims)}) but the "
+            f"model configuration specifies {len(dims)} dimensions ({note}shape {_shown(dims)})",
+            INVALID,
+        )
+
+
+def _shown(dims: Sequence[int]) -> str:
+    return f"[{','.join(map(str, dims))}]"
