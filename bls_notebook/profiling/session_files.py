@@ -1,4 +1,4 @@
-"""Save sessions to files and read them: JSON, traces for Perfetto and Chrome, and CSV with a row a span.
+"""Save sessions to files and read them: JSON, traces for viewers, and CSV with a row a span.
 
 The end of the file name selects the format. A JSON file is one object: ``format``, the version of the
 ``schema``, and the fields of `SessionData`; fields that have their default value are left out.
@@ -23,8 +23,8 @@ from bls_notebook.records.record_file import read_json, told, write_file
 from bls_notebook.records.visible import encodable
 
 from .analysis.gil_waits import lock_waits
-from .perfetto import chrome_trace, perfetto_trace
 from .records.spans import SCHEMA, SessionData, Span
+from .trace_export import chrome_trace
 
 FORMAT = "bls_notebook session"
 _Session = TypeVar("_Session", bound=SessionData)
@@ -116,8 +116,6 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
     ".trace.json": lambda session: chrome_trace(session).encode(),
     ".json": json_bytes,
     ".json.gz": lambda session: json_bytes(session, compressed=True),
-    ".pftrace": perfetto_trace,
-    ".perfetto-trace": perfetto_trace,
     ".csv": lambda session: csv_text(session).encode(),
 }
 
@@ -125,8 +123,7 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
 def save_session(session: SessionData, path: str | Path) -> Path:
     """Write a session to a file, in the form that the end of its name stands for.
 
-    Raises BLSError: the name ends with none of them, the file cannot be written, or the package `perfetto` is
-    not there.
+    Raises BLSError: the name ends with none of them, or the file cannot be written.
     """
     file = Path(path)
     for ending, write in _WRITERS.items():

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.profiling.perfetto import chrome_trace, perfetto_trace, tracks
+from bls_notebook.profiling import session_files
 from bls_notebook.profiling.records.session import (
     SCHEMA,
     Mark,
@@ -26,6 +26,7 @@ from bls_notebook.profiling.records.session import (
     load_session,
 )
 from bls_notebook.profiling.session_files import FORMAT, csv_text, json_bytes, save_session
+from bls_notebook.profiling.trace_export import chrome_trace, tracks
 from bls_notebook.records.exceptions import BLSError
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
@@ -70,7 +71,6 @@ def test_marks_are_points_in_traces() -> None:
     assert [(e["name"], e["args"]) for e in events if e.get("cat") == "mark"] == [
         (HOSTILE, {}), ("inside", {"request": 1}),
     ]  # fmt: skip
-    perfetto_trace(record)
 
 
 def test_files_are_small_and_reproducible() -> None:
@@ -126,10 +126,14 @@ def test_an_ending_that_nobody_knows(tmp_path: Path) -> None:
 
 
 def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "s.pftrace"
+    path = tmp_path / "s.trace.json"
     path.write_bytes(b"before")
-    monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
-    with pytest.raises(BLSError, match="pip install perfetto"):
+
+    def fails(session: Any) -> str:
+        raise BLSError("no trace")
+
+    monkeypatch.setattr(session_files, "chrome_trace", fails)
+    with pytest.raises(BLSError, match="no trace"):
         Session().save(path)
     assert path.read_bytes() == b"before"
 
@@ -212,82 +216,13 @@ def test_chrome_events_have_what_the_format_asks_for(record: Session) -> None:
     assert len(names) == len({e["pid"] for e in whole["traceEvents"]})
 
 
-# -- Perfetto ------------------------------------------------------------------------------------------
-
-
-def parsed(record: Session) -> Any:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-
-    trace = perfetto_trace_pb2.Trace()
-    trace.ParseFromString(perfetto_trace(record))
-    return trace
-
-
-@given(st.one_of(sessions(), st.just(ODD)))
-def test_perfetto_packets_nest_flow_and_have_the_sessions_times(record: Session) -> None:
-    trace = parsed(record)
-    described: dict[int, Any] = {}
-    events: dict[int, list[tuple[int, Any]]] = defaultdict(list)
-    assert trace.packet[0].sequence_flags == 1
-    for packet in trace.packet:
-        assert packet.trusted_packet_sequence_id == 1
-        if packet.HasField("track_descriptor"):
-            descriptor = packet.track_descriptor
-            assert descriptor.uuid not in described
-            described[descriptor.uuid] = descriptor
-        else:
-            assert packet.track_event.track_uuid in described  # described before it is used
-            events[packet.track_event.track_uuid].append((packet.timestamp, packet.track_event))
-    for descriptor in described.values():
-        if not descriptor.HasField("process"):
-            assert described[descriptor.parent_uuid].process.process_name
-
-    begin, end, instant = 1, 2, 3
-    sources: dict[int, int] = {}
-    targets: dict[int, int] = {}
-    executed = []
-    for uuid, on_track in events.items():
-        stack: list[tuple[int, Any]] = []
-        at = 0
-        for when, event in on_track:
-            for flow in event.flow_ids:
-                assert sources.setdefault(flow, when) == when
-            for flow in event.terminating_flow_ids:
-                assert targets.setdefault(flow, when) == when
-            if event.type == instant:
-                assert event.name
-                continue
-            assert when >= at  # slices of a track are in order
-            at = when
-            if event.type == begin:
-                assert event.name
-                stack.append((when, event))
-            else:
-                assert event.type == end
-                since, opened = stack.pop()
-                if list(opened.categories) == ["execute"]:
-                    executed.append((described[uuid].name, since, when, set(opened.terminating_flow_ids)))
-        assert not stack
-    spans = {s.id: s for s in record.spans}
-    assert sources == {i: s.sent for i, s in spans.items()}
-    assert targets == {i: s.started if s.ran else s.sent for i, s in spans.items()}
-    for place, since, until, requests in executed:
-        members = [spans[i] for i in requests]
-        assert {s.started for s in members} == {since}
-        assert max(s.ended for s in members) == until
-        assert {s.instance.encode("utf-8", "backslashreplace").decode() for s in members} == {place}
-    assert {i for *_, requests in executed for i in requests} == {s.id for s in record.spans if s.ran}
-
-
-def test_perfetto_annotations_say_what_viewers_show() -> None:
-    (event,) = (p.track_event for p in parsed(ODD).packet if 1 in list(p.track_event.terminating_flow_ids))
-    notes = {a.name: a.string_value or a.int_value for a in event.debug_annotations}
+def test_arguments_of_slices_say_what_viewers_show() -> None:
+    events = json.loads(chrome_trace(ODD))["traceEvents"]
+    notes = next(e["args"] for e in events if e["ph"] == "X" and e["args"].get("request") == 1)
     assert (notes["kind"], notes["device_ns"], notes["crossings"], notes["version"]) == ("stream", 5, 1, 2)
 
 
-@pytest.mark.parametrize(
-    "ending", [".json", ".json.gz", ".trace.json", ".pftrace", ".perfetto-trace", ".csv"]
-)
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".trace.json", ".csv"])
 def test_save_writes_every_ending(ending: str, tmp_path: Path) -> None:
     path = ODD.save(str(tmp_path / f"s{ending}"))
     assert path.stat().st_size > 0

@@ -98,9 +98,8 @@ class SessionAnalysis:
         Parameters
         ----------
         path : str or Path
-            ``.json`` and ``.json.gz`` can be read again by `load_session`; ``.pftrace`` and
-            ``.perfetto-trace`` are for ui.perfetto.dev (need the package `perfetto`), ``.trace.json`` is
-            for chrome://tracing, ``.csv`` for tables.
+            ``.json`` and ``.json.gz`` can be read again by `load_session`; ``.trace.json`` is for
+            ui.perfetto.dev and chrome://tracing, ``.csv`` for tables.
 
         Returns
         -------
@@ -109,7 +108,7 @@ class SessionAnalysis:
         Raises
         ------
         BLSError
-            Another ending, it cannot be written, or the package `perfetto` is needed and not there.
+            Another ending, or it cannot be written.
         """
         from bls_notebook.profiling.session_files import save_session
 
