@@ -112,7 +112,7 @@ class InferenceRequest:
         "_options",
         "_release_flags",
         "_requested",
-        "_sender",
+        "_response_sender",
         "_size",
         "_span",
         "_track",
@@ -169,7 +169,7 @@ class InferenceRequest:
             else _whole("model_version", model_version, 64, signed=True)
         )
         self._answerable: Answerable | None = None
-        self._sender: InferenceResponseSender | None = None
+        self._response_sender: InferenceResponseSender | None = None
         self._maker = caller_var.get()
         if (
             parameters is None
@@ -300,15 +300,15 @@ class InferenceRequest:
         TritonModelException
             The request was made by this model; only those that `execute` receives can be answered.
         """
-        if self._sender is None:
+        if self._response_sender is None:
             if self._answerable is None:
                 if caller_var.get() is not None or find_caller(sys._getframe(1)) is not None:
                     raise TritonModelException(
                         "get_response_sender: only a request that `execute` received can be answered."
                     )
                 self._answerable = ByHand()
-            self._sender = InferenceResponseSender(self._answerable)
-        return self._sender
+            self._response_sender = InferenceResponseSender(self._answerable)
+        return self._response_sender
 
     def is_cancelled(self) -> bool:
         """Whether the requester has given up waiting."""

@@ -17,7 +17,7 @@ from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.differences import Compared, TensorsCompared
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (
     MessageRecord,
     ModelRecord,
@@ -34,6 +34,7 @@ from bls_notebook.shipping.proof.certificate import Certificate, Package, Unequa
 from bls_notebook.shipping.servers.records import ServedModel, ServerRecord
 from bls_notebook.testing.judging import Judgement
 from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase, Planted
+from bls_notebook.testing.records.recorded import Recorded
 from bls_notebook.testing.records.replayed import Replay, Resent
 from bls_notebook.trying.records import Tried, TriedModel
 

@@ -151,5 +151,5 @@ def with_inputs(request: InferenceRequest, inputs: list[Tensor]) -> InferenceReq
     out._model_version = request._model_version
     out._options = request._options
     out._answerable = None
-    out._sender = None
+    out._response_sender = None
     return out

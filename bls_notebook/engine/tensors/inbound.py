@@ -64,7 +64,7 @@ def received(
         if options.preferred_memory is not None:
             out._requested = Wanted.of(out._requested, options.preferred_memory)
     out._answerable = None
-    out._sender = None
+    out._response_sender = None
     out._maker = None
     log = recording.active
     if log is None:

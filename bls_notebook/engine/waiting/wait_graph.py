@@ -179,7 +179,7 @@ def _leaves_its_tasks(question: ref[Ticket]) -> bool:
     if blocked.get(execution.thread) is not getattr(execution.task.get_loop(), "bls_selector", None):
         return True
     request = _request_in(execution, ticket)
-    targets = [id(request), id(None if request is None else request._sender)]
+    targets = [id(request), id(None if request is None else request._response_sender)]
     del request
     found = can_be_reached(targets, list(execution.tasks or ()), (execution, execution.requests))
     reader = None if ticket.parent is None else ticket.parent.model
@@ -216,7 +216,7 @@ def _find_elsewhere(ticket: Ticket) -> bool:
     request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
         return True
-    means = (request, request._sender)
+    means = (request, request._response_sender)
     together = execution.requests
     own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(means), id(together)}
     for task in list(execution.tasks or ()):

@@ -19,10 +19,10 @@ from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
+from bls_notebook.network.kserve.listening import HOST, Listening
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.shipping.servers.server_process import HOST, Listening
 
 from .admission import Admission, Limits
 from .models import Models

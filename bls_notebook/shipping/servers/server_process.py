@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bls_notebook.network.kserve.listening import HOST
+
 from .environment import Program, TritonServerError
 from .private_folder import watched
 
-HOST = "127.0.0.1"
 NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
 TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 # Waits for the end of its input, which is the end of the process that started it, however it ended.
@@ -39,22 +40,6 @@ class ModelProcess:
     pid: int
     resident: int
     proportional: int
-
-
-class Listening:
-    """What takes requests of clients on this machine: its ports, and their addresses."""
-
-    http_port = grpc_port = 0
-
-    @property
-    def url(self) -> str:
-        """Where it takes requests over HTTP, as ``http://127.0.0.1:8000``."""
-        return f"http://{HOST}:{self.http_port}"
-
-    @property
-    def grpc_url(self) -> str:
-        """Where it takes requests over gRPC, as tritonclient wants it: ``127.0.0.1:8001``."""
-        return f"{HOST}:{self.grpc_port}"
 
 
 class ServerRun:

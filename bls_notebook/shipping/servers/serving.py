@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.network.kserve.listening import HOST
 from bls_notebook.records.progress import progress
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
@@ -29,7 +30,6 @@ from .environment import (
 )
 from .private_folder import PrivateFolder
 from .records import ServedModel, ServerRecord
-from .server_process import HOST
 from .tritonserver import TritonServer
 
 _LOG_LINES = 12

@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 import numpy.typing as npt
 
 from bls_notebook.network.connection.address import PLAIN
+from bls_notebook.network.kserve.listening import HOST, Listening
 from bls_notebook.network.kserve.rest import InferResult, decode_response, encode_request
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.progress import progress
@@ -42,7 +43,7 @@ from .environment import (
     is_supported,
     make_environment,
 )
-from .server_process import HOST, Listening, ModelProcess, ServerRun, free_ports, model_processes
+from .server_process import ModelProcess, ServerRun, free_ports, model_processes
 
 __all__ = [
     "InferResult",

@@ -8,8 +8,9 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, text
 from bls_notebook.display.units import count, ns, shape, size
-from bls_notebook.records.recorded import Recorded, RequestKept, TensorKept
+from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.records.visible import first_line, spoken, visible
+from bls_notebook.testing.records.recorded import Recorded
 
 _MOST = 40  # requests that are shown
 _DEEPEST = 8  # hops that are indented

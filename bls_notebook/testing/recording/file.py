@@ -21,7 +21,8 @@ from typing import Any, BinaryIO
 from bls_notebook.records.exceptions import FileError
 from bls_notebook.records.plain import plain
 from bls_notebook.records.record_file import json_of, told
-from bls_notebook.records.recorded import Recorded, RequestKept
+from bls_notebook.records.recorded import RequestKept
+from bls_notebook.testing.records.recorded import Recorded
 
 from .values import DATATYPES, Array, packed, unpacked
 

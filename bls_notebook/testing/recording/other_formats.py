@@ -16,8 +16,9 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.extending import host_of
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, to_bits
 from bls_notebook.records.record_file import json_of, read_bytes, told
-from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.testing.records.recorded import Recorded
 
 from . import file
 from .values import DATATYPES, Array, shown

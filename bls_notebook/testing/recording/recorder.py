@@ -9,7 +9,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.tape import Tape
 from bls_notebook.profiling.recording.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.quantities import bytes_in, count, size
-from bls_notebook.records.recorded import Recorded, TensorKept
+from bls_notebook.records.recorded import TensorKept
+from bls_notebook.testing.records.recorded import Recorded
 
 from . import file
 from .recording import Recording

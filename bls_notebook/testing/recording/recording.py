@@ -14,7 +14,8 @@ import numpy as np
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.exceptions import BLSError
 from bls_notebook.records.record_file import told
-from bls_notebook.records.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
+from bls_notebook.testing.records.recorded import Recorded
 
 from . import file
 from .other_formats import captured
