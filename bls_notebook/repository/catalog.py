@@ -227,21 +227,30 @@ class Catalog:
                 wait_until_closed(left)
 
     @undivided
-    def clear(self) -> None:
-        """Unload every model, and forget those of cells."""
+    def clear(self, keep_folders: bool = False) -> None:
+        """Unload every model, and forget those of cells; `keep_folders`: not those that are as in folders."""
         self.service.not_by_a_model("clear")
+        left = [n for n in self.server.names() if not (keep_folders and self._is_as_in_folder(n))]
         try:
             with progress("unloading every model: requests under way are finished first"):
-                wait_until_closed(m for name in self.server.names() for m in self.service.unload(name))
+                wait_until_closed(m for name in left for m in self.service.unload(name))
         finally:  # also on Ctrl-C
-            self.service.dependencies.clear()
             self.server.last_failure = None  # its frames would keep its model
             for source in list(self._definitions.values()):
                 self.service.folder.discard(source.folder)
             self._definitions.clear()
             self._configs.clear()
-            self.service.callers.clear()
-            self.service.index.clear()
+            if keep_folders:
+                self.service.index.forget_unloaded()
+            else:
+                self.service.dependencies.clear()
+                self.service.callers.clear()
+                self.service.index.clear()
+
+    def _is_as_in_folder(self, name: str) -> bool:
+        """Whether a model was loaded from a folder, without another configuration or a stub."""
+        source = self.service.sources[name]
+        return not (source.config_is_json or source.stub is not None or name in self._definitions)
 
     @undivided
     def poll(self) -> list[str]:

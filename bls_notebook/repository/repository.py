@@ -206,9 +206,15 @@ class ModelRepository(Asking):
         """
         self._catalog.unload(name, unload_dependents)
 
-    def clear(self) -> None:
-        """Unload every model, and forget those of cells; a BLSError where a model of the repository asks."""
-        self._catalog.clear()
+    def clear(self, keep_folders: bool = False) -> None:
+        """Unload every model, and forget those of cells; a BLSError if a model of the repository calls it.
+
+        Parameters
+        ----------
+        keep_folders : bool
+            Whether models stay loaded that are as they lie in the folders.
+        """
+        self._catalog.clear(keep_folders)
 
     def poll(self) -> list[str]:
         """Look at the folders now; load, load again and unload what has changed there.

@@ -37,7 +37,6 @@ class Assertions:
     """What happened to the requests of a repository since the test began, or since `forget`."""
 
     here: Path
-    paths: tuple[Path, ...]
     update_snapshots: bool
     _calls: Calls
     _errors: list[ErrorRecord]
@@ -45,6 +44,10 @@ class Assertions:
     _servers: Servers | None
 
     if TYPE_CHECKING:
+
+        @property
+        def paths(self) -> tuple[Path, ...]:
+            """The folders that models are looked for in."""
 
         @property
         def session(self) -> Session:

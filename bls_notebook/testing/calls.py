@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.extending import Host
 from bls_notebook.repository.substitution.call import call_of, is_null
 from bls_notebook.repository.substitution.stub import StubCall
 
@@ -21,9 +21,9 @@ MOST_BYTES = 256 << 20
 
 
 class Calls:
-    """Listens to the models of a server; `most_bytes` of inputs are kept."""
+    """Listens to the models of a repository; `most_bytes` of inputs are kept."""
 
-    def __init__(self, server: Server, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, host: Host, most_bytes: int = MOST_BYTES) -> None:
         self._lock = threading.Lock()
         self._most = most_bytes
         self._bytes = 0
@@ -33,7 +33,7 @@ class Calls:
         """Models that have served, or were stood in for."""
         self.left_out = 0
         """How many requests' tensors did not fit any more."""
-        server.entering.append(self._listen)
+        host.before_serving(self._listen)
 
     @property
     def found(self) -> tuple[StubCall, ...]:

@@ -8,12 +8,12 @@ import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.profiling.recording.profiler import Profile
 from bls_notebook.profiling.records.session import Session
@@ -44,8 +44,10 @@ def _mirror(folder: Path, place: Path) -> None:
                 shutil.copy2(file, link)
 
 
-class RepositoryUnderTest(Assertions, ModelRepository):
+class RepositoryUnderTest(Assertions):
     """A model repository for a test: a `ModelRepository` with assertions on what happened in it.
+
+    It has a `ModelRepository`, as `repository`, and all methods and attributes of it.
 
     A request to a model of the folders that does not serve yet loads it, be it the test that sends it or a
     model; a model that a stub stands in for is not loaded. Everything that is sent is recorded.
@@ -80,22 +82,50 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         servers: Servers | None = None,
         **options: Any,
     ) -> None:
-        self._folder = TemporaryDirectory(prefix="bls-test-", ignore_cleanup_errors=True)
         self._servers = servers
         self._errors: list[ErrorRecord] = []
         self._warned: list[tuple[str, str]] = []
         self._profile: Profile | None = None
+        self._files: Path | None = None  # a folder of models that `load_file` has linked to
         self.here = Path(here)
         self.update_snapshots = update_snapshots
-        try:
-            super().__init__(*paths, **options)
-        except BaseException:
-            self._folder.cleanup()
-            raise
-        self._calls = Calls(self._server)
+        self.repository = ModelRepository(*paths, **options)
+        self._host = Host(self.repository)
+        self._calls = Calls(self._host)
         mine = weakref.ref(self)
-        self._server.on_missing.append(lambda name: _have(mine(), name))
+        self._host.on_missing(lambda name: _have(mine(), name))
         self.forget()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "repository":  # it could not be made
+            raise AttributeError(name)
+        return getattr(self.repository, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.repository)})
+
+    def __enter__(self) -> RepositoryUnderTest:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return repr(self.repository)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The folders that models are looked for in."""
+        return self.repository.paths
+
+    @property
+    def strict(self) -> bool:
+        """Whether warnings fail the request; may be set at any time."""
+        return self.repository.strict
+
+    @strict.setter
+    def strict(self, value: bool) -> None:
+        self.repository.strict = value
 
     # -- models --------------------------------------------------------------------------------------
 
@@ -122,38 +152,42 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         check_model_name(found)
         if any((path / found).resolve() == folder for path in self.paths):  # it is in the repository
             given = None if config is None else to_json(parse_config(config, model=found))
-            return self.load(found, given)
-        place = Path(self._folder.name) / found
+            return self.repository.load(found, given)
+        if self._files is None:
+            self._files = self._host.add_folder(self._host.add_folder())
+        place = self._files / found
         if not place.exists():
             place.mkdir()
             version = place / (file.parent.name if in_version else "1")
             _mirror(file.parent, version)
-            if place.parent not in self.paths:
-                self._catalog.paths = (*self.paths, place.parent)
         text = "" if config is None else to_pbtxt(parse_config(config, model=found))
         for there in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
             if not text and there.is_file():
                 text = there.read_text(encoding="utf-8")
         if text:
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
-        return self.load(found)
+        return self.repository.load(found)
 
     def _need(self, name: object, needed: frozenset[str] = frozenset()) -> None:
         """Have a model that lies in the folders serve, after those that it calls."""
-        if not isinstance(name, str) or self.ready(name) or self._server.own(name) or name in needed:
+        if not isinstance(name, str) or name in needed:
             return
-        if self._catalog.service.index.was_unloaded(name) or not any(
-            (path / name).is_dir() for path in self.paths
-        ):
+        if self.repository.ready(name) or self._host.versions(name, own=True):
+            return
+        unloaded = any(
+            record.name == name and record.reason == "unloaded"
+            for record in self.repository.index(folders=False)
+        )
+        if unloaded or not any((path / name).is_dir() for path in self.paths):
             return  # the request says what is to be done
-        source = self._catalog._source(name, None)
+        source = self._host.source(name)
         called = set(members_of_source(source))
         if self._servers is not None:  # a server is given all; here they are loaded when they are asked for
             files = [*source.folder.rglob("*.py"), *source.folder.glob("config.pbtxt")]
             called |= self._named("".join(f.read_text(encoding="utf-8", errors="replace") for f in files))
         for each in sorted(called):
             self._need(each, needed | {name})
-        self.load(name)
+        self.repository.load(name)
 
     def _named(self, text: str) -> set[str]:
         """Return the models of the folders whose names stand in a text, in quotes."""
@@ -166,31 +200,31 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         """Send a request and wait for the answer; as `ModelRepository.infer`."""
         there = self._before(arguments, options)
         if there is not None:
-            return self._noted(there.infer(self, *arguments, **options))
-        return self._noted(super().infer(*arguments, **options))
+            return self._noted(there.infer(self.repository, *arguments, **options))
+        return self._noted(self.repository.infer(*arguments, **options))
 
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and await the answer; as `infer`."""
         there = self._before(arguments, options)
         if there is not None:
-            return self._noted(await there.infer_async(self, *arguments, **options))
-        return self._noted(await super().infer_async(*arguments, **options))
+            return self._noted(await there.infer_async(self.repository, *arguments, **options))
+        return self._noted(await self.repository.infer_async(*arguments, **options))
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses; as `ModelRepository.stream`."""
         there = self._before(arguments, options)
         if there is not None:
-            return map(self._noted, there.stream(self, *arguments, **options))
-        return map(self._noted, super().stream(*arguments, **options))
+            return map(self._noted, there.stream(self.repository, *arguments, **options))
+        return map(self._noted, self.repository.stream(*arguments, **options))
 
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses; as `stream`."""
         there = self._before(arguments, options)
         if there is not None:
-            for each in there.stream(self, *arguments, **options):
+            for each in there.stream(self.repository, *arguments, **options):
                 yield self._noted(each)
             return
-        async for each in super().stream_async(*arguments, **options):
+        async for each in self.repository.stream_async(*arguments, **options):
             yield self._noted(each)
 
     def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Servers | None:
@@ -202,7 +236,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             texts = [np.asarray(value) for value in inputs.values() if not isinstance(value, Tensor)]
             for each in self._named(" ".join(repr(a.tolist()) for a in texts if a.dtype.kind in "OSU")):
                 self._need(each)
-        return self._servers if isinstance(name, str) and self.ready(name) else None
+        return self._servers if isinstance(name, str) and self.repository.ready(name) else None
 
     def _noted(self, response: Response) -> Response:
         if response.error is not None and len(self._errors) < _MOST_ERRORS:
@@ -231,15 +265,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
 
     def reset(self) -> None:
         """Be as for a new test, but for models that are loaded as they lie in the folders: these stay."""
-        service = self._catalog.service
-        for name in self._server.names():
-            source = service.sources[name]
-            if source.config_is_json or source.stub is not None or name in self._catalog._definitions:
-                self.unload(name)
-        service.index.forget_unloaded()
-        for name in list(self._catalog._definitions):
-            service.folder.discard(self._catalog._definitions.pop(name).folder)
-        self._catalog._configs.clear()
+        self.repository.clear(keep_folders=True)
         self._end_profile()
 
     def _end_profile(self) -> None:
@@ -252,15 +278,12 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         """Answer a model's requests by something else; as `ModelRepository.stub`."""
         if self._servers is not None:
             skipping("a server's models cannot be stubbed")
-        return super().stub(*arguments, **options)
+        return self.repository.stub(*arguments, **options)
 
     def close(self, seconds: float = 5.0) -> None:
         """Close it; as `ModelRepository.close`."""
         self._end_profile()
-        try:
-            super().close(seconds)
-        finally:
-            self._folder.cleanup()
+        self.repository.close(seconds)
 
 
 def _have(repository: RepositoryUnderTest | None, name: str) -> str:
