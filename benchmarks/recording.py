@@ -42,7 +42,7 @@ def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any
         began = perf_counter()
         recorder.recording.save(path)
         wrote = perf_counter()
-        recording = bls.load_recording(path)
+        recording = bls.load(path)
         read = perf_counter()
         again = bls.replay(recording, repo=repo)
         if not again.equal or len(again.requests) != calls:

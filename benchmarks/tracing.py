@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
+from bls_notebook.profiling import Profile
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "tracing.json"
@@ -92,7 +93,7 @@ def one_round(
         gc.collect()
         with session:
             out[state] = measure(calls)
-        if isinstance(session, bls.Profile):
+        if isinstance(session, Profile):
             spans[label] = len(session.record.spans)
             if session.record.dropped:
                 raise SystemExit("tracing.py: the profile was full; what is timed then is not recording")

@@ -291,7 +291,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         there = [record.name for record in repository.index()]
         for name in [arguments.model] if arguments.model in there else []:
             repository.load(name)
-        recording = bls.load_recording(arguments.file, arguments.model)
+        recording = bls.load(arguments.file)
         for name in recording.models:
             if name in there and not repository.ready(name):
                 repository.load(name)

@@ -1,4 +1,6 @@
-"""What code outside the core may use: `Host`, `observe` and `critical`.
+"""What code outside the core may use: `Capability`, `Host`, `observe`, `critical`; see `docs/extending.md`.
+
+A capability declares what it adds to the package as a `Capability`.
 
 `Host(repository)` gives access to the models of a repository. `observe` records the requests of all
 repositories of the process. A capability changes global state within ``with critical():``, which Ctrl-C does
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .capabilities import Capability, Drawing, lazily
 from .engine.recording.log import Observation, Tape
 from .engine.waiting.ctrl_c import Critical
 from .repository.current import current_repository
@@ -58,7 +61,9 @@ def critical() -> Critical:
 
 
 __all__ = [
+    "Capability",
     "Critical",
+    "Drawing",
     "Host",
     "Observation",
     "Registration",
@@ -66,5 +71,6 @@ __all__ = [
     "Undo",
     "critical",
     "host_of",
+    "lazily",
     "observe",
 ]

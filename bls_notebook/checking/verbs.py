@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier
 from bls_notebook.magics.parsing.expressions import Variables, evaluate
@@ -107,3 +108,7 @@ def _judge(notebook: Notebook, recorded: Any, claims: list[str]) -> None:
     for judgement in judged:
         fail_on(notebook, [] if judgement else [repr(judgement)], judgement)
         notebook.show(judgement)
+
+
+LINE_MAGIC = Magic(PARSER, bls_check_line)
+CELL_MAGIC = Magic(CELL_PARSER, bls_check_cell)

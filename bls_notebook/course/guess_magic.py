@@ -9,6 +9,7 @@ from IPython.display import display
 from IPython.utils.capture import capture_output
 
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier
 from bls_notebook.magics.parsing.expressions import Variables
@@ -54,10 +55,16 @@ def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) ->
         raise failed
     outputs = _latest(said.outputs)
     key = (*arguments.choices, cell.strip())
-    made = notebook.guesses.get(key, "")
+    made = _guesses(notebook).get(key, "")
     guess = Guess(tuple(arguments.choices), made, shown(said.stdout + said.stderr, outputs))
     notebook.assign(arguments.into, made)
     _Card(notebook, guess, key, arguments.into).show()
+
+
+def _guesses(notebook: Notebook) -> dict[tuple[str, ...], str]:
+    """Return what was guessed, by the choices and the cell."""
+    guesses: dict[tuple[str, ...], str] = notebook.state.setdefault("course.guesses", {})
+    return guesses
 
 
 def _latest(outputs: Any) -> list[Any]:
@@ -94,6 +101,9 @@ class _Card:
 
         made = str(change["new"])
         self._guess = replace(self._guess, made=made)
-        self._notebook.guesses[self._key] = made
+        _guesses(self._notebook)[self._key] = made
         self._notebook.assign(self._name, made)
         self.show(again=True)
+
+
+MAGIC = Magic(PARSER, bls_guess)

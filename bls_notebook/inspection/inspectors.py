@@ -21,6 +21,8 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.visible import first_line
 
+from .inspection import Inspection
+
 MOST = 500  # buttons that still do something
 
 Inspect = Callable[..., Any]
@@ -80,7 +82,7 @@ class Inspectors:
             found = self._behind.get(place, lambda: None)()
             if found is None:
                 raise bls.BLSError(_GONE)
-            return bls.Inspection(found, **asked)
+            return Inspection(found, **asked)
 
         try:
             opened = self._widget(inspect, place)
@@ -138,13 +140,14 @@ def _state(inspection: Any) -> dict[str, Any]:
 
 def add_inspectors(notebook: Notebook) -> Callable[[], None]:
     """Put buttons under responses and models; what this returns ends it."""
-    inspectors = notebook.inspectors = Inspectors(notebook)
+    inspectors = Inspectors(notebook)
+    notebook.on_draw.append(inspectors.added)
     events: Any = notebook.shell.events
     events.register("post_run_cell", inspectors.after_cell)
 
     def remove() -> None:
         events.unregister("post_run_cell", inspectors.after_cell)
-        notebook.inspectors = None
+        notebook.on_draw.remove(inspectors.added)
         inspectors.close()
 
     return remove

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
 from bls_notebook.magics.parsing.expressions import Variables, evaluate
 from bls_notebook.magics.shell.failing import reported
+
+if TYPE_CHECKING:
+    from .inspection import Inspection
 
 PARSER = Parser(
     "%blsinspect",
@@ -32,7 +36,7 @@ _add("--rate", type=whole_number(100), metavar="N", help="samples a second of a 
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was found out")
 
 
-def blsinspect(notebook: Notebook, line: str, cell: str, variables: Variables) -> bls.Inspection:
+def blsinspect(notebook: Notebook, line: str, cell: str, variables: Variables) -> Inspection:
     """Look into a response, a tensor or a model."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
     words = arguments.values
@@ -59,3 +63,6 @@ def _latest(notebook: Notebook) -> Any:
     if found is None:
         PARSER.error("nothing to look into: there was no response yet, or nobody has it any more")
     return found
+
+
+MAGIC = Magic(PARSER, blsinspect)

@@ -11,6 +11,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
 from bls_notebook.magics.parsing.expressions import Variables
@@ -39,7 +40,7 @@ PARSER = Parser(
 )
 _add = PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-_add("--save", metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load_lifetimes")
+_add("--save", metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load")
 _add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
 _add("--no-lines", action="store_true", help="note no lines of code: 0.2 to 0.5 µs less for each tensor")
 _add("--static", action="store_true", help="a figure, also where a widget can be shown")
@@ -105,4 +106,7 @@ def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> No
         shown = displays.render(record, width=width) if arguments.static else notebook.draw(record)
     if not arguments.quiet:
         notebook.publish(shown)
-    save(notebook, "%%blsmemory", track, arguments.save, "load_lifetimes")
+    save(notebook, "%%blsmemory", track, arguments.save, readable=True)
+
+
+MAGIC = Magic(PARSER, bls_memory)

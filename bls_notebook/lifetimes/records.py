@@ -187,7 +187,7 @@ class LifetimesAnalysis:
         ----------
         path : str or Path
             ``.pickle`` is a memory snapshot of PyTorch's, for pytorch.org/memory_viz; all else is JSON for
-            `load_lifetimes`, compressed where it ends with ``.gz``.
+            `bls.load`, compressed where it ends with ``.gz``.
 
         Returns
         -------

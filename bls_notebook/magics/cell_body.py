@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
+from .magic import Magic
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables
@@ -151,3 +152,6 @@ def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
         return shown
 
     error._render_traceback_ = render
+
+
+MAGIC = Magic(PARSER, bls_cell)

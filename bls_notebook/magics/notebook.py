@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook import display as displays
+from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.plain import Record
 
 from .output.results import Models, Records, Responses, Streams, answers_of
@@ -29,18 +30,13 @@ class Notebook:
     """What stood behind ``%%tritonmodel`` in the cell of each model."""
     recorded: dict[str, Any] = field(default_factory=dict)
     """The last record of each kind that a magic made, oldest first, by the name of its class."""
-    kept: dict[str, Any] = field(default_factory=dict)
-    """The last profile and the last memory track, which the inspector finds requests in."""
-    guesses: dict[tuple[str, ...], str] = field(default_factory=dict)
-    """What was guessed, by the choices and the cell."""
-    inspectors: Any = None  # of `output.inspectors`, while they are there
+    recorders: dict[str, Any] = field(default_factory=dict)
+    """The last object of each class that recorded something: its requests can be looked up while it lives."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """What capabilities keep in this notebook, by a name that begins with theirs."""
+    on_draw: list[Callable[[displays.Display, Any], displays.Display]] = field(default_factory=list)
+    """Functions of capabilities that add to what is drawn of a value."""
     latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
-    server: Any = None
-    """What ``%tritonrepo serve`` started last, until it is stopped."""
-    endpoint: Any = None
-    """What ``%tritonrepo endpoint`` started last, until it is stopped."""
-    connections: list[Any] = field(default_factory=list)
-    """What ``%tritonrepo connect`` has made, until it is disconnected."""
     debugged: Callable[[], object] = lambda: None
     """The response, or the list of them, whose first error ``%debug`` opens at."""
 
@@ -67,8 +63,8 @@ class Notebook:
         if record is not None:
             self.recorded.pop(type(record).__name__, None)
             self.recorded[type(record).__name__] = record
-        if type(recorded).__name__ in ("Profile", "MemoryTrack"):  # no more: a response has tensors
-            self.kept[type(recorded).__name__] = recorded
+        if not isinstance(recorded, (Response, Record, list, tuple)):  # a response would keep its tensors
+            self.recorders[type(recorded).__name__] = recorded
 
     @property
     def cell_number(self) -> int:
@@ -82,7 +78,9 @@ class Notebook:
         """Draw a record, a response, or several, by the settings."""
         opens = value is not None and value is self.debugged()
         display = self._drawn(_recorded(value), opens)
-        return display if self.inspectors is None else self.inspectors.added(display, value)
+        for add in self.on_draw:
+            display = add(display, value)
+        return display
 
     def _drawn(self, value: Any, opens: bool) -> displays.Display:
         width = self.settings.width
@@ -96,11 +94,12 @@ class Notebook:
             return displays.render(records, width=width, empty=value.of)
         if isinstance(value, Records):
             return displays.render([self._chosen(record) for record in value], width=width, empty=value.of)
-        if not isinstance(value, Record):
-            raise TypeError(f"cannot draw {type(value).__name__}")
         return displays.render(self._chosen(value, opens), width=width, live=self.settings.widgets)
 
-    def _chosen(self, record: Any, opens: bool = False) -> Any:
+    def _chosen(self, value: Any, opens: bool = False) -> Any:
+        if not isinstance(value, Record):
+            return value
+        record: Any = value
         if opens and getattr(record, "error", None) is not None:
             record = replace(record, error=replace(record.error, debug=True))
         warned = getattr(record, "warnings", ()) and not self.settings.show_warnings
@@ -136,6 +135,5 @@ def _recorded(value: Any) -> Any:
         return value.looked_at()
     if isinstance(value, bls.ModelRepository):
         return Models(value.index())
-    if isinstance(value, (bls.pb_utils.Tensor, bls.pb_utils.InferenceResponse)):
-        return bls.inspect(value).record
-    return getattr(value, "record", value)
+    found = registry().drawing(type(value))
+    return value.record if found is not None and found[1] == Drawing() else value

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, cast
 
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from bls_notebook.inspection.inspectors import add_inspectors
-from bls_notebook.lifetimes.memory_watch import watch_memory
+from bls_notebook.capabilities import MissingCapabilityError, load, registry
 
 from .completion.matcher import add_completion
 from .completion.tooltip import add_tooltips
+from .magic import Magic, magic_named
 from .notebook import Notebook
 from .output.cell_log import show_logs
 from .output.formatters import add_formatters
@@ -23,7 +23,6 @@ from .shell.debugger import help_debugger
 from .shell.failing import add_handler
 from .shell.interrupts import hear_interrupts
 from .shell.settings import BLSNotebook
-from .table import MAGICS, Magic
 
 
 def add_magics(shell: InteractiveShell) -> Callable[[], None]:
@@ -31,19 +30,22 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
     added = ExitStack()
     untyped = cast(Any, shell)  # as much of it is
     notebook = Notebook(shell, BLSNotebook(parent=shell))
-    for magic in MAGICS:
-        untyped.register_magic_function(_function(notebook, magic), magic.kind, magic.name)
-        added.callback(untyped.magics_manager.magics[magic.kind].pop, magic.name, None)
+    registry().scan()
+    # The magics of capabilities that are not installed say so.
+    for name in [*registry().keys("magics"), *registry().missing_keys("magics")]:
+        kind, bare = "cell" if name.startswith("%%") else "line", name.lstrip("%")
+        function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))
+        untyped.register_magic_function(function, kind, bare)
+        added.callback(untyped.magics_manager.magics[kind].pop, bare, None)
     for add in (
         add_formatters,
         add_handler,
-        watch_memory,
         show_logs,
         add_completion,
         add_tooltips,
         help_debugger,
         hear_interrupts,
-        add_inspectors,
+        *_of_capabilities(),
     ):
         added.callback(add(notebook))
     untyped.configurables.append(notebook.settings)
@@ -51,23 +53,39 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
     return added.close
 
 
+def _of_capabilities() -> Iterator[Callable[[Notebook], Callable[[], None]]]:
+    for capability in registry().enabled():
+        for target in capability.shell:
+            yield load(capability.absolute(target))
+
+
 def _drop(known: list[Any], one: Any) -> None:
     if one in known:
         known.remove(one)
 
 
-def _function(notebook: Notebook, magic: Magic) -> Callable[..., Any]:
-    @functools.wraps(magic.run)
-    def function(line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
+class _MagicFunction:  # its docstring is the magic's help
+    def __init__(self, notebook: Notebook, name: str) -> None:
+        self._notebook, self._name = notebook, name
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self._magic().parser.format_help()
+
+    def __call__(self, line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
         __tracebackhide__ = True
         text = line.strip()
-        if magic.kind == "line" and text.endswith(";"):
+        if not self._name.startswith("%%") and text.endswith(";"):
             text = text[:-1]  # IPython shows nothing then, as after any line
+        magic = self._magic()
         try:
-            return magic.run(notebook, text, cell, notebook.variables(local_ns))
+            return magic.run(self._notebook, text, cell, self._notebook.variables(local_ns))
         except HelpWanted as help_text:
             print(help_text)
             return None
 
-    function.__doc__ = magic.parser.format_help()
-    return output_can_be_silenced(needs_local_scope(no_var_expand(function)))
+    def _magic(self) -> Magic:
+        try:
+            return magic_named(self._name)
+        except MissingCapabilityError as error:
+            raise UsageError(str(error)) from None

@@ -11,6 +11,7 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.records.progress import Progress, progress
 
+from .magic import Magic
 from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses, Streams, answers_of
@@ -228,3 +229,6 @@ def _debug_first_error(notebook: Notebook, result: Result) -> None:
     if record is not None and failure is not None and record.kind == type(failure).__name__:
         debug_later(notebook, failure)
         notebook.debugged = weakref.ref(result)
+
+
+MAGIC = Magic(PARSER, bls_line, takes_inputs=True)

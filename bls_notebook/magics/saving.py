@@ -21,8 +21,8 @@ def check_file(parser: Parser, file: str | None) -> None:
         parser.error(f"--save: got {file!r}, expected a file in a folder that exists")
 
 
-def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: str = "") -> None:
-    """Write it to a file, for a function of `bls` where there is one; what goes wrong is told."""
+def save(notebook: Notebook, magic: str, what: Any, file: str | None, readable: bool = False) -> None:
+    """Write it to a file, and show what went wrong; `readable`: `bls.load` reads its JSON."""
     if not file:
         return
     try:
@@ -30,9 +30,8 @@ def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: st
     except bls.BLSError as error:
         notebook.say(f"{magic}: --save: {file}: {error}", "error")
     else:
-        readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
-        readable = bool(reader) and readable and not path.name.endswith((".trace.json", ".pickle"))
-        hint = f"bls.{reader}({file!r}) reads it" if readable else ""
+        other = path.name.endswith((".trace.json", ".pftrace", ".csv", ".pickle"))
+        hint = f"bls.load({file!r}) reads it" if readable and not other else ""
         if path.suffix == ".pickle":
             hint = "drop it on pytorch.org/memory_viz"
         notebook.say(f"saved to {path.name}", hint=hint)

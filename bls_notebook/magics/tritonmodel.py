@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 
+from .magic import Magic
 from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
 from .parsing.expressions import Variables
@@ -73,3 +74,7 @@ def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables)
         notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
         return None
     return with_changes_to_show(notebook, ("", cell), record)
+
+
+MAGIC = Magic(PARSER, tritonmodel)
+CONFIG_MAGIC = Magic(CONFIG_PARSER, tritonconfig)

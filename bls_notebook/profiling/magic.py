@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.changed_cell import make_cell
 from bls_notebook.magics.parsing.arguments import Parser, counts, identifier, whole_number
@@ -77,7 +78,7 @@ _add(
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
 _add(
     "--save", metavar="FILE",
-    help="a file for it, for bls.load_comparison; compressed if it ends with .gz. With --tune .pbtxt is for "
+    help="a file for it, for bls.load; compressed if it ends with .gz. With --tune .pbtxt is for "
     "the lines to change, .yaml for Model Analyzer",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
@@ -105,7 +106,7 @@ _add = CELL_PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
 _add(
     "--save", metavar="FILE",
-    help="a file for it: .json or .json.gz for bls.load_session, .trace.json, .csv",
+    help="a file for it: .json or .json.gz for bls.load, .trace.json, .csv",
 )  # fmt: skip
 _add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
 _add(
@@ -119,7 +120,7 @@ _add(
 )  # fmt: skip
 _add(
     "--record", metavar="FILE",
-    help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load_recording",
+    help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
@@ -156,7 +157,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     if arguments.verify and found.verification is None:
         why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
-    save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
+    save(notebook, "%blsprofile", found, arguments.save, readable=True)
     fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
     return None if arguments.quiet else found
 
@@ -213,5 +214,9 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
         notebook.remember(profile)
         if not arguments.quiet:
             notebook.show(profile if before is None else before.beside(profile))
-        save(notebook, "%%blsprofile", profile, arguments.save, "load_session")
+        save(notebook, "%%blsprofile", profile, arguments.save, readable=True)
     return None if cell.rstrip().endswith(";") else value
+
+
+LINE_MAGIC = Magic(PARSER, blsprofile_line, takes_inputs=True)
+CELL_MAGIC = Magic(CELL_PARSER, blsprofile_cell)

@@ -185,9 +185,9 @@ def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
         It cannot be read, or is no such trace.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise BLSError(f"load_server_trace: expected the path of a file, got {type(path).__name__}")
+        raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise BLSError(f"load_server_trace: limit: got {limit!r}, expected a number of requests from 1 on")
+        raise BLSError(f"load: limit: got {limit!r}, expected a number of requests from 1 on")
     found = [_read(file) for file in _files(Path(path))]
     session = server_session(found, limit, told(Path(path).name))
     if not session.spans:

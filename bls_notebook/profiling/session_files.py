@@ -42,9 +42,9 @@ def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
 
 
 def read_session(path: str | Path, kind: type[_Session]) -> _Session:
-    """Read a session from a file; see `load_session`."""
+    """Read a session from a file; see `bls.load`."""
     if not isinstance(path, (str, os.PathLike)):
-        raise BLSError(f"load_session: expected the path of a file, got {type(path).__name__}")
+        raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
     file = Path(path)
     try:
         found = read_json(file)

@@ -130,7 +130,7 @@ class RecordFile(Generic[_Record]):
         return write_file(target, packed, self.content)
 
     def load(self, path: str | Path) -> _Record:
-        """Read a record that was saved, or raise what `load_lifetimes` and `load_comparison` say."""
+        """Read a record that was saved, or raise a `FileError` that says why not."""
         if not isinstance(path, (str, os.PathLike)):
             raise FileError(f"expected the path of a file, got {type(path).__name__}")
         name = told(Path(path).name)

@@ -1,1 +1,7 @@
 """Simulated GPUs in host memory, for CuPy's and PyTorch's interfaces, on machines without a GPU."""
+
+from bls_notebook.extending import lazily
+
+from .capability import CAPABILITY
+
+__getattr__, __dir__ = lazily(CAPABILITY)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import Response
+from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import key_and_value, names, seconds
-from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:

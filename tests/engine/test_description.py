@@ -148,7 +148,7 @@ async def execute(self, requests):
             assert_plain(message(repo.infer("a", ints(index))))
     for ending in (".json", ".json.gz", ".trace.json", ".csv"):
         session.save(tmp_path / f"it{ending}")
-    assert len(bls.load_session(tmp_path / "it.json.gz").spans) == 3 * len(odd.NAMES)
+    assert len(bls.load(tmp_path / "it.json.gz").spans) == 3 * len(odd.NAMES)
     assert_all_idle(repo)
 
 

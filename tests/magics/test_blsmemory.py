@@ -102,8 +102,8 @@ def test_quiet_shows_nothing(sender) -> None:
 def test_save_writes_a_file_that_draws_later(sender, tmp_path: Path) -> None:
     shown = sender(f"%%blsmemory --save {tmp_path / 'm.json.gz'}\nanswer = %bls times IN=images")
     assert "saved to m.json.gz" in shown.text
-    record = bls.load_lifetimes(tmp_path / "m.json.gz")
-    assert sender(f"bls.load_lifetimes({str(tmp_path / 'm.json.gz')!r})") is not None
+    record = bls.load(tmp_path / "m.json.gz")
+    assert sender(f"bls.load({str(tmp_path / 'm.json.gz')!r})") is not None
     assert [life.tensor for life in record.left_behind()] == ["OUT", "COUNT"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.profiling import Comparison
 
 SLEEPER = """\
 %%tritonmodel sleeper
@@ -50,7 +51,7 @@ def test_a_comparison_says_why_and_draws_both(sender) -> None:
     shown = sender("found = %blsprofile sleeper IN=[1.0] -n 3 --repeat 1 --instances 1, 2 --verify\nfound")
     assert shown.success
     found = shown.value
-    assert isinstance(found, bls.Comparison)
+    assert isinstance(found, Comparison)
     assert (found.verdict.cause, found.verdict.model) == ("queue", "sleeper")
     [bundle] = shown.bundles
     text = words(bundle["text/plain"])
@@ -127,9 +128,9 @@ def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
     shown = sender(f"%blsprofile times IN=images -n 2 --repeat 1 -q --into kept --save {file}")
     assert shown.value is None
     assert "saved to c.json.gz" in shown.text
-    assert bls.load_comparison(file) == sender("kept").value
-    with pytest.raises(ValueError, match="not a comparison"):
-        bls.load_comparison(__file__)
+    assert bls.load(file) == sender("kept").value
+    with pytest.raises(ValueError, match="not a file that"):
+        bls.load(__file__)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_a_cell_is_profiled(sender, tmp_path: Path) -> None:
     assert "requests 4" in words(shown.text)
     assert "times" in shown.html
     assert len(sender("seen.record.spans").value) == 4
-    assert len(bls.load_session(file).spans) == 4
+    assert len(bls.load(file).spans) == 4
     assert sender("seen").text.startswith("In [3]")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from IPython.core.debugger import Pdb
 
-import bls_notebook as bls
+from bls_notebook.testing import Recording
 from bls_notebook.testing.records.replayed import Replay
 from tests.magics.conftest import Cells
 
@@ -155,5 +155,5 @@ def test_a_file_that_is_none(cells: Cells, tmp_path: Path) -> None:
 
 def test_a_recording_is_shown(cells: Cells, run: str) -> None:
     cells("import bls_notebook as bls")
-    outcome = cells(f"bls.load_recording({run!r})")
-    assert isinstance(outcome.value, bls.Recording)
+    outcome = cells(f"bls.load({run!r})")
+    assert isinstance(outcome.value, Recording)

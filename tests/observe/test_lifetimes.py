@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bls_notebook as bls
-from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
+from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay, load_lifetimes
 
 MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
 RECORD = Lifetimes(
@@ -89,7 +88,7 @@ def test_levels_agree_with_what_is_alive(lives: list[Life]) -> None:
 def test_saved_and_loaded(tmp_path: Path, name: str) -> None:
     file = RECORD.save(tmp_path / name)
     assert file == tmp_path / name
-    assert bls.load_lifetimes(file) == RECORD
+    assert load_lifetimes(file) == RECORD
     assert (file.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
 
 
@@ -112,7 +111,7 @@ def test_a_file_of_something_else(tmp_path: Path, content: bytes, problem: str) 
     file = tmp_path / "other.json"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"^other\.json: ") as caught:
-        bls.load_lifetimes(file)
+        load_lifetimes(file)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.lifetimes.records import Life, Lifetimes
-from bls_notebook.profiling.records.session import SCHEMA, Session
+from bls_notebook.lifetimes.records import Life, Lifetimes, load_lifetimes
+from bls_notebook.profiling.records.comparison import load_comparison
+from bls_notebook.profiling.records.session import SCHEMA, Session, load_session
 from bls_notebook.profiling.session_files import FORMAT
 from bls_notebook.records import record_file
 
 LOADERS: dict[str, Callable[[Any], Any]] = {
-    "session": bls.load_session,
-    "lifetimes": bls.load_lifetimes,
-    "comparison": bls.load_comparison,
+    "session": load_session,
+    "lifetimes": load_lifetimes,
+    "comparison": load_comparison,
 }
 BOMB = gzip.compress(b" " * (1 << 20), 9) * 40  # 40 kB, of 40 MB
 
@@ -126,7 +127,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(gzip.GzipFile, "read", watched)
     with pytest.raises(bls.BLSError, match="it unpacks to more than 33,554,432 bytes"):
-        bls.load_session(file)
+        load_session(file)
     assert read == [record_file.ALWAYS + 1]
 
 

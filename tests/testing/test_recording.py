@@ -43,7 +43,7 @@ def recorded(repo: bls.ModelRepository, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_hop_is_there_as_it_was(recorded: Path) -> None:
-    recording = bls.load_recording(recorded)
+    recording = bls.load(recorded)
     requests = recording.requests(hops=True)
     first, double, stream = requests[:3]
     assert [each.model for each in requests] == [
@@ -126,7 +126,7 @@ def test_room_for_requests_is_bounded(repo: bls.ModelRepository) -> None:
 
 
 def test_arrays_are_the_recordings_own(recorded: Path) -> None:
-    recording = bls.load_recording(recorded)
+    recording = bls.load(recorded)
     recording.requests()[0].inputs["X"][:] = 9
     assert recording.requests()[0].inputs["X"].tolist() == [0, 1, 2]
 
@@ -152,12 +152,12 @@ def test_a_body_that_fails_is_recorded(repo: bls.ModelRepository, tmp_path: Path
 
     with pytest.raises(ZeroDivisionError):
         fails()
-    assert len(bls.load_recording(path)) == 1
+    assert len(bls.load(path)) == 1
     assert [each.name for each in tmp_path.iterdir()] == ["run.blsrec"]
 
 
 def test_the_same_answers_in_place_of_the_model(recorded: Path, repo: bls.ModelRepository) -> None:
-    recording = bls.load_recording(recorded)
+    recording = bls.load(recorded)
     double, stream, words = map(recording.answer_of, ("double", "stream", "words"))
 
     def asked(
@@ -252,7 +252,7 @@ class TritonPythonModel:
 
 
 def test_it_is_shown(recorded: Path) -> None:
-    shown = render(bls.load_recording(recorded).record)
+    shown = render(bls.load(recorded).record)
     assert "run.blsrec · 10 requests to page, words, stream, twice, bits, last, nobody" in shown.text
     assert "✗ ValueError: below zero" in shown.text
     assert "BF16[2] [1.5, -2.0]" in shown.html

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.records.exceptions import FileError
+from bls_notebook.testing import Recording
+from bls_notebook.testing.recording.recording import load_recording
 
 SOURCE = """
 import triton_python_backend_utils as pb_utils
@@ -178,7 +180,7 @@ def test_harm_is_one_line(name: str, good: bytes, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(FileError, match=said) as caught:
-            bls.load_recording(path)
+            load_recording(path)
         assert tracemalloc.get_traced_memory()[1] < 50 << 20
     finally:
         tracemalloc.stop()
@@ -186,9 +188,9 @@ def test_harm_is_one_line(name: str, good: bytes, tmp_path: Path) -> None:
     assert str(caught.value).startswith("harm.blsrec: ")
 
 
-def loaded(path: Path) -> tuple[bls.Recording | None, str]:
+def loaded(path: Path) -> tuple[Recording | None, str]:
     try:
-        return bls.load_recording(path, model="same"), ""
+        return load_recording(path, model="same"), ""
     except FileError as error:
         return None, str(error)
 
@@ -246,9 +248,9 @@ def test_numpy_reads_the_tensors(good: bytes) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"none.blsrec: a recording cannot be read from it: No such file"):
-        bls.load_recording(tmp_path / "none.blsrec")
+        load_recording(tmp_path / "none.blsrec")
     with pytest.raises(FileError, match="cannot be read from it: Is a directory"):
-        bls.load_recording(tmp_path)
+        load_recording(tmp_path)
 
 
 # -- what others keep ------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ MEASURED = {
 def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
     path = tmp_path / "bodies.json"
     path.write_text(text)
-    recording = bls.load_recording(path, model="same")
+    recording = load_recording(path, model="same")
     request = recording.requests("same")[0]
     assert request.inputs["X"].tolist() == VALUES.tolist()
     assert request.inputs["T"].tolist() == ["ü".encode()]
@@ -283,22 +285,22 @@ def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository
         "parameters": {"lang": "en", "priority": 2},
     }  # fmt: skip
     again = recording.save(tmp_path / "again.blsrec")
-    assert bls.load_recording(again).requests()[0].inputs["X"].tolist() == VALUES.tolist()
+    assert load_recording(again).requests()[0].inputs["X"].tolist() == VALUES.tolist()
 
 
 def test_input_data_of_perf_analyzer(tmp_path: Path, repo: bls.ModelRepository) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps(MEASURED))
-    first, second = bls.load_recording(path, "same", repo).requests("same")
+    first, second = load_recording(path, "same", repo).requests("same")
     assert (first.kept.outputs, second.kept.outputs) == (("Y",), ())  # others are not validated
     assert first.inputs["X"].tolist() == [[1, 2], [3, 4]]
     assert first.inputs["X"].dtype == np.int32
     assert first.responses[0].outputs["Y"].tolist() == [[1, 2], [3, 4]]
     assert (second.inputs["X"].tolist(), second.inputs["T"].tolist()) == ([[1], [2]], [b"a"])
     with pytest.raises(FileError, match="of which model they are"):
-        bls.load_recording(path)
+        load_recording(path)
     with pytest.raises(FileError, match="model 'other', which is not loaded"):
-        bls.load_recording(path, "other", repo)
+        load_recording(path, "other", repo)
 
 
 @pytest.mark.parametrize(
@@ -338,5 +340,5 @@ def test_what_is_none_is_one_line(found: Any, said: str, tmp_path: Path, repo: b
     path = tmp_path / "data.json"
     path.write_text(json.dumps(found))
     with pytest.raises(FileError, match=said) as caught:
-        bls.load_recording(path, model="same")
+        load_recording(path, model="same")
     assert "\n" not in str(caught.value)

@@ -32,7 +32,7 @@ def floats(*values: float) -> np.ndarray[Any, Any]:
     return np.array(values, np.float32)
 
 
-def recorded(repo: bls.ModelRepository, tensors: str = "all") -> bls.Recording:
+def recorded(repo: bls.ModelRepository, tensors: str = "all") -> Recording:
     with bls.record(tensors=tensors) as recorder:
         repo.infer("page", {"X": floats(0, 1, 2)})
         repo.infer("page", {"X": floats(-1, -1)})

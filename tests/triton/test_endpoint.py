@@ -28,6 +28,7 @@ from tritonclient.grpc import service_pb2_grpc
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine import ticket
+from bls_notebook.network import Endpoint
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
 from tests.triton.processes import linux
@@ -107,7 +108,7 @@ def gate(shared_gate: Gate) -> Gate:
 
 
 @pytest.fixture(scope="module")
-def endpoint(shared_gate: Gate) -> Iterator[bls.Endpoint]:
+def endpoint(shared_gate: Gate) -> Iterator[Endpoint]:
     with bls.ModelRepository() as repo:
         repo.define("twice", twice())
         repo.define("waits", WAITS)
@@ -116,9 +117,7 @@ def endpoint(shared_gate: Gate) -> Iterator[bls.Endpoint]:
         assert endpoint.record.state == "STOPPED"
 
 
-def ask(
-    endpoint: bls.Endpoint, path: str, body: Any = None, method: str = "", **headers: str
-) -> tuple[int, Any]:
+def ask(endpoint: Endpoint, path: str, body: Any = None, method: str = "", **headers: str) -> tuple[int, Any]:
     """Send one request with the token; return the status and what the answer says."""
     connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -141,7 +140,7 @@ def number(value: int = 3) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "Bearer ", "Basic x", "Bearer \xfc"])
-def test_without_the_token_nothing_is_told(endpoint: bls.Endpoint, given: str | None) -> None:
+def test_without_the_token_nothing_is_told(endpoint: Endpoint, given: str | None) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
     for path in ("/v2", "/v2/models/twice", "/nowhere", "/metrics", "/v2/health/live"):
         connection.request("GET", path, headers={} if given is None else {"authorization": given})
@@ -151,7 +150,7 @@ def test_without_the_token_nothing_is_told(endpoint: bls.Endpoint, given: str | 
     connection.close()
 
 
-def test_without_the_token_grpc_says_so(endpoint: bls.Endpoint) -> None:
+def test_without_the_token_grpc_says_so(endpoint: Endpoint) -> None:
     with grpc.insecure_channel(endpoint.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for call in (
@@ -176,7 +175,7 @@ def test_pages_of_the_web_are_refused_where_there_is_no_token() -> None:
         assert "any program of this machine" in shown.text
 
 
-def test_it_takes_no_more_than_its_limits(endpoint: bls.Endpoint) -> None:
+def test_it_takes_no_more_than_its_limits(endpoint: Endpoint) -> None:
     path, room = "/v2/models/twice/infer", 1 << 20
     packed = gzip.compress(bytes(64 * room))
     assert ask(endpoint, path, bytes(room + 1))[0] == 413
@@ -208,7 +207,7 @@ def test_a_client_that_sends_nothing_more_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("way", ["infer", "generate", "grpc"])
-def test_a_client_that_gives_up_cancels_its_request(endpoint: bls.Endpoint, gate: Gate, way: str) -> None:
+def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Gate, way: str) -> None:
     """Before the first response, of models that answer once too."""
     once = WAITS.replace('config.set_model_transaction_policy({"decoupled": True})', "")
     once = once.replace("sender.send(pb_utils.InferenceResponse([", "answer = (pb_utils.InferenceResponse([")
@@ -232,7 +231,7 @@ def test_a_client_that_gives_up_cancels_its_request(endpoint: bls.Endpoint, gate
 
 
 @pytest.mark.parametrize("way", ["http", "grpc"])
-def test_a_client_that_goes_away_cancels_its_request(endpoint: bls.Endpoint, gate: Gate, way: str) -> None:
+def test_a_client_that_goes_away_cancels_its_request(endpoint: Endpoint, gate: Gate, way: str) -> None:
     if way == "http":
         connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
         connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
@@ -277,7 +276,7 @@ class TritonPythonModel:
 
 
 def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
-    endpoint: bls.Endpoint, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    endpoint: Endpoint, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ticket, "UNREAD_BYTES", 8 << 20)
     endpoint.repository.define("many", MANY)
@@ -293,7 +292,7 @@ def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
     assert any("responses to one request" in record.message for record in caplog.records)
 
 
-def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: bls.Endpoint) -> None:
+def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: Endpoint) -> None:
     """A model is defined again and again while clients ask: each has the answer of a whole version."""
     factors, found, failed = range(2, 40), [], []
     stop = threading.Event()
@@ -336,7 +335,7 @@ def test_too_many_at_once_are_told_so(gate: Gate) -> None:
 
 
 @linux
-def test_keys_name_shared_memory_and_nothing_else(endpoint: bls.Endpoint, tmp_path: Any) -> None:
+def test_keys_name_shared_memory_and_nothing_else(endpoint: Endpoint, tmp_path: Any) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(64))
     path = "/v2/systemsharedmemory/region/r/register"

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 import bls_notebook as bls
+from bls_notebook.network import Endpoint
 from tests.engine.harness import until
 from tests.triton.processes import linux
 
@@ -38,7 +39,7 @@ def held() -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[bls.Endpoint]:
+def endpoint() -> Iterator[Endpoint]:
     with bls.ModelRepository(MODELS) as repo:
         repo.load("echo")
         with bls.endpoint(repo, token="", body_limit=LIMIT, patience=10.0) as made:
@@ -88,7 +89,7 @@ def request(body: bytes, length: object, content_length: object = None, **header
     return f"POST /v2/models/echo/infer HTTP/1.1\r\n{lines}\r\n".encode("utf-8", "surrogatepass") + body
 
 
-def speaks(endpoint: bls.Endpoint, sent: bytes, end: bool = False) -> int:
+def speaks(endpoint: Endpoint, sent: bytes, end: bool = False) -> int:
     """Send bytes, and the end; return the status of the answer, or 0 where the connection closed."""
     with socket.create_connection(("127.0.0.1", endpoint.http_port), timeout=30) as connection:
         got = b""
@@ -121,7 +122,7 @@ JUNK = st.recursive(
 @FUZZ
 @given(st.dictionaries(PATHS, JUNK, min_size=1, max_size=1), st.data())
 def test_bodies_that_say_anything(
-    endpoint: bls.Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject
+    endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject
 ) -> None:
     body, length = body_of(changes)
     kept = data.draw(st.just(len(body)) | st.integers(0, len(body)), "bytes that are sent")
@@ -134,7 +135,7 @@ def test_bodies_that_say_anything(
 @example(b"[" * LIMIT)
 @example(b'{"inputs":' * (LIMIT // 10))
 @example(b'{"inputs":[{"name":"INT64","shape":[1],"datatype":"INT64","data":[' + b"9" * 5000 + b"]}]}")
-def test_bodies_that_are_no_json(endpoint: bls.Endpoint, body: bytes) -> None:
+def test_bodies_that_are_no_json(endpoint: Endpoint, body: bytes) -> None:
     assert 400 <= speaks(endpoint, request(body, len(body))) < 500
 
 
@@ -166,7 +167,7 @@ PACKED = gzip.compress(BODY)
     ],
     ids=lambda value: None if isinstance(value, set) else str(len(value)),
 )
-def test_requests_that_are_no_requests(endpoint: bls.Endpoint, sent: bytes, statuses: set[int]) -> None:
+def test_requests_that_are_no_requests(endpoint: Endpoint, sent: bytes, statuses: set[int]) -> None:
     assert speaks(endpoint, sent, end=0 in statuses) in statuses
 
 
@@ -185,7 +186,7 @@ MESSAGE = pb.ModelInferRequest(
 
 
 @pytest.fixture(scope="module")
-def channel(endpoint: bls.Endpoint) -> Iterator[grpc.Channel]:
+def channel(endpoint: Endpoint) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(endpoint.grpc_url) as made:
         yield made
 
@@ -238,7 +239,7 @@ def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -
 @linux
 @pytest.mark.parametrize(("offset", "size"), [(-1, 12), (0, -1), (60, 12), (0, 2**62), (2**62, 2**62)])
 def test_regions_that_end_somewhere_else(
-    endpoint: bls.Endpoint, channel: grpc.Channel, offset: int, size: int
+    endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int
 ) -> None:
     """Inputs and outputs in shared memory lie within what was registered."""
     key = f"/bls_notebook_malformed_{os.getpid()}"

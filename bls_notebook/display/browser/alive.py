@@ -26,13 +26,15 @@ def can_live() -> bool:
 
 
 def live(make: Callable[[], Any]) -> Any:
-    """Return a widget, if it is wanted, for display on top of its picture, or None where none can live.
+    """Return a widget for display on top of its picture; None where none can live, or `make` returns None.
 
     Of those made here the last two dozen stay alive.
     """
     if not can_live():
         return None
     widget = make()
+    if widget is None:
+        return None
     _alive.append(widget)
     while len(_alive) > _MOST:
         _alive.popleft().close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
+from bls_notebook.display.bundle import Display, render
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.tensor_parts import bars, line_html, media_html, number, sparks
@@ -147,3 +149,10 @@ def _text(text: TextSeen) -> doc.Block:
     body = tag("pre", prose(text.text), cls="seen-text") if text.text else Html()
     lines = [f"    {visible(line)}" for line in text.text.split("\n")] if text.text else []
     return doc.Forms([head, doc.Both(lambda _: lines)], [head, doc.Both(lambda _: [], join(shown, body))])
+
+
+def inspected_display(value: Any, *, width: int, live: bool) -> Display:
+    """Draw a tensor or a response of a model's own by what an inspection finds in it."""
+    from bls_notebook.inspection.inspection import inspect  # first needed here
+
+    return render(inspect(value).record, width=width, live=live)

@@ -13,15 +13,16 @@ import asyncio
 import contextlib
 import importlib.util
 from collections import defaultdict, deque
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from bls_notebook.display.as_html import document_html
-from bls_notebook.display.as_text import document_text
-from bls_notebook.display.browser.alive import has_kernel, live
+from bls_notebook.display.browser.alive import has_kernel
+from bls_notebook.display.browser.alive import live as live_widget
 from bls_notebook.display.browser.on_top import covered, new_place
 from bls_notebook.display.browser.widget_files import widget_source
-from bls_notebook.display.bundle import Display
+from bls_notebook.display.bundle import Display, display_of
+from bls_notebook.display.html import Html
 from bls_notebook.display.palette import model_inks
 from bls_notebook.inspection.watch_records import ModelNow, WatchRecord
 from bls_notebook.records.visible import visible
@@ -32,15 +33,15 @@ _KEPT = 120  # looks, of which the page draws lines
 _SILENT = 30  # looks without a word of the page, each in a moment when the kernel listened
 
 
-def render_watch(watch: Any, *, width: int = 100, widgets: bool = True) -> Display:
+def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
     """Draw a `Watch`: a table of this moment, and a live panel on top of it where widgets can be."""
     record = watch.record
-    widget = live(lambda: watch_widget(watch)) if widgets and not record.closed else None
-    missing = widgets and has_kernel() and importlib.util.find_spec("anywidget") is None
-    document = watch_document(record, missing)
-    html = document_html(document)
-    text = document_text(document, width)
-    return Display(text, html if widget is None else covered(html, widget), widget)
+    widget = live_widget(lambda: watch_widget(watch)) if live and not record.closed else None
+    missing = live and has_kernel() and importlib.util.find_spec("anywidget") is None
+    display = display_of(watch_document(record, missing), width)
+    if widget is None:
+        return display
+    return replace(display, html=covered(Html(display.html), widget), widget=widget)
 
 
 def watch_widget(watch: Any) -> Any:

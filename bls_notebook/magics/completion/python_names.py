@@ -21,14 +21,7 @@ from .triton_names import Code
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
-_FILES = (
-    "load_session",
-    "load_comparison",
-    "load_lifetimes",
-    "load_server_trace",
-    "load_recording",
-    "replay",
-)
+_FILES = ("load", "replay")  # of the package, of a file each
 _FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
 _REQUESTS = ("infer", "infer_async", "stream", "stream_async")
 _BY_NAME = ("load", "reload", "unload", "config", "record", "ready", "statistics", "statistics_records")
@@ -75,7 +68,7 @@ class _Strings:
         if inner.function in ("get_input_config_by_name", "get_output_config_by_name"):
             inputs, outputs = self._own()
             return inputs if "input" in inner.function else outputs
-        if inner.function in ("ModelRepository", *_FILES):
+        if inner.function in ("ModelRepository", *_FILES) and self._is_of_package(inner):
             return self._paths(inner)
         if inner.keyword == "model_name":
             return _ready(self._current)
@@ -88,7 +81,7 @@ class _Strings:
         return self._of_repository(inner, outer)
 
     def _paths(self, call: Bracket) -> Iterable[str] | None:
-        if call.keyword or not self._is_of_package(call):
+        if call.keyword:
             return None
         found = paths(f'"{self._place.fragment}', folders=call.function == "ModelRepository")
         return [path[1:] for path in found]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.capabilities import registry
+from bls_notebook.magics.magic import Verb, magic_named, verb_named
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.magics.parsing.request_line import input_name
 from bls_notebook.magics.parsing.words import UnfinishedError, split_words
-from bls_notebook.magics.repo.router import VERBS
-from bls_notebook.magics.repo.verb import Verb
-from bls_notebook.magics.table import MAGICS
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .paths import paths
@@ -21,10 +20,8 @@ from .paths import paths
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
 
-_PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
-_NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
-_LINE = re.compile(rf"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:{_NAMES['line']}))\s(?P<rest>.*)$")
-_CELL = re.compile(rf"^(?P<magic>%%(?:{_NAMES['cell']}))\s(?P<rest>.*)$")
+_LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%\w+)\s(?P<rest>.*)$")
+_CELL = re.compile(r"^(?P<magic>%%\w+)\s(?P<rest>.*)$")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def magic_line(text: str, first_line: bool) -> MagicLine | None:
     Inside an open bracket, or a quote that opens within a word, there is none either: that is Python.
     """
     found = _LINE.match(text) or (_CELL.match(text) if first_line else None)
-    if found is None:
+    if found is None or found["magic"] not in registry().keys("magics"):
         return None
     rest, opened = found["rest"], ""
     try:
@@ -68,10 +65,11 @@ def suggest(
     line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
 ) -> tuple[str, list[str]] | None:
     """Return the part of the fragment to replace, and what fits there; None for a Python expression."""
-    verb = VERBS.get(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
+    verb = verb_named(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
     if line.magic == "%tritonrepo" and verb is None:
-        return line.fragment, [] if line.words else _begin(line.fragment, VERBS)
-    parser = verb.parser if verb is not None else _PARSERS[line.magic]
+        return line.fragment, [] if line.words else _begin(line.fragment, registry().keys("verbs"))
+    magic = magic_named(line.magic)
+    parser = magic.parser if verb is None else verb.parser
     option, position = _awaited_option(parser, line)
     expected = parser.expects(option)
     if expected in ("FILE", "FOLDER", "WHAT") and not line.fragment.startswith("-"):
@@ -84,17 +82,17 @@ def suggest(
         return (line.fragment, found) if found else None
     if line.opened:
         return line.fragment, []
-    if expected == "CLAIM" and not line.fragment.startswith("-"):
-        from bls_notebook.course.completion import after
-
-        return line.fragment, _begin(line.fragment, after(line.words, models))
+    metavar = expected.removesuffix(",...")
+    if metavar in registry().keys("completions") and not line.fragment.startswith("-"):
+        begun = line.fragment.rpartition(",")[2] if metavar != expected else line.fragment
+        return begun, _begin(begun, registry().load("completions", metavar)(line.words, models))
     if option and expected == "MODEL":
         return line.fragment, _names(models, line.fragment)
     if option and parser.choices(option):
         return line.fragment, _begin(line.fragment, parser.choices(option))
     if verb is not None:
         return line.fragment, _repository(verb, line, models)
-    if line.magic in ("%bls", "%blsprofile", "%blsdrill"):
+    if magic.takes_inputs:
         return _request(parser, option, line, models)
     if option:
         return line.fragment, []
@@ -110,11 +108,6 @@ def _request(
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     if option == "--device":
         return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
-    if option == "--faults":
-        from bls_notebook.testing.drills.faults import FAULTS  # first needed here
-
-        begun = fragment.rpartition(",")[2]
-        return begun, _begin(begun, (fault.name for fault in FAULTS))
     if option == "--outputs" and model is not None:
         begun = fragment.rpartition(",")[2]
         return begun, _begin(begun, (tensor.name for tensor in model.outputs))

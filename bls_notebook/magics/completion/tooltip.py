@@ -11,14 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.capabilities import registry
+from bls_notebook.magics.magic import magic_named, verb_named
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.request_line import input_name
 from bls_notebook.magics.parsing.words import UnfinishedError, Word, split_words
-from bls_notebook.magics.repo.router import VERBS
-from bls_notebook.magics.table import MAGICS
 
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%%?\w+)")
-_PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
 
 
 def add_tooltips(notebook: Notebook) -> Callable[[], None]:
@@ -50,7 +49,7 @@ def tooltip(notebook: Notebook, code: str, cursor: int) -> str | None:
     found = _MAGIC.match(line)
     if found is not None and cursor - start >= found.start("magic"):
         magic = found["magic"]
-        if magic in _PARSERS and (not magic.startswith("%%") or start == 0):
+        if magic in registry().keys("magics") and (not magic.startswith("%%") or start == 0):
             return _of_magic(notebook, magic, line[found.end() :], cursor - start - found.end())
     from .triton_names import Code
 
@@ -59,14 +58,14 @@ def tooltip(notebook: Notebook, code: str, cursor: int) -> str | None:
 
 def _of_magic(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
     """About a word of a magic's line: the cursor is ``at`` a place of ``rest``, what follows its name."""
-    parser = _PARSERS[magic]
+    parser = magic_named(magic).parser
     try:
         words = split_words(rest)
     except UnfinishedError as error:
         words = split_words(rest[: error.start])
         if at > error.start:
             return None
-    verb = VERBS.get(words[0].text) if words and magic == "%tritonrepo" else None
+    verb = verb_named(words[0].text) if words and magic == "%tritonrepo" else None
     if verb is not None and at >= words[0].start:
         parser = verb.parser
     word = next((w for w in words if w.start <= at <= w.end), None)

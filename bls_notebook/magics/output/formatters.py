@@ -9,52 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from bls_notebook import BLSError
+from bls_notebook.capabilities import registry
 from bls_notebook.magics.notebook import Notebook
 
 from .results import Families, Models, Responses, Statistics, Streams
 
 _LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
-# By name: most of them are imported when they are first used.
-_NAMES = (
-    "lifetimes.memory_recording.MemoryTrack",
-    "profiling.recording.profiler.Profile",
-    "profiling.analysis.call_graph.CallGraph",
-    "profiling.analysis.difference.Difference",
-    "testing.judging.Judgement",
-    "profiling.analysis.session_statistics.SessionStatistics",
-    "profiling.records.comparison.Comparison",
-    "lifetimes.records.Lifetimes",
-    "records.devices.DeviceTable",
-    "checking.records.Findings",
-    "profiling.records.overlap.Overlap",
-    "profiling.records.tuning.Tuning",
-    "profiling.records.session.SideBySide",
-    "records.errors.ErrorRecord",
-    "shipping.proof.certificate.Certificate",
-    "network.gateway.records.EndpointRecord",
-    "shipping.exports.records.Exported",
-    "shipping.servers.records.ServerRecord",
-    "records.repository.MessageRecord",
-    "records.repository.ModelRecord",
-    "records.repository.ResponseRecord",
-    "profiling.records.session.Session",
-    "testing.records.drilled.Drilled",
-    "testing.records.replayed.Replay",
-    "trying.records.Tried",
-    "pb_utils.response.InferenceResponse",
-    "pb_utils.tensor.Tensor",
-    "network.connection.connection.Connection",
-    "inspection.inspection.Inspection",
-    "repository.repository.ModelRepository",
-    "repository.requests.response.Response",
-    "trying.trial.Trial",
-    "testing.recording.recorder.Recorder",
-    "testing.recording.recording.Recording",
-    "network.gateway.server.Endpoint",
-    "shipping.servers.serving.LocalServer",
-)
-_WATCH = "bls_notebook.inspection.watching.Watch"
-_TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)
 
 
 def add_formatters(notebook: Notebook) -> Callable[[], None]:
@@ -65,12 +25,6 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
             return notebook.draw(value)._repr_mimebundle_()
         except BLSError:  # a track that has not begun
             raise NotImplementedError from None
-
-    def watch_bundle(watch: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        from bls_notebook.inspection.display.watch_widget import render_watch
-
-        settings = notebook.settings
-        return render_watch(watch, width=settings.width, widgets=settings.widgets)._repr_mimebundle_()
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
         inside = len(printer.stack) > 1
@@ -84,15 +38,21 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
     assert formatter is not None  # every shell makes one
     bundles, texts = formatter.mimebundle_formatter, formatter.formatters["text/plain"]
     first = formatter.ipython_display_formatter
-    for kind in _TYPES:
+    # By name: most classes are imported when they are first used.
+    names = [
+        target.replace(":", ".")
+        for target, (_, drawing) in registry().drawings().items()
+        if drawing.document or not drawing.many
+    ]
+    types: list[type | str] = [*names, *_LISTS]
+    for kind in types:
         bundles.for_type(kind, bundle)
-    bundles.for_type(_WATCH, watch_bundle)
     for kind in _LISTS:  # IPython's own way with lists would go before the bundle
         texts.for_type(kind, text)
     first.for_type(Responses, shown_while_they_came)
 
     def remove() -> None:
-        for kind in (*_TYPES, _WATCH):
+        for kind in types:
             bundles.pop(kind, None)
         for kind in _LISTS:
             texts.type_printers.pop(kind, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.parsing.arguments import key_and_value
@@ -17,8 +18,6 @@ from bls_notebook.magics.shell.failing import CellInterrupted, display_of, repor
 from bls_notebook.magics.shell.settings import use_repository
 from bls_notebook.records.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
-
-from .verb import Verb, serves
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

@@ -1,21 +1,16 @@
-"""``%tritonrepo list``, ``config``, ``stats``, ``metrics``, ``devices`` and ``watch``: what there is."""
+"""``%tritonrepo list``, ``config``, ``stats``, ``metrics`` and ``devices``: what there is."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook import display as displays
+from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
 from bls_notebook.magics.shell.failing import reported
-
-from .verb import Verb, serves
-
-if TYPE_CHECKING:
-    from bls_notebook.inspection.watching import Watch
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
@@ -55,11 +50,6 @@ def _metric_names() -> Iterable[str]:
     return [family.name for family in bls.current_repository().metrics.families()]
 
 
-def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
-    with reported(notebook):
-        return bls.watch(arguments.seconds)
-
-
 LIST = Verb(
     "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Models(bls.current_repository().index()),
@@ -92,15 +82,4 @@ METRICS.parser.add_argument("--raw", action="store_true", help="print them in Pr
 
 DEVICES = Verb(
     "devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices()
-)
-
-WATCH = Verb(
-    "watch", "a live panel: what each model does now, its queue, rate and latency, and the memory", _watch,
-    "It goes on while cells run, and ends when its output is cleared. A right click on it, then Create New "
-    "View for Cell Output, docks it beside the notebook. Its buttons load, unload and reload models. In a "
-    "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
-    "  %tritonrepo watch\n",
-)  # fmt: skip
-WATCH.parser.add_argument(
-    "--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)"
 )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import key_and_value, seconds
-from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _connect(notebook: Notebook, arguments: argparse.Namespace) -> Connection | None:
-    before: list[Connection] = notebook.connections
+    before: list[Connection] = notebook.state.setdefault("network.connections", [])
     before[:] = [each for each in before if each.connected]
     if arguments.disconnect:
         _disconnect(notebook, before, arguments)

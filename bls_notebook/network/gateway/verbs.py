@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.shell.failing import debug_later, reported
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
-    before: Endpoint | None = notebook.endpoint
+    before: Endpoint | None = notebook.state.get("network.endpoint")
     if arguments.stop:
         if before is None:
             raise UsageError("%tritonrepo endpoint --stop: none runs; start one by %tritonrepo endpoint")
         before.stop()
-        notebook.endpoint = None
+        notebook.state.pop("network.endpoint", None)
         return before
     repository = bls.current_repository()
     token = "" if arguments.no_token else arguments.token
@@ -37,12 +37,12 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
     with reported(notebook):
         if before is not None:  # first: it may have the ports
             before.stop()
-            notebook.endpoint = None
+            notebook.state.pop("network.endpoint", None)
             notebook.say("the endpoint before was stopped", "info")
         made = bls.endpoint(
             repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token
         )
-        notebook.endpoint = made
+        notebook.state["network.endpoint"] = made
         return made
 
 

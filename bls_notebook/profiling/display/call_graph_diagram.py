@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.display import text
+from bls_notebook.display.bundle import Display
 from bls_notebook.display.units import count, ns, size
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge, Node
 from bls_notebook.records.visible import visible
@@ -126,3 +127,8 @@ def _escaped(words: str) -> str:
     """Text within quotes of Mermaid: what means something to it or to HTML as an entity by its number."""
     clipped = text.clip(visible(words), _LONGEST * 2)
     return "".join(c if c.isalnum() or c in " .,_-+/:()→" or c in "µ·×…" else f"#{ord(c)};" for c in clipped)
+
+
+def call_graph_display(graph: CallGraph, *, width: int, live: bool) -> Display:
+    """Draw a call graph as text and as Mermaid."""
+    return Display(call_graph_text(graph, width=width), mermaid=call_graph_mermaid(graph))

@@ -122,3 +122,12 @@ def _verified(verification: Verification) -> str:
         f"{times(verification.predicted)}×, measured {measured} "
         f"({verification.off:.0%} off)"
     )
+
+
+def comparison_widget(comparison: Comparison, width: int) -> Any:
+    """Return the interactive timeline of both runs; None if nothing was recorded."""
+    if not comparison.gathered.spans:
+        return None
+    from bls_notebook.profiling.timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(comparison.sequential, comparison.gathered)

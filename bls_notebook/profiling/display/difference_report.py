@@ -224,3 +224,12 @@ def _change(change: Change) -> str:
     if not change.verdict:
         return "not in both"
     return f"{_VERDICTS[change.verdict]} {factor(change.factor)}"
+
+
+def beside_widget(both: SideBySide, width: int) -> Any:
+    """Return the interactive timeline of two sessions; None if both are empty."""
+    if not (both.before.spans or both.after.spans):
+        return None
+    from bls_notebook.profiling.timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(both.before, both.after)

@@ -88,3 +88,13 @@ def _figures(overlap: Overlap) -> list[tuple[str, str, str]]:
         figures.append(("speed-up", f"{times(overlap.speedup)}×", "with equal answers"))
     figures.append(("predicted", f"{times(overlap.predicted)}×", "from the run as it is written"))
     return figures
+
+
+def overlap_widget(overlap: Overlap, width: int) -> Any:
+    """Return the interactive timeline of the runs; None if nothing was recorded."""
+    if not overlap.written.spans:
+        return None
+    from bls_notebook.profiling.timeline.widget import Timeline  # needs anywidget
+
+    both = (overlap.written, overlap.ahead) if overlap.rounds else (overlap.written,)
+    return Timeline(*both)

@@ -245,3 +245,12 @@ def _errors(session: Session) -> list[str]:
     told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
     more = len(told) - _ERRORS
     return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told
+
+
+def session_widget(session: Session, width: int) -> Any:
+    """Return the interactive timeline of a session; None if nothing was recorded."""
+    if not session.spans:
+        return None
+    from bls_notebook.profiling.timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(session, titled=False)

@@ -103,3 +103,12 @@ def _less(tuning: Tuning) -> doc.Table:
 def _memory(model: TunedModel) -> doc.Said:
     taken = max(model.host_bytes, model.device_bytes)
     return parts.memory(taken) if taken > 0 else parts.NOTHING
+
+
+def tuning_widget(tuning: Tuning, width: int) -> Any:
+    """Return the interactive timeline of the runs before and after; None if the change was not run."""
+    if tuning.then is None:
+        return None
+    from bls_notebook.profiling.timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(tuning.gathered, tuning.then)

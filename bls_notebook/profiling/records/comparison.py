@@ -98,7 +98,7 @@ class Comparison(Record):
         return self.settings[0].measured.speedup
 
     def save(self, path: str | Path) -> Path:
-        """Write the comparison to a JSON file, for `load_comparison`; compressed where it ends with ``.gz``.
+        """Write the comparison to a JSON file, for `bls.load`; compressed where it ends with ``.gz``.
 
         Returns
         -------

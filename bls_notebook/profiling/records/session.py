@@ -98,7 +98,7 @@ class SessionAnalysis:
         Parameters
         ----------
         path : str or Path
-            ``.json`` and ``.json.gz`` can be read again by `load_session`; ``.trace.json`` is for
+            ``.json`` and ``.json.gz`` can be read again by `bls.load`; ``.trace.json`` is for
             ui.perfetto.dev and chrome://tracing, ``.csv`` for tables.
 
         Returns

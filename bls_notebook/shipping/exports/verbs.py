@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.repo.verb import Verb, serves
 from bls_notebook.magics.shell.failing import reported
 
 TARGETS = ("docker", "compose", "kubernetes", "kserve", "dynamo")
@@ -27,7 +27,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
     with reported(notebook):
         requests: Any = {names[0]: [arguments.inputs]} if arguments.inputs else None
         if arguments.requests:
-            requests = bls.load_recording(arguments.requests)
+            requests = bls.load(arguments.requests)
         return bls.export(
             arguments.place, *names, target=arguments.target, replicas=arguments.replicas,
             completed=arguments.completed, requests=requests,

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import add_tolerance, counts, whole_number
-from bls_notebook.magics.repo.verb import Verb, serves
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     given: list[Any] = [arguments.inputs] if arguments.inputs else []
     if arguments.requests:
         with reported(notebook):
-            given.append(bls.load_recording(arguments.requests))
+            given.append(bls.load(arguments.requests))
     number = arguments.generate
     if number is None:
         number = 0 if given else _GENERATED

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import seconds
-from bls_notebook.magics.repo.verb import Verb, serves
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
-    before: LocalServer | None = notebook.server
+    before: LocalServer | None = notebook.state.get("shipping.server")
     if arguments.stop and (before is None or arguments.names):
         wrong = "takes no models" if arguments.names else "no server runs; start one by %tritonrepo serve"
         raise UsageError(f"%tritonrepo serve --stop: {wrong}")
     with reported(notebook):
         if arguments.stop and before is not None:
             before.stop()
-            notebook.server = None
+            notebook.state.pop("shipping.server", None)
             return before
         made = bls.serve(*arguments.names, start_timeout=arguments.timeout, container=arguments.container)
-        notebook.server = made
+        notebook.state["shipping.server"] = made
         if before is not None:
             before.stop(graceful=False)
             notebook.say("the server before was stopped", "info")

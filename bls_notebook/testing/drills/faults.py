@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.engine.errors import BLSError
@@ -60,3 +60,8 @@ def faults_named(names: Iterable[str] | None) -> tuple[Fault, ...]:
         if name not in _BY_NAME:
             raise BLSError(f"drill: no fault {name!r}; there are: {', '.join(_BY_NAME)}")
     return tuple(fault for fault in FAULTS if fault.name in wanted)
+
+
+def suggested_faults(words: Sequence[str], models: Sequence[object]) -> list[str]:
+    """Return what Tab offers for a fault."""
+    return list(_BY_NAME)

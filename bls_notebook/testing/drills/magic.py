@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, names, seconds
 from bls_notebook.magics.parsing.expressions import Variables
@@ -32,7 +33,10 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
-_add("--faults", type=names, metavar="A,B", help="these faults alone (default: all that a callee can have)")
+_add(
+    "--faults", type=names, metavar="FAULT,...",
+    help="these faults alone (default: all that a callee can have)",
+)  # fmt: skip
 _add(
     "--pairs", action="store_true",
     help="try two models at a time too; pairs are told that are worse than each of the two",
@@ -73,3 +77,6 @@ def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     if arguments.save:
         notebook.say(f"saved to {arguments.save}", hint=f"python -m pytest {arguments.save} runs it")
     return None if arguments.quiet else found
+
+
+MAGIC = Magic(PARSER, blsdrill, takes_inputs=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
+from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, add_tolerance, identifier, whole_number
 from bls_notebook.magics.parsing.expressions import Variables
@@ -62,10 +63,11 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
 
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
     __tracebackhide__ = True
+    from .recording import load_recording
     from .replay_one import again
 
     with reported(notebook):
-        recording = bls.load_recording(file, model)
+        recording = load_recording(file, model)
         asked = recording.request(at).model
         if only not in (None, asked):
             raise bls.BLSError(f"--at {at} is a request to {asked!r}, --only {only!r}: give the same")
@@ -79,3 +81,6 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
     )  # fmt: skip
     responses = stopped_in(notebook, execution.code, execution.run)
     return responses[0] if len(responses) == 1 else responses
+
+
+MAGIC = Magic(PARSER, blsreplay)

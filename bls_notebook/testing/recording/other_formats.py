@@ -34,7 +34,7 @@ class _NoRequestError(ValueError):
 def captured(
     path: Path, model: str | None, repo: ModelRepository | None
 ) -> tuple[Recorded, dict[str, Array]]:
-    """Read requests to a model from JSON; see `load_recording`.
+    """Read requests to a model from JSON; see `bls.load`.
 
     Raises
     ------

@@ -31,7 +31,7 @@ ALL = "record(..., tensors='all') keeps the tensors of every request"
 
 
 class Recording:
-    """Requests that were kept, with the tensors that were kept of them; see `record` and `load_recording`.
+    """Requests that were kept, with the tensors that were kept of them; see `record` and `bls.load`.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.profiling import changing
+from bls_notebook.profiling import Overlap, changing
 from bls_notebook.repository.rewriting.rewrite import Rewritten
 from tests.repository.graphs import CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
@@ -31,7 +31,7 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repository
 
 
-def found_of(repo: bls.ModelRepository, source: str, n: int = 1) -> bls.Overlap:
+def found_of(repo: bls.ModelRepository, source: str, n: int = 1) -> Overlap:
     repo.define("caller", source, CONFIG)
     return bls.compare("caller", {"IN": X}, n=n, repeat=1, overlap=True, apply=True, repo=repo)
 
@@ -52,7 +52,7 @@ def test_the_changed_model_answers_the_same_with_its_calls_in_flight_together(
     assert "equal answers on 2 runs" in code.proof.lower(), code.proof  # they were in flight together, too
     assert serving is not None
     assert not serving.closed.is_set()
-    assert bls.Overlap.from_dict(found.to_dict()) == found
+    assert Overlap.from_dict(found.to_dict()) == found
     shown = render(found)
     assert "asyncio.gather" in shown.text
     assert "asyncio.gather" in shown.html

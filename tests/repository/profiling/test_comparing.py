@@ -8,6 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import workload as measuring
 from bls_notebook.profiling.recording.processor_time import Others, Processors
 from bls_notebook.profiling.records.session import Session
@@ -45,7 +46,7 @@ def test_the_true_cause_is_named(workload: Workload) -> None:
         define(repo, workload)
         found = bls.compare(workload.model, workload.inputs, n=6, repeat=1, repo=repo)
     assert found.verdict.cause in workload.cause.split(), found.verdict.sentence
-    assert bls.Comparison.from_dict(found.to_dict()) == found
+    assert Comparison.from_dict(found.to_dict()) == found
     assert len(found.sequential.spans) == len(found.gathered.spans) >= 6
 
 

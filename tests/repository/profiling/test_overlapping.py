@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.overlap.run import AheadExecution
-from bls_notebook.profiling import sequential
+from bls_notebook.profiling import Overlap, sequential
 from bls_notebook.profiling.analysis.overlap import depends_on
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
@@ -26,7 +26,7 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repository
 
 
-def overlap_of(repo: bls.ModelRepository, source: str, n: int = 1) -> bls.Overlap:
+def overlap_of(repo: bls.ModelRepository, source: str, n: int = 1) -> Overlap:
     repo.define("caller", source, CONFIG)
     return bls.compare("caller", {"IN": X}, n=n, repeat=1, overlap=True, repo=repo)
 
@@ -38,7 +38,7 @@ def test_what_depends_on_what(repo: bls.ModelRepository, graph: Graph) -> None:
     assert depends_on(program) == [sum(1 << n for n in each) for each in graph.depends]
     assert found.equal == (not found.problem) == graph.equal, found.problem
     assert repo.infer("caller", {"IN": X}).error is None  # as it was before
-    assert bls.Overlap.from_dict(found.to_dict()) == found
+    assert Overlap.from_dict(found.to_dict()) == found
     assert found.sentence in " ".join(render(found).text.split())
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.profiling import Tuning
 from bls_notebook.profiling import tuner as tuning
 from bls_notebook.profiling.model_costs import InstanceMemory, memory_of_instance
 from bls_notebook.profiling.records.tuning import ModelSetting
@@ -44,14 +45,14 @@ def settings_of(repo: bls.ModelRepository) -> dict[str, str]:
     return {record.name: str(repo.config(record.name)) for record in repo.index()}
 
 
-def tuned(graph: str, unit: float = 0.02, **options: Any) -> tuple[bls.Tuning, dict[str, int]]:
+def tuned(graph: str, unit: float = 0.02, **options: Any) -> tuple[Tuning, dict[str, int]]:
     (known,) = (each for each in GRAPHS if each.name == graph)
     with bls.ModelRepository() as repo:
         define(repo, known, unit)
         before = settings_of(repo)
         found = bls.tune("root", known.inputs, repeat=1, repo=repo, **options)
         assert settings_of(repo) == before
-    assert bls.Tuning.from_dict(found.to_dict()) == found
+    assert Tuning.from_dict(found.to_dict()) == found
     return found, {model.name: model.found.count for model in found.models}
 
 

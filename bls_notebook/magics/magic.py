@@ -1,4 +1,4 @@
-"""What a verb of ``%tritonrepo`` is."""
+"""A magic, a verb of ``%tritonrepo``, and how both are found: the module of each is imported on first use."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from bls_notebook.capabilities import registry
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.magics.parsing.expressions import Variables
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
+
+
+@dataclass(frozen=True)
+class Magic:
+    """A magic: its parser, which has its name and its help, and what it does.
+
+    With ``takes_inputs`` its line is that of a request: MODEL INPUT=EXPRESSION.
+    """
+
+    parser: Parser
+    run: Callable[[Notebook, str, str, Variables], object]
+    takes_inputs: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,3 +57,13 @@ class Verb:
 def serves(record: ModelRecord) -> bool:
     """Whether a model serves."""
     return record.state == "READY"
+
+
+def magic_named(name: str) -> Magic:
+    """Return a magic by its name with percent signs; raises as `Registry.load` does."""
+    return cast(Magic, registry().load("magics", name))
+
+
+def verb_named(name: str) -> Verb | None:
+    """Return a verb; None if no installed capability has one of that name."""
+    return cast(Verb, registry().load("verbs", name)) if name in registry().keys("verbs") else None

@@ -1,0 +1,11 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability, Drawing
+
+CAPABILITY = Capability(
+    "checking",
+    names={"check": ".all_checks:check"},
+    types={"Findings": ".records:Findings"},
+    verbs={"check": ".verbs:CHECK"},
+    displays={".records:Findings": Drawing(".display:findings_document")},
+)

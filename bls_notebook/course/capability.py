@@ -1,0 +1,14 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability
+
+CAPABILITY = Capability(
+    "course",
+    needs=("testing",),
+    magics={
+        "%blscheck": ".check_magic:LINE_MAGIC",
+        "%%blscheck": ".check_magic:CELL_MAGIC",
+        "%%blsguess": ".guess_magic:MAGIC",
+    },
+    completions={"CLAIM": ".completion:after"},
+)

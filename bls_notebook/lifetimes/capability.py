@@ -1,0 +1,16 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability, Drawing
+
+CAPABILITY = Capability(
+    "lifetimes",
+    names={"track_memory": ".memory_recording:track_memory"},
+    types={"Lifetimes": ".records:Lifetimes", "MemoryTrack": ".memory_recording:MemoryTrack"},
+    magics={"%%blsmemory": ".magic:MAGIC"},
+    displays={
+        ".memory_recording:MemoryTrack": Drawing(),
+        ".records:Lifetimes": Drawing(display=".display.interactive:lifetimes_display"),
+    },
+    loaders={"bls_notebook.lifetimes": ".records:load_lifetimes"},
+    shell=(".memory_watch:watch_memory",),
+)

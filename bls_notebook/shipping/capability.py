@@ -1,0 +1,28 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability, Drawing
+
+CAPABILITY = Capability(
+    "shipping",
+    names={
+        "export": ".exports.exporter:export",
+        "prove_equal": ".proof.proving:prove_equal",
+        "serve": ".servers.serving:serve",
+    },
+    types={
+        "Certificate": ".proof.certificate:Certificate",
+        "Exported": ".exports.records:Exported",
+        "LocalServer": ".servers.serving:LocalServer",
+    },
+    verbs={
+        "export": ".exports.verbs:EXPORT",
+        "serve": ".servers.verbs:SERVE",
+        "compare": ".proof.verbs:COMPARE",
+    },
+    displays={
+        ".exports.records:Exported": Drawing(".exports.display:exported_document"),
+        ".proof.certificate:Certificate": Drawing(".proof.display:certificate_document"),
+        ".servers.records:ServerRecord": Drawing(".servers.display:served_document"),
+        ".servers.serving:LocalServer": Drawing(),
+    },
+)

@@ -1,0 +1,9 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability
+
+CAPABILITY = Capability(
+    "simulation",
+    names={"simulate_gpus": "bls_notebook.repository.gpus:simulate_gpus"},
+    hooks={"simulated GPUs": ".backend:simulate"},
+)

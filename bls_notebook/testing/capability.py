@@ -1,0 +1,34 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability, Drawing
+
+CAPABILITY = Capability(
+    "testing",
+    names={
+        "drill": ".drills.driller:drill",
+        "judge": ".claims:judge",
+        "record": ".recording.recorder:record",
+        "replay": ".recording.replaying:replay",
+    },
+    types={
+        "FakeClock": ".clock:FakeClock",
+        "Recording": ".recording.recording:Recording",
+        "RepositoryUnderTest": ".under_test:RepositoryUnderTest",
+        "TritonTestCase": ".cases:TritonTestCase",
+        "responses_of": "bls_notebook.pb_utils.request:responses_of",
+    },
+    loaders={
+        "bls_notebook.recording": ".recording.recording:load_recording",
+        "requests": ".recording.recording:load_recording",
+    },
+    magics={"%blsdrill": ".drills.magic:MAGIC", "%blsreplay": ".recording.magic:MAGIC"},
+    completions={"FAULT": ".drills.faults:suggested_faults"},
+    displays={
+        ".judging:Judgement": Drawing(".display.judgement:judgement_document"),
+        ".recording.recorder:Recorder": Drawing(),
+        ".recording.recording:Recording": Drawing(),
+        ".records.drilled:Drilled": Drawing(".display.drilled:drilled_document"),
+        ".records.replayed:Replay": Drawing(".display.replay:replay_document"),
+        "bls_notebook.records.recorded:Recorded": Drawing(".display.recording:recording_document"),
+    },
+)

@@ -1,0 +1,11 @@
+"""What this capability adds to the package."""
+
+from bls_notebook.extending import Capability, Drawing
+
+CAPABILITY = Capability(
+    "trying",
+    names={"try_repository": ".trial:try_repository"},
+    types={"Trial": ".trial:Trial", "Tried": ".records:Tried"},
+    verbs={"try": ".verbs:TRY"},
+    displays={".records:Tried": Drawing(".display:tried_document"), ".trial:Trial": Drawing()},
+)

@@ -1,0 +1,69 @@
+"""What capabilities register can be imported, and the generated files say the same."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.capabilities import Capability, MissingCapabilityError, Registry, load, registry
+from bls_notebook.magics.magic import Magic, Verb
+
+_spec = importlib.util.spec_from_file_location("generated", Path(__file__).with_name("generated.py"))
+assert _spec is not None
+assert _spec.loader is not None
+generated: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(generated)
+
+
+def test_generated_files_are_those_of_the_registration() -> None:
+    outdated = [path.name for path, text in generated.files().items() if path.read_text("utf-8") != text]
+    assert not outdated, f"run python tests/packaging/generated.py: {outdated}"
+
+
+def test_the_package_has_few_public_names() -> None:
+    assert len(set(bls.__all__)) == len(bls.__all__) <= 36
+
+
+@pytest.mark.parametrize(
+    "kind", ["names", "types", "magics", "verbs", "completions", "loaders", "backends", "hooks"]
+)
+def test_every_target_exists(kind: str) -> None:
+    found = {key: registry().load(kind, key) for key in registry().keys(kind)}
+    assert found
+    if kind == "magics":
+        assert all(isinstance(each, Magic) and each.parser.prog == name for name, each in found.items())
+    if kind == "verbs":
+        assert all(isinstance(each, Verb) and each.name == name for name, each in found.items())
+
+
+def test_every_drawing_exists() -> None:
+    for cls, (capability, drawing) in registry().drawings().items():
+        assert isinstance(load(cls), type)
+        for target in (drawing.document, drawing.many, drawing.widget, drawing.display):
+            assert not target or callable(load(capability.absolute(target)))
+
+
+def test_a_key_has_one_owner() -> None:
+    for kind in ("names", "magics", "verbs", "commands", "loaders", "backends", "displays"):
+        keys = [key for capability in registry().enabled() for key in getattr(capability, kind)]
+        assert len(keys) == len(set(keys))
+
+
+def test_a_missing_capability_is_named() -> None:
+    offered = {"first": {"names": ["one"], "verbs": ["go"]}, "second": {"names": ["two"], "magics": ["%m"]}}
+    without = Registry([Capability("second", needs=("first",), names={"two": ".x:two"})], offered)
+    with pytest.raises(
+        MissingCapabilityError, match=r"^bls\.one is part of the capability 'first', which is not "
+    ):
+        without.load("names", "one")
+    assert without.missing("verbs", "go").startswith("%tritonrepo go is part of the capability 'first'")
+    needs = "which needs the capability 'first', which is not installed"
+    assert without.missing("names", "two") == f"bls.two is part of the capability 'second', {needs}"
+    assert without.keys("names") == []
+    assert without.missing_keys("names") == ["one", "two"]
+    with pytest.raises(KeyError):
+        without.load("names", "three")
