@@ -1,7 +1,4 @@
-"""Trying anybody's model repository: what loads is real, for the rest there are stubs, and a report says why.
-
-`trial.py` is what is called. What decides is pure where it can be: `order.py`, `reasons.py`.
-"""
+"""`try_repository`: run any model repository; models that cannot load are stubbed, and a report says why."""
 
 from bls_notebook.extending import lazily
 

@@ -1,4 +1,4 @@
-"""What came of trying a model repository: which models are real, which are stubs, and what to do about it."""
+"""Report of a trial: which models are real, which are stubs and why, and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of trying a model repository. Frozen, JSON-able."""
+"""Records of a trial: one report per model, and one for the repository."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bls_notebook.records.plain import Record
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TriedModel(Record):
-    """One model: ``kind`` is real, stub, or absent where it does not serve at all.
+    """One model: ``kind`` is real, stub, or absent if it is not loaded.
 
-    ``why`` says why it is not real, or what was done for it; ``remedy`` is what to do and type, code between
-    backticks. ``calls`` are the models that it calls, ``seconds`` what loading it took.
+    ``why`` says why it is not real, or what was changed; ``remedy`` says what to do, with code in backticks.
+    ``calls`` are its callees, ``seconds`` its load time.
     """
 
     name: str
@@ -26,10 +26,10 @@ class TriedModel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tried(Record):
-    """A repository that was tried.
+    """Report on a repository.
 
-    ``entries`` are the models that no other calls, each with the line of ``requests`` that asks it; ``notes``
-    what was done for all of them. ``left`` are models that were not come to, because of Ctrl-C.
+    ``entries`` are the models that no other model calls, ``requests`` an example line for each; ``notes`` are
+    about all models. ``left`` are models that were not loaded because of Ctrl-C.
     """
 
     folder: str

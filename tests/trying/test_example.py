@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
-from bls_notebook.trying.example import request_line, takes_files
+from bls_notebook.trying.example_request import request_line, takes_files
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Stand-ins for tokenizers that cannot be had: single bytes instead of their vocabulary.
+"""Load models without Hugging Face's hub: fail fast if it is unreachable, and replace missing tokenizers.
 
-Pipelines that call a language model often fetch its tokenizer from a hub when they load. Without network, or
-without leave, none of their own code could be tried. Guarantees: a tokenizer that is there is used; what used
-a stand-in says so, as for stubs of models.
+The hub's libraries retry for half a minute; HF_HUB_OFFLINE stops that. Pipelines that call a language model
+often fetch its tokenizer when they load; a tokenizer of single bytes takes its place, so that their own code
+runs. Guarantees: an available tokenizer is used; responses that used a replacement say so, like stubs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,67 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.stubbed import Stubbed
+
+_PATIENCE = 3.0  # seconds
+_VARIABLE = "HF_HUB_OFFLINE"
+# Where its libraries cache the variable.
+_CACHED_FLAGS = (("huggingface_hub.constants", _VARIABLE), ("transformers.utils.hub", "_is_offline_mode"))
+_ASKS = re.compile(r"\bfrom_pretrained\b|\bhuggingface_hub\b|\bhf_hub|\bsnapshot_download\b")
+
+
+def uses_hub(source: str) -> bool:
+    """Whether source code seems to fetch from the hub."""
+    return _ASKS.search(source) is not None
+
+
+@contextmanager
+def offline_if_unreachable(wanted: bool) -> Iterator[str]:
+    """Set HF_HUB_OFFLINE while this is open if the hub is unreachable.
+
+    Yields a note, empty if no model fetches (`wanted`), the hub is reachable, or the user set the variable.
+    """
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
+    if not wanted or _VARIABLE in os.environ or _has_proxy() or _reachable(host):
+        yield ""
+        return
+    os.environ[_VARIABLE] = "1"
+    _set_offline(True)
+    try:
+        yield f"{host} cannot be reached: nothing was fetched from it ({_VARIABLE}=1 while trying)"
+    finally:
+        os.environ.pop(_VARIABLE, None)
+        _set_offline(False)
+
+
+def _has_proxy() -> bool:
+    """Whether a proxy is configured, so that a direct connection proves nothing."""
+    return any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)
+
+
+def _reachable(host: str) -> bool:
+    try:
+        socket.create_connection((host, 443), _PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def _set_offline(offline: bool) -> None:
+    for module, name in _CACHED_FLAGS:
+        if hasattr(sys.modules.get(module), name):
+            setattr(sys.modules[module], name, offline)
+
 
 log = logging.getLogger("bls_notebook")
 
@@ -25,21 +79,20 @@ _SPECIAL = {
     "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
     "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
 }  # fmt: skip
-_LENGTHS = {"siglip": 64, "clip": 77}  # of families whose longest text is not 512 tokens
+_LENGTHS = {"siglip": 64, "clip": 77}  # families whose limit is not 512 tokens
 _CHAT = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-_FEWEST = 64  # tokens; a vocabulary below that was made without its files
+_FEWEST = 64  # tokens; a smaller vocabulary was made without its files
 _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat_template")
 
 
 @contextmanager
 def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
-    """Stand in for tokenizers of `transformers` that cannot be had, as long as this is open.
+    """Replace unavailable tokenizers of `transformers` while this is open.
 
-    It yields the names of those that were stood in for; none are where nobody would ask (`wanted`), for the
-    package takes seconds to import.
+    Yields the list of their names. Does nothing unless `wanted`, for the package takes seconds to import.
     """
     missing: list[str] = []
     if not wanted or importlib.util.find_spec("transformers") is None:
@@ -49,8 +102,8 @@ def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
         transformers = importlib.import_module("transformers")
         holders = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
         before = [holder.__dict__["from_pretrained"] for holder in holders]
-    except Exception as error:  # what the model will stumble over itself
-        log.debug("tokenizers of transformers cannot be stood in for: %s", error)
+    except Exception as error:  # the model will report the same error
+        log.debug("tokenizers of transformers cannot be replaced: %s", error)
         yield missing
         return
     for holder, method in zip(holders, before, strict=True):
@@ -64,7 +117,7 @@ def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
 
 def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., Any]:
     def from_pretrained(cls: type, name: Any, *arguments: Any, **options: Any) -> Any:
-        with suppress(Exception):  # OSError mostly, and what its versions make of that
+        with suppress(Exception):  # OSError in most versions
             made = fetch(cls, name, *arguments, **options)
             if len(made) >= _FEWEST:
                 return made
@@ -75,9 +128,9 @@ def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., An
 
 
 def byte_tokenizer(name: str) -> Any:
-    """Return a tokenizer of `transformers` whose tokens are the 256 bytes, and a few special ones.
+    """Return a tokenizer of `transformers` with the 256 bytes and a few special tokens.
 
-    Answers of models that use it carry the mark of a stub.
+    Responses of models that use it are marked as stubbed.
     """
     transformers = importlib.import_module("transformers")
     tokenizers = importlib.import_module("tokenizers")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.trying import hub
-from tests.repository.trying.conftest import IO, calling, put
+from bls_notebook.trying import hub_offline
+from tests.trying.conftest import IO, calling, put
 
 PYTHON = f'backend: "python" {IO}'
 FETCHING = """
@@ -121,7 +121,7 @@ def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.Monke
     library = SimpleNamespace(HF_HUB_OFFLINE=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", library)  # type: ignore[arg-type]
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1")  # nobody listens at its port 443
-    with hub.no_waiting_for_the_hub(True) as told:
+    with hub_offline.offline_if_unreachable(True) as told:
         assert told.startswith("127.0.0.1 cannot be reached")
         assert library.HF_HUB_OFFLINE
         assert os.environ["HF_HUB_OFFLINE"] == "1"
@@ -130,7 +130,7 @@ def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.Monke
     for wanted, proxy in ((False, ""), (True, "http://127.0.0.1:1")):
         if proxy:
             monkeypatch.setenv("HTTPS_PROXY", proxy)
-        with hub.no_waiting_for_the_hub(wanted) as told:
+        with hub_offline.offline_if_unreachable(wanted) as told:
             assert not told
             assert "HF_HUB_OFFLINE" not in os.environ
 
@@ -144,4 +144,4 @@ def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.Monke
     ],
 )
 def test_what_asks_the_hub(source: str, asks: bool) -> None:
-    assert hub.asks_the_hub(source) is asks
+    assert hub_offline.uses_hub(source) is asks

@@ -1,4 +1,4 @@
-"""Why a model is not real, in a line, and what to type to make it so. Pure but for looks at files."""
+"""Explain why a model failed to load, and which command fixes it. Pure, except that it looks at files."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why, and what to do: words with code between backticks; `kind` groups them."""
+class FailureReason:
+    """Why a model is not real and what to do, with code in backticks; `kind` is the category."""
 
     why: str
     remedy: str
@@ -39,51 +39,53 @@ class Reason:
 
 
 def again(name: str) -> str:
-    """Return the line that loads a model itself, once it can be."""
+    """Return the line that loads the real model."""
     return f"%tritonrepo reload {name}"
 
 
-def missing_file(name: str, file: Path, pointer: bool) -> Reason:
-    """A file that the model's backend opens is not there, or is only Git LFS's pointer to it."""
+def missing_file(name: str, file: Path, pointer: bool) -> FailureReason:
+    """The backend's model file is missing, or a Git LFS pointer."""
     short = f"{file.parent.name}/{file.name}"
     if pointer:
         folder = shown_path(file.parent)
-        return Reason(
+        return FailureReason(
             f"{short} is a pointer of Git LFS, not the file",
             f"`!git -C {folder} lfs pull --include '*'`, then `{again(name)}`", "file",
         )  # fmt: skip
-    return Reason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file")
+    return FailureReason(
+        f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file"
+    )
 
 
-def no_backend(name: str, backend: str, file: Path | None, there: bool) -> Reason:
-    """There is no such backend in this process."""
+def no_backend(name: str, backend: str, file: Path | None, there: bool) -> FailureReason:
+    """The backend is not available in this process."""
     lacks = "" if there or file is None else f", and {file.parent.name}/{file.name} is missing"
     if not backend:
-        return Reason(
+        return FailureReason(
             "no backend is named, and its files tell none", f"name it in `{name}/config.pbtxt`, then "
             f"`{again(name)}`", "backend",
         )  # fmt: skip
-    return Reason(
+    return FailureReason(
         f"needs the {backend} backend, which runs on a server only{lacks}",
         f"a model of yours in its place: `%%tritonmodel {name}`", "backend",
     )  # fmt: skip
 
 
-def without_steps(name: str, steps: Sequence[str]) -> Reason:
-    """Models of an ensemble's steps do not serve."""
+def without_steps(name: str, steps: Sequence[str]) -> FailureReason:
+    """Steps of an ensemble are not loaded."""
     which = f"its step {steps[0]} does" if len(steps) == 1 else f"its steps {', '.join(steps)} do"
-    return Reason(f"{which} not serve", f"see to {steps[0]}, then `{again(name)}`", "steps")
+    return FailureReason(f"{which} not serve", f"see to {steps[0]}, then `{again(name)}`", "steps")
 
 
-def kept_out(name: str) -> Reason:
-    """It is not among those that may run."""
-    return Reason("not among --real", f"`{again(name)}`", "kept out")
+def kept_out(name: str) -> FailureReason:
+    """The user excluded it from the real models."""
+    return FailureReason("not among --real", f"`{again(name)}`", "kept out")
 
 
-def too_slow(name: str, seconds: float) -> Reason:
-    """Its import or `initialize` took too long."""
+def too_slow(name: str, seconds: float) -> FailureReason:
+    """Its import or `initialize` exceeded the time limit."""
     longer = f"--load-timeout {max(60, round(seconds * 5))}s"
-    return Reason(
+    return FailureReason(
         f"did not load within {seconds:g} s (does it wait for the network?)",
         f"`{again(name)}` waits as long as it takes; or try again with `{longer}`", "time",
     )  # fmt: skip
@@ -96,15 +98,15 @@ def of_error(
     top: Path,
     gpu: str,
     parameters: Mapping[str, str] | None = None,
-) -> Reason:
-    """Return why a model failed to load: what loading raised, whose cause is what model code raised.
+) -> FailureReason:
+    """Return the reason in a load error, whose cause is the exception of the model's code.
 
-    `top` is the outermost folder that belongs to the project, `gpu` says what GPUs there are. What came of
-    one of the configuration's `parameters`, `--fill` can mend.
+    `top` is the outermost folder of the project, `gpu` describes the GPUs here. `--fill` can correct one of
+    the configuration's `parameters`.
     """
     cause = error.__cause__ or error
-    told = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
-    told = told.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
+    message = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
+    message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
     text = "\n".join(describe(each).message for each in _chain(cause))
     reload = f"`{again(name)}`"
     module = next((found for each in _chain(cause) if (found := _module(each))), "")
@@ -112,34 +114,34 @@ def of_error(
         return _of_module(name, module, folder, top)
     variable = _environment(cause)
     if variable:
-        return Reason(
+        return FailureReason(
             f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
         )
     lost = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
     gone = None if lost is None else lost.filename
     if lost is not None and _raised_in(lost, "subprocess") and "/" not in str(gone):
-        return Reason(f"needs the program {gone}", f"install it, then {reload}", "file")
+        return FailureReason(f"needs the program {gone}", f"install it, then {reload}", "file")
     fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
     if gone is not None:
         there = (
             f"give it by {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
         )
-        return Reason(f"needs the file {os.fspath(gone)}", there, "file")
+        return FailureReason(f"needs the file {os.fspath(gone)}", there, "file")
     if fill:
-        return Reason(told, f"try again with {fill}", "template")
-    if _NETWORK.search(text) and not _GPU.search(told):
+        return FailureReason(message, f"try again with {fill}", "template")
+    if _NETWORK.search(text) and not _GPU.search(message):
         hub = _HUB.search(text)
         what = f"{hub[1]} from the network" if hub else "something from the network"
-        return Reason(f"needs {what}: {told}", f"with network: {reload}", "network")
+        return FailureReason(f"needs {what}: {message}", f"with network: {reload}", "network")
     if _GPU.search(text):
-        return Reason(f"needs a GPU ({gpu}): {told}", f"on a machine with one: {reload}", "gpu")
-    return Reason(told, f"mend it, then {reload}", "error")
+        return FailureReason(f"needs a GPU ({gpu}): {message}", f"on a machine with one: {reload}", "gpu")
+    return FailureReason(message, f"mend it, then {reload}", "error")
 
 
 def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
-    """Return the option that gives another value for what a text was made of: an open template, or a path.
+    """Return the `--fill` option for the unfilled template or the path that a text contains.
 
-    That is the first template which the text still has, else, of `paths`, the parameter that it begins with.
+    That is the first template that the text contains; for `paths`, else the parameter that it begins with.
     """
     for parameter in parameters.values():
         for template in find_templates(f'name: "{parameter}"') if "${" in parameter else ():
@@ -168,24 +170,24 @@ def _module(error: BaseException) -> str:
     return found[1] if found else ""
 
 
-def _of_module(name: str, module: str, folder: Path, top: Path) -> Reason:
+def _of_module(name: str, module: str, folder: Path, top: Path) -> FailureReason:
     reload = f"`{again(name)}`"
     first = module.partition(".")[0]
     here = _beside(first, folder, top)
     if here is not None:
         place = shown_path(here)
-        return Reason(
+        return FailureReason(
             f"imports {module}, which lies in {place}",
             f"`import sys; sys.path.insert(0, {place!r})`, then {reload}", "module",
         )  # fmt: skip
-    if first in sys.modules and module != first:  # an older version, or another package of that name
-        return Reason(
+    if first in sys.modules and module != first:  # an older version or another package of this name
+        return FailureReason(
             f"the installed {first} has no {module}",
             f"`%pip install -U {package_of(first)}`, then {reload}",
             "package",
         )
     more = ", and that needs a GPU" if needs_gpu(module) else ""
-    return Reason(
+    return FailureReason(
         f"the package {module} is missing{more}",
         f"`%pip install {package_of(module)}`, then {reload}",
         "package",
@@ -193,10 +195,10 @@ def _of_module(name: str, module: str, folder: Path, top: Path) -> Reason:
 
 
 def _beside(module: str, folder: Path, top: Path) -> Path | None:
-    """The folder of a project that a module lies in, looked for from the model upwards."""
+    """Return the project's folder that contains a module, searching from the model upwards."""
     for place in (folder, *folder.parents):
         for inside in (place, place / "src", place / "lib"):
-            folders = inside / module  # often without an __init__.py
+            folders = inside / module  # often a package without __init__.py
             if (
                 (inside / f"{module}.py").is_file()
                 or any(folders.glob("*.py"))
@@ -209,7 +211,7 @@ def _beside(module: str, folder: Path, top: Path) -> Path | None:
 
 
 def _environment(error: BaseException) -> str:
-    """The variable that code looked up in `os.environ` in vain."""
+    """Return the variable that `os.environ[...]` did not find."""
     if type(error) is not KeyError or not error.args or not isinstance(error.args[0], str):
         return ""
     return error.args[0] if _raised_in(error, "os") else ""

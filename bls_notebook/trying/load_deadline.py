@@ -1,7 +1,7 @@
-"""`Deadline`: ends what model code does on this thread when it takes too long.
+"""`Deadline`: interrupt model code on this thread after a time limit.
 
-Guarantees: model code and waits are ended, the engine never is (`waiting/ctrl_c.py`); nothing arrives once it
-is over; a Ctrl-C of the person is told from its own.
+Guarantees: it interrupts model code and waits, never the engine; no interrupt arrives after the block; the
+user's own Ctrl-C is distinguished from the deadline's.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from bls_notebook.engine.waiting.ctrl_c import press
 from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt, interrupt_thread
 from bls_notebook.extending import critical
 
-_AGAIN = 1.0  # seconds after which code that goes on all the same is interrupted once more
-_SOON = 0.01  # seconds after which a thread in the engine is looked at again
+_AGAIN = 1.0  # seconds until code that continues is interrupted again
+_SOON = 0.01  # seconds until the next attempt while a thread is in the engine
 
 
 class Deadline:
-    """Context manager; `passed` says whether the time was up, and what it ended is not raised then.
+    """Context manager; `passed` says whether the time was up, and then the interrupt is not raised.
 
-    On the main thread the key is pressed for the person, which also ends a sleep and a wait for the network;
-    elsewhere an exception is set for the thread. A program that a shell has begun in the background ignores
-    the key: for as long as this lasts it does not.
+    On the main thread it raises SIGINT, which also ends sleeps and network waits; on other threads it sets an
+    asynchronous exception. SIGINT is enabled meanwhile if a shell started this program in the background.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.repository.trying.conftest import DOUBLES, IO, put
+from tests.trying.conftest import DOUBLES, IO, put
 
 PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}

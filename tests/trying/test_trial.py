@@ -16,7 +16,7 @@ from bls_notebook.profiling.analysis.call_graph import call_graph
 from bls_notebook.profiling.display.call_graph_diagram import call_graph_mermaid, call_graph_text
 from bls_notebook.profiling.timeline.lanes import lay_out
 from tests.repository.models import HEAD
-from tests.repository.trying.conftest import DOUBLES, IO, calling, put
+from tests.trying.conftest import DOUBLES, IO, calling, put
 
 PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}

@@ -1,16 +1,20 @@
-"""Requests that a newcomer can send at once: values that the inputs of a model may well take."""
+"""Example requests: a `%bls` line for each entry model, with plausible values for its inputs."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.repository.call_order import entries, reached
 from bls_notebook.repository.repository import ModelRepository
 
-# By what the name says, for inputs that carry text.
+from .load_or_stub import ModelPlan
+from .records import TriedModel
+
+# Values of BYTES inputs, by patterns in their names.
 _TEXTS = (
     (r"lang|locale", "en"),
     (r"json|schema|config|param", "{}"),
@@ -33,19 +37,19 @@ _DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
 _DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
 _DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
-# A PNG of 8 by 8 grey pixels, as texts carry it; models that say nothing of texts take the file.
+# A PNG of 8 by 8 gray pixels in base64.
 _PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
 
 
 def takes_files(sources: Sequence[str]) -> bool:
-    """Whether a model's pictures are the bytes of files, going by its source and that of what it calls."""
+    """Whether a model's images are the bytes of files, according to its sources and its callees'."""
     return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
 
 
 def request_line(record: ModelRecord, sequence: bool = False, other: str = "", files: bool = False) -> str:
-    """Return a line of ``%bls`` that the model can answer, as far as its configuration tells.
+    """Return a line of ``%bls`` that fits a model's configuration.
 
-    `other` is a model that it may be asked to call; `files` says that its pictures are the bytes of files.
+    `other` is a value for inputs that name a callee; `files` says that its images are the bytes of files.
     """
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     inputs = [
@@ -62,7 +66,7 @@ def request_line(record: ModelRecord, sequence: bool = False, other: str = "", f
 
 
 def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
-    """A value for an input; `sounds` says that another one is a sound."""
+    """Return a value for an input; `sounds` says that another input is a sound."""
     name = spec.name.lower()
     shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
     if files and spec.datatype == "UINT8" and spec.dims == (-1,):
@@ -87,7 +91,7 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
 
 
 def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
-    """Sizes for those that vary: a small picture's, half a second of sound, else one element."""
+    """Return sizes for variable dimensions: of a small image, half a second of sound, else 1."""
     out = list(spec.dims)
     rank = len(out)
     coloured = any(dim in (1, 3, 4) for dim in out)
@@ -102,7 +106,7 @@ def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
 
 
 def _nested(value: str, shape: Sequence[int]) -> str:
-    """The value in brackets for each dimension; where that were long, as a product of lists."""
+    """Return nested lists of a value; long ones as a product."""
     if prod(shape) == 1:
         return value
     out = value
@@ -111,21 +115,30 @@ def _nested(value: str, shape: Sequence[int]) -> str:
     return out
 
 
-def requests_to(
-    repository: ModelRepository, names: Iterable[str], files: Callable[[str], bool]
-) -> tuple[str, ...]:
-    """Return a line of ``%bls`` for each of these models, in step; `files` as for `request_line`."""
-    out = []
-    known = [record for record in repository.index() if record.state == "READY"]
+def example_requests(
+    repository: ModelRepository, plans: Mapping[str, ModelPlan], reports: Sequence[TriedModel]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the models that no other calls, real ones first, and a line of ``%bls`` for each of them."""
+    calls = {name: plan.calls for name, plan in plans.items()}
+    kinds = {report.name: report.kind for report in reports}
+    names = [name for name in entries(calls) if kinds.get(name, "absent") != "absent"]
+    names.sort(key=lambda name: kinds[name] != "real")
+    ready = [record for record in repository.index() if record.state == "READY"]
+    lines = []
     for name in names:
-        sequence = _in_sequences(repository, name)
         record = repository.record(name)
-        out.append(request_line(record, sequence, _other(record, known), files(name)))
-    return tuple(out)
+        sources = [
+            source
+            for model in {name, *reached(name, calls)} & plans.keys()
+            for source in plans[model].sources
+        ]
+        callee = _likely_callee(record, ready)
+        lines.append(request_line(record, _in_sequences(repository, name), callee, takes_files(sources)))
+    return tuple(names), tuple(lines)
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:
-    """Whether a model, or a step of it, takes requests of sequences alone."""
+    """Whether a model, or a step of it, is a sequence model."""
     config = repository.config(name)
     steps = {step.model_name for step in config.ensemble_scheduling.step}
     return config.HasField("sequence_batching") or any(
@@ -133,8 +146,8 @@ def _in_sequences(repository: ModelRepository, name: str) -> bool:
     )
 
 
-def _other(record: ModelRecord, known: Iterable[ModelRecord]) -> str:
-    """The model that takes most of the inputs that a model has: what it calls, where it is told whom."""
+def _likely_callee(record: ModelRecord, known: Iterable[ModelRecord]) -> str:
+    """Return the model that shares most inputs with this one, as a value for inputs that name a callee."""
     names = {spec.name for spec in record.inputs}
     shared = {each.name: len(names & {spec.name for spec in each.inputs}) for each in known}
     shared.pop(record.name, None)

@@ -1,0 +1,328 @@
+"""Load each model of a repository: the real model if possible, else its stub, else report the reason."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+from bls_notebook.backends.protocol import OpenModel
+from bls_notebook.backends.python import open_model as open_python
+from bls_notebook.backends.registry import find_backend
+from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
+from bls_notebook.engine.description import is_a
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.extending import Host
+from bls_notebook.records.progress import progress
+from bls_notebook.records.quantities import listed
+from bls_notebook.records.visible import first_line
+from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
+from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
+from bls_notebook.repository.gpus import simulate_gpus, simulated_for
+from bls_notebook.repository.loading.ensembles import members_of
+from bls_notebook.repository.loading.python_backends import backend_folders, python_backend
+from bls_notebook.repository.source.layout import (
+    find_model,
+    is_pointer,
+    pointers_in,
+    version_folders,
+)
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.substitution.made_up import Stub
+from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
+
+from . import failure_reasons as reasons
+from .failure_reasons import FailureReason
+from .hub_offline import byte_tokenizers, offline_if_unreachable, uses_hub
+from .load_deadline import Deadline
+from .model_preparation import ModelPreparation, template_notes
+from .records import TriedModel
+
+log = logging.getLogger("bls_notebook")
+
+
+_CUDA = re.compile(r"""["']cuda(:\d)?["']|\.cuda\(\)""")
+
+
+@dataclass
+class ModelPlan:
+    """Facts about a model that need no running code."""
+
+    name: str
+    folder: Path  # on disk
+    files: Path  # the folder to load from: the same, or a private copy with links
+    config: ModelConfigMessage | None = None  # as written
+    problem: str = ""  # why there is no configuration
+    backend: str = ""
+    calls: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)  # callees in its requests, including unknown models
+    may_run: bool = True
+    runs_code: bool = False  # has Python code that runs in this process
+    takes_cuda: bool = False  # uses CUDA without testing that it is available
+    sources: tuple[str, ...] = ()
+    uses_hub: bool = False  # its sources fetch from Hugging Face's hub
+
+
+def plan_model(host: Host, name: str, known: Collection[str], real: Collection[str] | None) -> ModelPlan:
+    """Read a model's configuration and sources; run nothing."""
+    folder = find_model(host.repository.paths, name).resolve()
+    plan = ModelPlan(name, folder, folder, may_run=real is None or name in real)
+    try:
+        source = host.source(name)
+        plan.files, plan.config = source.folder, source.parsed_config()
+    except (BLSError, OSError) as error:
+        plan.problem = first_line(str(error), 400).removeprefix(f"model '{name}': ")
+    if plan.config is not None:
+        plan.backend = backend_of(plan.config, plan.files)
+    if runs_python(plan.backend):
+        plan.sources = sources = tuple(sources_in(plan.folder))
+        plan.uses_hub = any(map(uses_hub, sources))
+        plan.takes_cuda = any(_CUDA.search(s) is not None and "is_available" not in s for s in sources)
+        plan.runs_code = plan.may_run and bool(sources)
+    if plan.config is not None:
+        plan.named, plan.calls = calls_of(name, plan.config, plan.backend, plan.sources, known)
+    return plan
+
+
+class ModelLoader:
+    """Loads the models `names` of a repository, callees first; only Ctrl-C stops it.
+
+    `project` is the outermost folder that belongs to the project, `seconds` the limit for one model.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        names: Collection[str],
+        make_stub: Callable[[str], Stub],
+        *,
+        fill: Mapping[str, object],
+        real: Collection[str] | None,
+        seconds: float,
+        project: Path,
+    ) -> None:
+        self._host, self._repository = host, host.repository
+        self._make_stub = make_stub
+        self._seconds = seconds
+        self._project = project
+        self._preparation = ModelPreparation(host.add_folder, fill)
+        host.before_load(self._preparation)
+        self.plans = {name: plan_model(host, name, names, real) for name in names}
+        self._reports: dict[str, TriedModel] = {}
+        self._notes = template_notes((plan.folder for plan in self.plans.values()), fill)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done for all models, and what a server needs."""
+        real = [report.name for report in self.reports if report.kind == "real"]
+        return self._notes + self._preparation.missing_folders(real)
+
+    @property
+    def reports(self) -> tuple[TriedModel, ...]:
+        """Reports of the models so far, by name."""
+        return tuple(self._reports[name] for name in sorted(self._reports))
+
+    def load_all(self) -> tuple[str, ...]:
+        """Load or stub every model; return the names that Ctrl-C left."""
+        self._simulate_missing_gpus()
+        left = in_order({name: plan.calls for name, plan in self.plans.items()})
+        fetches = any(plan.uses_hub and plan.may_run for plan in self.plans.values())
+        with offline_if_unreachable(fetches) as note:
+            self._notes += (note,) if note else ()
+            try:
+                with progress("trying", len(left), "model") as shown:
+                    for name in tuple(left):
+                        self.load(name)
+                        left.remove(name)
+                        shown.step()
+            except KeyboardInterrupt:
+                log.debug("interrupted: %d models were not tried", len(left))
+        self._report_missing()
+        return tuple(left)
+
+    def load(self, name: str) -> None:
+        """Load or stub one model."""
+        began = perf_counter()
+        plan = self.plans[name]
+        try:
+            report = self._load(plan)
+        except Exception as error:  # one model's failure does not stop the others
+            log.debug("%s could not be tried", name, exc_info=error)
+            report = TriedModel(name, kind="absent", why=first_line(str(error)) or type(error).__name__)
+        self._reports[name] = replace(
+            report, backend=plan.backend, seconds=perf_counter() - began, calls=tuple(sorted(plan.calls))
+        )
+
+    def _simulate_missing_gpus(self) -> None:
+        """Simulate as many GPUs as the models ask for, on a machine without one."""
+        wanted = {
+            plan.name: max(_gpus_in(plan.config), int(plan.takes_cuda))
+            for plan in self.plans.values()
+            if plan.config is not None
+            and plan.may_run
+            and (plan.runs_code or find_backend(plan.backend) is not None)
+        }
+        models = [name for name, count in wanted.items() if count]
+        if not models:
+            return
+        most = min(MOST_GPUS, max(wanted.values()))
+        existing = gpus()
+        if gpu_count() == 0:
+            self._notes += (simulated_for(listed(models, 6), most),)
+        elif existing is not None and existing.simulated and existing.count < most:
+            simulate_gpus(most)
+
+    def _report_missing(self) -> None:
+        """Report models that requests name and that have no folder."""
+        missing: dict[str, list[str]] = {}
+        for plan in self.plans.values():
+            for name in plan.named - self.plans.keys():
+                missing.setdefault(name, []).append(plan.name)
+        for name, callers in missing.items():
+            why = f"there is no folder of that name; called by {', '.join(sorted(callers))}"
+            remedy = f"a model of yours in its place: `%%tritonmodel {name}`"
+            self._reports[name] = TriedModel(name, "", "absent", why, remedy)
+
+    def _load(self, plan: ModelPlan) -> TriedModel:
+        name = plan.name
+        if plan.config is None:
+            self._host.failed(name, plan.problem)
+            remedy = f"correct it, then `%tritonrepo load {name}`"
+            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
+        reason = self._known_obstacle(plan)
+        may_ask = plan.may_run
+        if reason is None:
+            reason, may_ask = self._load_real(plan)
+        if reason is None:
+            note = self._preparation.notes.get(name, "")
+            return TriedModel(name, kind="real", why=note)
+        return self._load_stub(plan, plan.config, reason, may_ask)
+
+    def _known_obstacle(self, plan: ModelPlan) -> FailureReason | None:
+        """Return why a model cannot be real, from its files alone; None if it may load."""
+        assert plan.config is not None
+        name, backend = plan.name, plan.backend
+        if backend == "ensemble":
+            missing = [step for step in members_of(plan.config) if not self._repository.ready(step)]
+            return reasons.without_steps(name, missing) if missing else None
+        if not plan.may_run:
+            return reasons.kept_out(name)
+        file = main_file(plan.config, backend, plan.files)
+        exists = file is not None and file.exists()
+        shown = None if file is None else plan.folder / file.relative_to(plan.files)
+        if find_backend(backend) is None:
+            try:
+                repository = self._repository
+                folders = backend_folders(repository.paths, repository.backend_directory)
+                own = python_backend(plan.config, folders)
+            except Exception:
+                own = None
+            return None if own is not None else reasons.no_backend(name, backend, shown, exists)
+        if file is not None and shown is not None and (not exists or is_pointer(file)):
+            return reasons.missing_file(name, shown, exists)
+        return None
+
+    def _load_real(self, plan: ModelPlan) -> tuple[FailureReason | None, bool]:
+        """Load the real model; return why that failed, and whether the stub may ask its code for a config."""
+        failed = self._attempt(plan)
+        if failed is None:
+            return None, True
+        if failed.kind == "gpu" and plan.runs_code and gpu_count() == 0:  # only its code asks for a GPU
+            note = simulated_for(plan.name)
+            if self._attempt(plan) is None:
+                self._notes += (note,)
+                return None, True
+            simulate_gpus(0)
+        simulated = getattr(gpus(), "simulated", False)
+        if failed.kind == "gpu" and simulated and plan.backend != "ensemble":
+            self._preparation.on_cpu.add(plan.name)
+            if self._attempt(plan) is None:
+                return None, True
+            self._preparation.on_cpu.discard(plan.name)
+        return failed, failed.kind not in ("time", "package", "module")
+
+    def _attempt(self, plan: ModelPlan) -> FailureReason | None:
+        name = plan.name
+        pipeline = plan.uses_hub and bool(plan.named)  # without callees, a stub serves as well
+        try:
+            with byte_tokenizers(pipeline) as bytes_for, Deadline(self._seconds) as deadline:
+                self._repository.load(name)
+            if bytes_for:
+                substitute = f"single bytes stand in for the tokenizer {', '.join(bytes_for)}"
+                notes = self._preparation.notes
+                notes[name] = "; ".join(
+                    filter(None, (notes.get(name), f"{substitute}, which cannot be had here"))
+                )
+        except BLSError as error:
+            if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
+                return reasons.too_slow(name, self._seconds)
+            fields = {} if plan.config is None else plan.config.parameters
+            parameters = {key: fields[key].string_value for key in fields}
+            try:
+                reason = reasons.of_error(name, error, plan.folder, self._project, _gpus(), parameters)
+            except Exception:  # the methods of a model's exception may fail
+                reason = FailureReason(
+                    first_line(str(error)), f"mend it, then `{reasons.again(name)}`", "error"
+                )
+            pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
+            if not pointers:
+                return reason
+            more = reasons.missing_file(name, pointers[0], True)
+            return replace(more, why=f"{more.why}: {reason.why}")
+        if deadline.passed and not self._repository.ready(name):
+            return reasons.too_slow(name, self._seconds)
+        return None
+
+    def _load_stub(
+        self, plan: ModelPlan, config: ModelConfigMessage, reason: FailureReason, may_ask: bool
+    ) -> TriedModel:
+        """Load a model's stub, or report why there is none."""
+        name = plan.name
+        own: OpenModel | None = open_python if plan.backend == "python" and may_ask else None
+        if plan.backend != "python" and may_ask and not (config.input and config.output):
+            own = find_backend(plan.backend)
+        # A TensorRT engine's outputs are on its GPU, and its callers' code relies on that.
+        gpu = 0 if plan.backend == "tensorrt" and gpu_count() else None
+        stub = replace(self._make_stub(name), reason=reason.why, asks=own, gpu=gpu)
+
+        def stubbed(source: ModelSource) -> ModelSource:
+            if source.name != name:
+                return source
+            stub_config = as_stub(config, plan.backend, list(version_folders(source.folder)))
+            return replace(source, config=stub_config, stub=stub, config_is_json=False)
+
+        absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy)
+        undo = self._host.before_load(stubbed)
+        try:
+            with Deadline(self._seconds):
+                record = self._repository.load(name)
+        except BLSError as error:
+            return replace(
+                absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}"
+            )
+        finally:
+            undo()
+        if not record.outputs:
+            self._repository.unload(name)
+            unknown = "its configuration names no outputs, so there is nothing to stand in for"
+            return replace(absent, why=f"{reason.why}; {unknown}")
+        return TriedModel(name, kind="stub", why=reason.why, remedy=reason.remedy)
+
+
+def _gpus() -> str:
+    """Describe the GPUs of this machine."""
+    existing = gpus()
+    if existing is None:
+        return "there is none here"
+    return f"{gpu_count()} simulated" if existing.simulated else f"{gpu_count()} here"
+
+
+def _gpus_in(config: ModelConfigMessage) -> int:
+    """Return how many GPUs a configuration needs; 0 if it does not ask for any."""
+    gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
+    groups = [group for group in config.instance_group if group.kind == gpu]
+    return max((max(group.gpus, default=0) + 1 for group in groups), default=0)

@@ -1,0 +1,226 @@
+"""Prepare models of any repository for loading, without writing to their folders.
+
+A model's config.pbtxt may have another file name, Git dropped its empty version folder, or it asks for a GPU
+that is missing; each such change becomes a note. If a configuration names its model differently than the
+folder, and other models use that name, the model gets that name: a server refuses such folders, and projects
+that have them rename each one with a script.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bls_notebook.engine.errors import BLSError, ConfigError
+from bls_notebook.records.quantities import listed
+from bls_notebook.records.visible import visible
+from bls_notebook.repository.call_order import sources_in
+from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt
+from bls_notebook.repository.config.templates import fill_templates, filled_config
+from bls_notebook.repository.source.layout import config_text, model_names, shown_path, version_folders
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_model_name
+from bls_notebook.repository.source.repository_folders import config_files, is_model
+
+
+def other_names(folder: Path, values: Mapping[str, object]) -> dict[str, str]:
+    """Return the names by which other models call a model, by folder name, if they differ."""
+    folders = model_names([folder])
+    texts = {name: _texts(folder / name) for name in folders}
+    given = {name: _own_name(config[0], name, values) for name, (config, _) in texts.items() if config}
+    out = {}
+    for name, own in given.items():
+        others = (text for other, parts in texts.items() if other != name for text in (*parts[0], *parts[1]))
+        wanted = own and own not in folders and list(given.values()).count(own) == 1
+        if wanted and any(f'"{own}"' in text or f"'{own}'" in text for text in others):
+            out[name] = own
+    return out
+
+
+def model_folders(path: Path, values: Mapping[str, object]) -> tuple[Path, list[str], tuple[str, ...]]:
+    """Return the folder to load models from, the names of its models, and notes; `values` fill templates."""
+    view, notes = _with_other_names(path, values)
+    folders = model_names([view])
+    names = [name for name in folders if is_model(view / name)]
+    others = [name for name in folders if name not in names]
+    if others:
+        few = listed(others, _FEW)
+        notes += (f"no models, for they have neither config.pbtxt nor a version with a model's file: {few}",)
+    return view, names, notes
+
+
+def _with_other_names(folder: Path, values: Mapping[str, object]) -> tuple[Path, tuple[str, ...]]:
+    """Return a folder with links to the models under the names that others use, and a note."""
+    names = other_names(folder, values)
+    if not names:
+        return folder, ()
+    try:
+        view = under_other_names(folder, names)
+    except OSError:  # this user may not create links
+        return folder, ()
+    renamed = ", ".join(f"{shown_path(folder / entry)} is {name}" for entry, name in sorted(names.items()))
+    return view, (f"models go by the name in their configuration, which others call them by: {renamed}",)
+
+
+def under_other_names(folder: Path, names: Mapping[str, str]) -> Path:
+    """Create a folder of links to the models, some under another name; removed when Python ends.
+
+    Raises OSError if this user may not create links.
+    """
+    view = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
+    atexit.register(shutil.rmtree, view, ignore_errors=True)
+    for entry in sorted(folder.iterdir()):
+        (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
+    return view
+
+
+def _texts(folder: Path) -> tuple[list[str], list[str]]:
+    configs = []
+    for file in config_files(folder)[:1]:
+        try:
+            configs.append(file.read_text("utf-8", "replace"))
+        except OSError:
+            continue
+    return configs, list(sources_in(folder))
+
+
+def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
+    """Return the name in a configuration if it differs from the folder's, else an empty string."""
+    try:
+        filled = fill_templates(config, values, defaults=True, model=folder)
+        name = str(parse_pbtxt(filled.text, model=folder).name)
+        check_model_name(name)
+    except BLSError:
+        return ""
+    return "" if name == folder else name
+
+
+_LISTED, _FEW = 24, 8
+_PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # keys that a model usually needs
+
+
+class ModelPreparation:
+    """Called with the source of each model before it loads; returns the source to load.
+
+    `new_folder` returns a new private folder.
+    """
+
+    def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object]) -> None:
+        self._new_folder = new_folder
+        self._fill = fill
+        self._made: dict[str, Path] = {}  # by the model's own folder
+        self.on_cpu: set[str] = set()  # models whose instances run on the CPU, whatever they ask for
+        self.notes: dict[str, str] = {}  # changes to a model, in words
+        self.without_version: dict[str, str] = {}  # missing version folders, by model
+
+    def __call__(self, source: ModelSource) -> ModelSource:
+        """Return the source, completed."""
+        notes: list[str] = []
+        config = source.config
+        if config is None:
+            found = config_files(source.folder)
+            if found:
+                text = found[0].read_text(encoding="utf-8", errors="replace")
+                config, _ = filled_config(text, self._fill, source.name)
+                notes.append(f"{found[0].relative_to(source.folder)} is taken for its config.pbtxt")
+        folder = source.folder
+        if config is not None and not version_folders(folder):
+            folder = self._with_version(source.name, folder)
+            where = shown_path(source.folder / "1")
+            if (source.folder / "model.py").is_file():
+                notes.append(f"its files lie beside its config.pbtxt; a server wants them in `{where}`")
+            else:
+                self.without_version[source.name] = where
+        written = _name_in(replace(source, config=config))
+        if written not in ("", source.name):
+            config = _renamed(replace(source, config=config))
+            note = (
+                f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
+            )
+            notes.append(note)
+        if source.folder.is_symlink():
+            source = replace(source, origin=shown_path(source.folder.resolve()))
+        if source.name in self.on_cpu:
+            config = _on_cpu(replace(source, config=config))
+            notes.append("its instances are on the CPU: on a simulated GPU it did not load")
+        self.notes[source.name] = "; ".join(notes)
+        return replace(source, config=config, folder=folder)
+
+    def missing_folders(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return a note with a command that creates the missing version folders of these models."""
+        missing = [folder for name, folder in self.without_version.items() if name in names]
+        if not missing:
+            return ()
+        line = f"`!mkdir {' '.join(missing)}`"
+        return (f"version folders are missing, for Git keeps no empty ones; a server needs them: {line}",)
+
+    def _with_version(self, name: str, folder: Path) -> Path:
+        key = str(folder)
+        if key not in self._made:
+            made = self._new_folder() / name
+            made.mkdir()
+            try:
+                if not (folder / "model.py").is_file():
+                    raise OSError
+                (made / "1").symlink_to(folder, target_is_directory=True)
+            except OSError:
+                (made / "1").mkdir()
+            self._made[key] = made
+        return self._made[key]
+
+
+def _name_in(source: ModelSource) -> str:
+    """Return the model name in a configuration, or an empty string."""
+    try:
+        return str(source.parsed_config().name)
+    except BLSError:
+        return ""
+
+
+def _renamed(source: ModelSource) -> ModelConfigMessage:
+    config: ModelConfigMessage = source.parsed_config()
+    config.name = source.name
+    return config
+
+
+def _on_cpu(source: ModelSource) -> object:
+    try:
+        config: ModelConfigMessage = source.parsed_config()
+    except BLSError:
+        return source.config
+    kind = model_config_pb2().ModelInstanceGroup.KIND_CPU
+    for group in config.instance_group or [config.instance_group.add()]:
+        group.kind = kind
+        group.ClearField("gpus")
+    return config
+
+
+def template_notes(folders: Iterable[Path], values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a note on filled templates and one on unfilled ones."""
+    filled: dict[str, None] = {}  # in order
+    still: dict[str, None] = {}
+    for folder in folders:
+        text = config_text(folder)
+        if text is None and (files := config_files(folder)):
+            text = files[0].read_text("utf-8", "replace")
+        if not isinstance(text, str):
+            continue
+        try:
+            found = fill_templates(text, values, environment=os.environ, defaults=True, model=folder.name)
+        except ConfigError:  # reported with its model
+            continue
+        filled |= dict.fromkeys(f"{visible(f.key)}={visible(f.value)} ({f.origin})" for f in found.fills)
+        still |= dict.fromkeys(visible(template.key) for template in found.open)
+    out = []
+    if filled:
+        out.append(f"templates were filled: {listed(filled, _LISTED)}")
+    if still:
+        paths_first = sorted(still, key=lambda key: _PATH.search(key) is None)
+        out.append(f"templates left in texts: {listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
+    return tuple(out)
