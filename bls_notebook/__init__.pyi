@@ -26,7 +26,7 @@ from .repository.gpus import list_devices as list_devices
 from .repository.repository import ModelRepository as ModelRepository
 from .repository.requests.response import Response as Response
 from .shipping.exports.exporter import export as export
-from .shipping.proof.proving import prove_equal as prove_equal
+from .shipping.proof.proving import prove as prove
 from .shipping.servers.serving import serve as serve
 from .testing.claims import judge as judge
 from .testing.drills.driller import drill as drill
@@ -61,7 +61,7 @@ __all__ = [
     "mark",
     "pb_utils",
     "profile",
-    "prove_equal",
+    "prove",
     "record",
     "replay",
     "serve",

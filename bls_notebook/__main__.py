@@ -214,7 +214,7 @@ def _prove(arguments: argparse.Namespace) -> int:
         with ExitStack() as stack:
             prove: Callable[..., Certificate]
             if arguments.server:
-                prove = partial(bls.prove_equal, repo=repository, server=arguments.server)
+                prove = partial(bls.prove, repo=repository, server=arguments.server)
             else:
                 prove = stack.enter_context(proving(repository, names)).prove
             for name in names:

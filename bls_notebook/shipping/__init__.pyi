@@ -3,5 +3,5 @@ from .proof.certificate import Certificate as Certificate
 from .exports.records import Exported as Exported
 from .servers.serving import LocalServer as LocalServer
 from .exports.exporter import export as export
-from .proof.proving import prove_equal as prove_equal
+from .proof.proving import prove as prove
 from .servers.serving import serve as serve

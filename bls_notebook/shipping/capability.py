@@ -6,7 +6,7 @@ CAPABILITY = Capability(
     "shipping",
     names={
         "export": ".exports.exporter:export",
-        "prove_equal": ".proof.proving:prove_equal",
+        "prove": ".proof.proving:prove",
         "serve": ".servers.serving:serve",
     },
     types={
@@ -17,7 +17,7 @@ CAPABILITY = Capability(
     verbs={
         "export": ".exports.verbs:EXPORT",
         "serve": ".servers.verbs:SERVE",
-        "compare": ".proof.verbs:COMPARE",
+        "prove": ".proof.verbs:PROVE",
     },
     displays={
         ".exports.records:Exported": Drawing(".exports.display:exported_document"),

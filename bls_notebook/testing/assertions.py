@@ -229,20 +229,20 @@ class Assertions:
             self.forget()
 
     def assert_proven_equal(self, model: str, *requests: Any, **options: Any) -> Certificate:
-        """Assert that a model answers as on a real tritonserver; as `bls.prove_equal`, which it calls.
+        """Assert that a model answers as on a real tritonserver; as `bls.prove`, which it calls.
 
         Skips the test where no server can be had. The requests of it are forgotten then: see `forget`.
         """
         __tracebackhide__ = True
         from bls_notebook.display import render
-        from bls_notebook.shipping.proof.proving import prove_equal  # first needed here
+        from bls_notebook.shipping.proof.proving import prove  # first needed here
         from bls_notebook.shipping.servers.environment import TritonServerError
 
         self._here_alone("whether a model answers as on a server")
         self._need(model)
         here: Any = self  # a repository, too
         try:
-            found = prove_equal(model, *requests, repo=here, **options)
+            found = prove(model, *requests, repo=here, **options)
         except TritonServerError as error:
             skipping(first_line(str(error)))
         finally:

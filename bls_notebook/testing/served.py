@@ -77,7 +77,8 @@ class Servers:
         tensors = {t.name(): t for t in tensors_of(spec.name, inputs, spec)}
         more = {key: value for key, value in options.items() if value is not None}
         request = Request(tensors, more.pop("parameters", {}))
-        answers, nanoseconds = there.ask(request, more)
+        with there:
+            answers, nanoseconds = there.ask(request, more)
         last = len(answers) - 1
         return [
             _response(answer, spec.name, nanoseconds / 1e9, number, number == last)

@@ -18,7 +18,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import bls_notebook as bls
-from bls_notebook.network.kserve.rest import decode_response, encode_request
 from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonRequestError, TritonServer
 
 pytestmark = pytest.mark.triton
@@ -87,12 +86,7 @@ def reported_here(here: bls.ModelRepository, headers: dict[str, str]) -> dict[st
 
 
 def reported_there(real: TritonServer, headers: dict[str, str]) -> dict[str, Any]:
-    body, length = encode_request(ONE)
-    own = {"Inference-Header-Content-Length": str(length), "Content-Type": "application/octet-stream"}
-    status, answer, got = real._request("POST", "/v2/models/relay/infer", body, {**own, **headers})
-    assert status == 200, answer
-    text = got.get("inference-header-content-length")
-    result = decode_response(answer, None if text is None else int(text))
+    result = real.infer("relay", ONE, headers=headers)
     return json.loads(result["REPORT"].ravel()[0])  # type: ignore[no-any-return]
 
 

@@ -165,25 +165,25 @@ def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
 def test_a_server_that_runs_already(prover: Prover) -> None:
     for scheme, port in (("grpc", prover.server.grpc_port), ("http", prover.server.http_port)):
         url = f"{scheme}://127.0.0.1:{port}"
-        found = bls.prove_equal("add_sub", generate=10, repo=prover.repository, server=url)
+        found = bls.prove("add_sub", generate=10, repo=prover.repository, server=url)
         assert found.equal, render(found).text
         assert (found.files, found.counted) == ((), ())
         assert url in found.server
         said = " ".join(render(found).text.split())
         first = "✓ add_sub answers as the server does: 10 requests, equal bit by bit, against triton"
         assert said.startswith(first)
-    found = bls.prove_equal("scaled", {"IN": [1.0, 6.0]}, repo=prover.repository, server=url)
+    found = bls.prove("scaled", {"IN": [1.0, 6.0]}, repo=prover.repository, server=url)
     assert not found.equal
     stream = f"grpc://127.0.0.1:{prover.server.grpc_port}"
     asked = {"IN": [3]}, {"IN": [0]}, {"IN": [-2]}
-    assert bls.prove_equal("square_int32", *asked, repo=prover.repository, server=stream).equal
+    assert bls.prove("square_int32", *asked, repo=prover.repository, server=stream).equal
     with RepositoryUnderTest(ROOT / "model_repository") as mine:
         assert mine.assert_proven_equal("add_sub", generate=3, server=url).requests == 3
         mine.define("scaled", SCALED, CONFIG)
         with pytest.raises(AssertionError, match="scaled answers differently on the server"):
             mine.assert_proven_equal("scaled", {"IN": [6.0]}, server=url)
     with pytest.raises(bls.BLSError, match="instance counts are tried on a server of one's own"):
-        bls.prove_equal("add_sub", generate=1, instances=(2,), repo=prover.repository, server=url)
+        bls.prove("add_sub", generate=1, instances=(2,), repo=prover.repository, server=url)
 
 
 def test_the_script_of_an_export_proves_the_same(

@@ -435,3 +435,20 @@ def test_what_is_shown() -> None:
     assert "it broke" in failed.text
     stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
     assert "secret" not in stopped.text + stopped.html
+
+
+def test_trace_and_log_settings_can_be_read_and_not_changed(endpoint: bls.Endpoint) -> None:
+    refusal = tritonclient.utils.InferenceServerException
+    way = {"headers": endpoint.headers}
+    with tritonclient.grpc.InferenceServerClient(endpoint.grpc_url) as client:
+        assert client.get_log_settings(**way, as_json=True)["settings"]["log_info"] == {"bool_param": True}
+        assert client.get_trace_settings(**way, as_json=True)["settings"]["trace_level"] == {"value": ["OFF"]}
+        with pytest.raises(
+            tritonclient.utils.InferenceServerException, match="does not support changes"
+        ) as refused:
+            client.update_log_settings({"log_verbose_level": 1}, **way)
+        assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
+    with tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://")) as client:
+        assert client.get_log_settings(**way)["log_info"] is True
+        with pytest.raises(refusal, match="does not support changes"):
+            client.update_trace_settings(settings={"trace_rate": "1"}, **way)

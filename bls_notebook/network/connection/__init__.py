@@ -6,19 +6,20 @@
 
 from __future__ import annotations
 
-from .address import TLS, Address, AddressError, address_of
+from bls_notebook.network.kserve.address import TLS, Address, AddressError, address_of
+from bls_notebook.network.kserve.client import Client, ServerError
+
 from .instance import RemoteInstance
-from .link import Link, RemoteError
 from .opening import RemoteServer, ServerModel, take_link
 
 __all__ = [
     "TLS",
     "Address",
     "AddressError",
-    "Link",
-    "RemoteError",
+    "Client",
     "RemoteInstance",
     "RemoteServer",
+    "ServerError",
     "ServerModel",
     "address_of",
     "take_link",

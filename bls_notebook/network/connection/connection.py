@@ -22,7 +22,17 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.names import check_model_name
 
-from . import TLS, Address, AddressError, Link, RemoteError, RemoteServer, ServerModel, address_of, take_link
+from . import (
+    TLS,
+    Address,
+    AddressError,
+    Client,
+    RemoteServer,
+    ServerError,
+    ServerModel,
+    address_of,
+    take_link,
+)
 
 if TYPE_CHECKING:
     from .records import ConnectionRecord
@@ -183,14 +193,14 @@ def connect(
 
 
 def _look(
-    connection: Connection, link: Link, wanted: tuple[str, ...], names: dict[str, str], prefix: str
+    connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str
 ) -> None:
     """Find out what the server is and which of its models are wanted, by which names."""
     try:
         link.describe()
         connection.server = link.server
         found = tuple(dict.fromkeys(wanted)) or _ready_there(link, connection.address)
-    except RemoteError as error:
+    except ServerError as error:
         raise BLSError(f"connect: {link.address}: {_no_answer(error, link.address)}") from error
     unknown = [name for name in names if name not in found]
     if unknown:
@@ -203,7 +213,7 @@ def _look(
         connection.models[here] = there
 
 
-def _no_answer(error: RemoteError, address: Address) -> str:
+def _no_answer(error: ServerError, address: Address) -> str:
     if not error.lost:
         hint = "; give it by headers= (--header authorization=...)" if "nauthor" in str(error) else ""
         return f"{error}{hint}"
@@ -214,10 +224,10 @@ def _no_answer(error: RemoteError, address: Address) -> str:
     )
 
 
-def _ready_there(link: Link, address: Address) -> tuple[str, ...]:
+def _ready_there(link: Client, address: Address) -> tuple[str, ...]:
     try:
         index = link.index()
-    except RemoteError as error:
+    except ServerError as error:
         if error.lost:
             raise
         raise BLSError(f"connect: {address}: {_NONE.format(url=str(address))}") from error

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bls_notebook.backends.remote import Exchange
+from bls_notebook.network.kserve.client import Client, ServerError
 from bls_notebook.pb_utils.request import InferenceRequest
-
-from .link import Link, RemoteError
 
 READY_SECONDS = 2.0
 
@@ -32,7 +31,7 @@ class RemoteInstance:
 
     def __init__(
         self,
-        link: Link,
+        link: Client,
         name: str,
         version: str,
         decoupled: bool,
@@ -68,7 +67,7 @@ class RemoteInstance:
             return []
         try:
             return list(self.link.statistics(self.name, self.version, READY_SECONDS).get("model_stats", ()))
-        except (RemoteError, AttributeError, TypeError):  # or what answers is no Triton
+        except (ServerError, AttributeError, TypeError):  # or what answers is no Triton
             return []
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
@@ -83,6 +82,6 @@ class RemoteInstance:
         """Whether the server says so."""
         try:
             return self.link.ready(self.name, self.version, READY_SECONDS)
-        except RemoteError as error:
+        except ServerError as error:
             log.debug("%s", error)
             return False

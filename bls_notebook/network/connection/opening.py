@@ -12,31 +12,31 @@ from typing import Any
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.network.kserve.address import Address
+from bls_notebook.network.kserve.client import Client, ServerError
+from bls_notebook.network.kserve.metadata import config_of_metadata
 from bls_notebook.repository.config import ModelConfigMessage, model_config_class, parse_json
 from bls_notebook.repository.source.model_source import RemoteVersions
 
-from .address import Address
-from .described import config_of_metadata
 from .instance import RemoteInstance
-from .link import Link, RemoteError
 
 _GONE_SECONDS = 2.0
 _EXTRA = "pip install 'bls_notebook[network]'"
 
 
-def open_link(address: Address) -> Link:
+def open_link(address: Address) -> Client:
     """Return a link, of which nothing is sent yet; the libraries are imported when the first is opened.
 
     Raises BackendError: grpcio is not installed; or a certificate cannot be read.
     """
     try:
         if address.scheme in ("http", "https"):
-            from bls_notebook.network.kserve.http_client import HttpLink
+            from bls_notebook.network.kserve.http_client import HttpClient
 
-            return HttpLink(address)
-        from .grpc_link import GrpcLink
+            return HttpClient(address)
+        from bls_notebook.network.kserve.grpc_client import GrpcClient
 
-        return GrpcLink(address)
+        return GrpcClient(address)
     except ModuleNotFoundError as error:
         raise BackendError(
             f"{address}: gRPC needs grpcio, which is not installed ({error}); {_EXTRA}"
@@ -55,7 +55,7 @@ class RemoteServer:
         self.address = address
         self.when_changed = when_changed
         self._lock = threading.Lock()
-        self._link: Link | None = None
+        self._link: Client | None = None
 
     @property
     def lost(self) -> str:
@@ -75,11 +75,11 @@ class RemoteServer:
         try:
             if link is not None and not link.lost:
                 link.live(_GONE_SECONDS)
-        except RemoteError:
+        except ServerError:
             return True
         return self.lost != ""
 
-    def take(self) -> Link:
+    def take(self) -> Client:
         """Return the link, to be released by who takes it; BackendError where it cannot be opened."""
         with self._lock:
             if self._link is None or self._link.closed:
@@ -89,7 +89,7 @@ class RemoteServer:
             return self._link
 
 
-def take_link(server: RemoteServer) -> Link:
+def take_link(server: RemoteServer) -> Client:
     """Return the link of a server, to be released. Ctrl-C ends its waits.
 
     Raises
@@ -139,7 +139,7 @@ class ServerModel:
             yield RemoteVersions(
                 config, {n: partial(RemoteInstance, link, self.name, asked[n]) for n in numbers}
             )
-        except RemoteError as error:
+        except ServerError as error:
             where = "" if error.lost else f"{link.address}: "
             raise ModelLoadError(f"model {name!r} at {where}{error}", name) from error
         finally:

@@ -8,9 +8,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
+from bls_notebook.network.kserve.errors import UNAVAILABLE, RefusedError, refuse
 from bls_notebook.records.errors import ErrorRecord
-
-from .failures import UNAVAILABLE, RefusedError, refuse
 
 UNAUTHORIZED = (
     "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"

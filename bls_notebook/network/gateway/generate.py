@@ -11,12 +11,17 @@ from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.network.kserve.errors import refuse
+from bls_notebook.network.kserve.json_codec import (
+    flattened,
+    input_tensor_of_values,
+    member,
+    output_values,
+    parsed,
+    take_parameters,
+)
+from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse, Tensor
-
-from .calls import Call
-from .failures import refuse
-from .http_bodies import parameters_of
-from .json_values import flattened, member, parsed, tensor_of_values, values_of
 
 ONE_RESPONSE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
@@ -24,14 +29,14 @@ ONE_RESPONSE = (
 )
 
 
-def generating(model: LoadedModel, version: int, body: bytes | bytearray) -> Call:
+def generating(model: LoadedModel, version: int, body: bytes | bytearray) -> DecodedRequest:
     """Decode a request."""
     if not body:
         refuse("failed to parse the request JSON buffer: The document is empty. at 0")
     found = parsed(body)
     if not isinstance(found, dict):
         refuse("attempt to get members for non-object")
-    call = Call(model, version, member(found, "id", str, ""))
+    call = DecodedRequest(model, version, member(found, "id", str, ""))
     own: dict[str, Any] = {}
     nested = found.pop("parameters", {}) if "parameters" not in model.spec.inputs else {}
     if not isinstance(nested, dict):
@@ -42,11 +47,11 @@ def generating(model: LoadedModel, version: int, body: bytes | bytearray) -> Cal
             call.inputs.append(_input(wanted, value))
         else:
             own[name] = value
-    parameters_of(call, own)
+    take_parameters(call, own)
     return call
 
 
-def generated(call: Call, response: InferenceResponse) -> dict[str, Any]:
+def generated(call: DecodedRequest, response: InferenceResponse) -> dict[str, Any]:
     """Return an answer: one element by itself, more of them as a list."""
     answer: dict[str, Any] = {tensor._name: _output(tensor) for tensor in response._outputs}
     answer |= {"model_name": call.model.name, "model_version": str(call.model.version)}
@@ -66,9 +71,9 @@ def _input(wanted: TensorSpec, value: Any) -> Tensor:
         left = 1 if size == -1 else left
     if rest or left != 1:
         refuse(f"The schema can not convert input '{wanted.name}' to tensor with proper shape")
-    return tensor_of_values(wanted.name, wanted.datatype, shape[::-1], flattened(given))
+    return input_tensor_of_values(wanted.name, wanted.datatype, shape[::-1], flattened(given))
 
 
 def _output(tensor: Tensor) -> Any:
-    values = values_of(tensor)
+    values = output_values(tensor)
     return values[0] if len(values) == 1 else values

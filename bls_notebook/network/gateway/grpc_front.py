@@ -17,15 +17,17 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
+from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.grpc_codec import decode_request, encode_response
+from bls_notebook.network.kserve.request import DecodedRequest
+from bls_notebook.network.kserve.shared_memory import Regions
+
 from .admission import UNAUTHORIZED, Admission, Counted
-from .calls import Call, answered, send, send_stream
 from .elsewhere import elsewhere
-from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
-from .grpc_messages import answer_of, call_of
 from .grpc_stream import Answers
 from .models import Models, version_of
-from .settings import Settings
-from .shared_memory import Regions
+from .sending import answered, send, send_stream
+from .settings import LOG, TRACE, unchanged
 
 _METADATA = 64 << 10  # bytes
 
@@ -33,8 +35,8 @@ _METADATA = 64 << 10  # bytes
 class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """Answers gRPC requests about the models of a repository."""
 
-    def __init__(self, models: Models, regions: Regions, settings: Settings, admission: Admission) -> None:
-        self._models, self._regions, self._settings, self._admission = models, regions, settings, admission
+    def __init__(self, models: Models, regions: Regions, admission: Admission) -> None:
+        self._models, self._regions, self._admission = models, regions, admission
 
     # -- health, metadata, statistics --------------------------------------------------------------
 
@@ -121,20 +123,14 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     async def TraceSetting(self, request: Any, context: Any) -> Any:  # noqa: N802
         if request.model_name and not self._models.host.versions(request.model_name):
             refuse(f"Request for unknown model : {request.model_name}")
-        given = {name: list(request.settings[name].value) or None for name in request.settings}
-        single = {name: each[0] if each and len(each) == 1 else each for name, each in given.items()}
         answer = pb.TraceSettingResponse()
-        for name, value in self._settings.trace(single, request.model_name).items():
+        for name, value in unchanged(TRACE, request.settings).items():
             answer.settings[name].value.extend(value if isinstance(value, list) else [value])
         return answer
 
     async def LogSettings(self, request: Any, context: Any) -> Any:  # noqa: N802
-        given = {}
-        for name in request.settings:
-            kind = request.settings[name].WhichOneof("parameter_choice")
-            given[name] = getattr(request.settings[name], kind) if kind else None
         answer = pb.LogSettingsResponse()
-        for name, value in self._settings.log(given).items():
+        for name, value in unchanged(LOG, request.settings).items():
             kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
             setattr(answer.settings[name], kind, value)
         return answer
@@ -146,9 +142,9 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         if model.decoupled:
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with Counted(self._admission, model.name):
-            call = call_of(model, version_of(request.model_version), request, self._regions)
+            call = decode_request(model, version_of(request.model_version), request, self._regions)
             response = answered(await send(call))
-            return answer_of(pb, call, response, self._regions)
+            return encode_response(pb, call, response, self._regions)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
         answers = Answers(context, self._regions, self._admission)
@@ -166,12 +162,12 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             writing.cancel()
             answers.close()
 
-    def _begun(self, request: Any) -> tuple[Call, Any]:
+    def _begun(self, request: Any) -> tuple[DecodedRequest, Any]:
         """Send a request of a stream; at once, so that they arrive in order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
         try:
-            call = call_of(model, version_of(request.model_version), request, self._regions)
+            call = decode_request(model, version_of(request.model_version), request, self._regions)
             return call, send_stream(call)
         except BaseException as error:
             self._admission.leave()

@@ -15,13 +15,15 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from bls_notebook.engine.waiting.loops import mailbox
+from bls_notebook.network.kserve.errors import RefusedError, of_model
+from bls_notebook.network.kserve.grpc_codec import encode_response, last_one
+from bls_notebook.network.kserve.parameters import FINAL
+from bls_notebook.network.kserve.request import DecodedRequest
+from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import Admission
-from .calls import Call, is_empty
-from .failures import RefusedError, of_model
-from .grpc_messages import FINAL, answer_of, last_one
-from .shared_memory import Regions
+from .sending import is_empty
 
 _UNREAD = 64  # answers that may wait for their client
 
@@ -31,7 +33,7 @@ class _Asked:
 
     __slots__ = ("answer", "call", "failed", "request_id", "ticket")
 
-    def __init__(self, request_id: str, call: Call | None = None, ticket: Any = None) -> None:
+    def __init__(self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
         self.answer: InferenceResponse | RefusedError | None = None  # of one that has a turn
         self.failed: BaseException | None = None
@@ -64,7 +66,7 @@ class Answers:
         self._turns.append(asked)
         self._put(asked, error, True)
 
-    def sent(self, call: Call, opening: Any) -> None:
+    def sent(self, call: DecodedRequest, opening: Any) -> None:
         """A request that was let in and sent; `opening` is what `send_stream` returned."""
         asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
         self._open.add(asked)
@@ -155,7 +157,7 @@ class Answers:
                 return None
             return pb.ModelStreamInferResponse(infer_response=last_one(pb, call))
         try:
-            told = answer_of(pb, call, answer, self._regions)
+            told = encode_response(pb, call, answer, self._regions)
         except RefusedError as error:
             told = last_one(pb, call, final)
             return pb.ModelStreamInferResponse(error_message=error.message, infer_response=told)

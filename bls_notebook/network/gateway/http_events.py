@@ -11,15 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from bls_notebook.network.kserve.errors import RefusedError
+from bls_notebook.network.kserve.json_codec import written
+from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
 from bls_notebook.pb_utils.iterator import StreamEnded
 
 from .admission import Admission, Counted
-from .calls import Call, answered, is_empty, send_stream
-from .failures import RefusedError
 from .generate import generated
 from .http_exchange import while_there
-from .json_values import written
+from .sending import answered, is_empty, send_stream
 
 _EVENTS = "text/event-stream; charset=utf-8"
 
@@ -27,7 +28,7 @@ _EVENTS = "text/event-stream; charset=utf-8"
 class Events(Response):
     """The answers of a call as server-sent events; the first decides the status."""
 
-    def __init__(self, call: Call, admission: Admission) -> None:
+    def __init__(self, call: DecodedRequest, admission: Admission) -> None:
         super().__init__()
         self._call, self._admission = call, admission
 

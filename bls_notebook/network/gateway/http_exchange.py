@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from .failures import UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.errors import UNSUPPORTED, RefusedError, refuse
 
 UNKNOWN_ENCODING = "Unsupported compression type"
 _SOON = 0.05  # seconds until somebody looks whether the client of a request is still there

@@ -18,20 +18,27 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.json_codec import (
+    LENGTH,
+    decode_request,
+    encode_response,
+    member,
+    parsed,
+    written,
+)
+from bls_notebook.network.kserve.request import DecodedRequest
+from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import UNAUTHORIZED, Admission, Counted
-from .calls import Call, answered, send, send_stream
 from .elsewhere import elsewhere
-from .failures import NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from .generate import ONE_RESPONSE, generated, generating
-from .http_bodies import LENGTH, answer_of, call_of
 from .http_events import Events, responses
 from .http_exchange import UNKNOWN_ENCODING, GoneError, TooLargeError, packed, read, unpacked, while_there
-from .json_values import member, parsed, written
 from .models import Models, config_json, version_of
-from .settings import Settings
-from .shared_memory import Regions
+from .sending import answered, send, send_stream
+from .settings import LOG, TRACE, unchanged
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
@@ -41,8 +48,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 class HttpFront:
     """Answers HTTP requests about the models of a repository."""
 
-    def __init__(self, models: Models, regions: Regions, settings: Settings, admission: Admission) -> None:
-        self._models, self._regions, self._settings, self._admission = models, regions, settings, admission
+    def __init__(self, models: Models, regions: Regions, admission: Admission) -> None:
+        self._models, self._regions, self._admission = models, regions, admission
         self._router = Router(routes=[*self._routes()], redirect_slashes=False, default=_not_found)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,9 +140,9 @@ class HttpFront:
         if not body and length is None:
             length = "0"
         with Counted(self._admission, model.name):
-            call = call_of(model, _version(request), body, length, self._regions)
+            call = decode_request(model, _version(request), body, length, self._regions)
             response = answered(await while_there(request, send(call)))
-            content, json_length = answer_of(call, response, self._regions)
+            content, json_length = encode_response(call, response, self._regions)
         if json_length is None:
             return packed(request, Response(content, 200, media_type=_JSON))
         return packed(request, Response(content, 200, {LENGTH: str(json_length)}, _BINARY))
@@ -149,7 +156,7 @@ class HttpFront:
             except RefusedError as error:  # whatever a model says here is 400
                 raise RefusedError(error.message, origin=error.origin) from None
 
-    async def _one_of(self, call: Call) -> InferenceResponse:
+    async def _one_of(self, call: DecodedRequest) -> InferenceResponse:
         """The response to a call, which has to be the only one."""
         found = []
         async with aclosing(responses(send_stream(call))) as each:
@@ -163,7 +170,7 @@ class HttpFront:
         call = await self._generating(request)
         return Events(call, self._admission)
 
-    async def _generating(self, request: Request) -> Call:
+    async def _generating(self, request: Request) -> DecodedRequest:
         model = self._model(request)
         return generating(model, _version(request), await self._body(request))
 
@@ -264,10 +271,10 @@ class HttpFront:
         name = request.path_params.get("name")
         if name is not None and not self._models.host.versions(name):
             refuse(f"Request for unknown model : {name}")
-        return _json(self._settings.trace(await self._changes(request), name or ""))
+        return _json(unchanged(TRACE, await self._changes(request)))
 
     async def _logging(self, request: Request) -> Response:
-        return _json(self._settings.log(await self._changes(request)))
+        return _json(unchanged(LOG, await self._changes(request)))
 
     async def _changes(self, request: Request) -> Mapping[str, Any]:
         found = await self._object(request, empty=False) if request.method == "POST" else {}

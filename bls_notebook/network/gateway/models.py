@@ -16,15 +16,14 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
+from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.statistics import statistics_of
-
-from .failures import INTERNAL, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 
 EXTENSIONS = (
     "classification", "sequence", "model_repository", "model_repository(unload_dependents)",
     "schedule_policy", "model_configuration", "system_shared_memory", "binary_tensor_data", "parameters",
-    "statistics", "trace", "logging",
+    "statistics",
 )  # fmt: skip
 _NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
 

@@ -20,6 +20,7 @@ from typing import Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.network.kserve.listening import HOST, Listening
+from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
@@ -27,8 +28,6 @@ from bls_notebook.repository.repository import ModelRepository
 from .admission import Admission, Limits
 from .models import Models
 from .records import EndpointModel, EndpointRecord
-from .settings import Settings
-from .shared_memory import Regions
 
 _GRACE = 1.0  # seconds that requests under way have when it is stopped
 _MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
@@ -170,7 +169,7 @@ class _Running:
         from .http_front import HttpFront
         from .http_server import HttpServer
 
-        parts = (self._models, self._regions, Settings(), self._admission)
+        parts = (self._models, self._regions, self._admission)
         server = grpc_server(Service(*parts), self._admission)
         try:
             found = server.add_insecure_port(f"{HOST}:{self._grpc_port}")

@@ -1,10 +1,10 @@
-"""The client over HTTP: a `Link` whose connections are those of `http.client`, kept open between requests.
+"""The client over HTTP: a `Client` whose connections are those of `http.client`, kept open between requests.
 
 A request under way holds one connection and one thread: the thread of a caller who waits, else a worker
 thread. gRPC needs none for requests that are awaited, and is the better choice for many of them.
 
 Guarantees: any thread can cancel a request, and Ctrl-C ends a wait; a connection is used again only after its
-answer was read completely; an answer is never larger than `_INFER_BYTES` or `_ANSWER_BYTES`, and never takes
+answer was read completely; an answer is never larger than `INFER_BYTES` or `_ANSWER_BYTES`, and never takes
 longer than its time limit, however slowly the server sends it.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 import ssl
 import threading
@@ -23,22 +24,93 @@ from typing import Any
 from urllib.parse import quote
 
 from bls_notebook.backends.remote import Deliver, InThread
-from bls_notebook.network.connection.address import PLAIN, Address
-from bls_notebook.network.connection.carried import headers_of
-from bls_notebook.network.connection.described import plain_metadata
-from bls_notebook.network.connection.link import ASK_SECONDS, RETRIES, Link, RemoteError
-from bls_notebook.network.connection.tensors import AnswerError
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .http_connections import CONNECT_SECONDS, Connections
+from .address import PLAIN, Address
+from .client import ASK_SECONDS, RETRIES, Client, ServerError
 from .json_codec import JSON_LENGTH, decode_response, encode_request
+from .metadata import plain_metadata
+from .parameters import headers_of
+from .tensors import AnswerError
+
+CONNECT_SECONDS = 5.0
+_IDLE_CONNECTIONS = 64
+
+
+class Connections:
+    """The open connections to one server, from which each request takes one."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: list[http.client.HTTPConnection] = []
+        self._closed = False
+        self._context: ssl.SSLContext | None = None
+        if address.encrypted:
+            tls = address.tls
+            self._context = ssl.create_default_context(cafile=tls.root_certificates)
+            if tls.certificate_chain is not None:
+                self._context.load_cert_chain(tls.certificate_chain, tls.private_key)
+
+    def take(self) -> http.client.HTTPConnection | None:
+        """Return an idle connection that the server has not closed, if there is one."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread took it
+                break
+            if _is_quiet(connection.sock):
+                return connection
+            connection.close()
+        return None
+
+    def open(self, seconds: float | None) -> http.client.HTTPConnection:
+        """Return a new connection; OSError if the server cannot be reached."""
+        address = self._address
+        limit = min(CONNECT_SECONDS, seconds or CONNECT_SECONDS)
+        connection: http.client.HTTPConnection
+        if self._context is None:
+            connection = http.client.HTTPConnection(address.host, address.port, timeout=limit)
+        else:
+            connection = http.client.HTTPSConnection(
+                address.host, address.port, timeout=limit, context=self._context
+            )
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def give_back(self, connection: http.client.HTTPConnection) -> None:
+        """Keep a connection for the next request, or close it where there are enough."""
+        if len(self._idle) >= _IDLE_CONNECTIONS:
+            connection.close()
+            return
+        self._idle.append(connection)
+        if self._closed:  # perhaps since the request began
+            self.close()
+
+    def close(self) -> None:
+        """Close the idle connections, and from now on those that are given back."""
+        self._closed = True
+        while (connection := self.take()) is not None:
+            connection.close()
+
+
+def _is_quiet(connection: socket.socket) -> bool:
+    """Whether there is nothing to read from a connection, not even its end."""
+    if not hasattr(select, "poll"):  # Windows
+        return not select.select([connection], [], [], 0)[0]
+    (poll := select.poll()).register(connection, select.POLLIN)
+    return not poll.poll(0)
+
 
 _JOINED_BYTES = 1 << 16  # a request body up to this size is sent in one piece
 _READ_BYTES = 1 << 22
 _ANSWER_BYTES = 64 << 20  # of metadata, configurations and statistics
-_INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
+INFER_BYTES = (1 << 31) - 1  # of an inference response, as over gRPC
 _BINARY = "binary_tensor_data"
 _CODES = {
     400: ErrorCode.INVALID_ARG, 404: ErrorCode.NOT_FOUND, 409: ErrorCode.ALREADY_EXISTS,
@@ -61,7 +133,7 @@ class HttpExchange:
 
     def __init__(
         self,
-        link: HttpLink,
+        link: HttpClient,
         method: str,
         path: str,
         body: Sequence[Any],
@@ -95,12 +167,12 @@ class HttpExchange:
                     # The base class's method: after that of TLS, the rest would be sent in plain text.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
-    def answer(self, seconds: float | None) -> HttpAnswer:
-        """Send the request and return the answer; a request that could not be sent is tried again.
+    def answer(self, seconds: float | None, pauses: Sequence[float] = RETRIES) -> HttpAnswer:
+        """Send the request and return the answer; what could not be sent is tried again after each pause.
 
         Raises
         ------
-        RemoteError
+        ServerError
             There is no answer, or none within so many seconds.
         """
         timer: threading.Timer | None = None
@@ -110,10 +182,10 @@ class HttpExchange:
             with suppress(RuntimeError):  # no more threads: then the limit of the socket has to do
                 timer.start()
         try:
-            for pause in (*RETRIES, None):
+            for pause in (*pauses, None):
                 try:
                     return self._exchanged(self._connected(seconds), seconds)
-                except RemoteError as error:
+                except ServerError as error:
                     if error.sent or pause is None or self._ended or self._link.lost:
                         raise
                 time.sleep(pause)
@@ -178,7 +250,7 @@ class HttpExchange:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(pieces)
 
-    def _problem(self, error: Exception, sent: bool, seconds: float | None) -> RemoteError:
+    def _problem(self, error: Exception, sent: bool, seconds: float | None) -> ServerError:
         """Return what an error of the connection means."""
         link = self._link
         if self._ended and not self._late:
@@ -204,7 +276,7 @@ class HttpExchange:
         if isinstance(error, http.client.BadStatusLine):
             return link.unanswered("what answers there does not speak HTTP", sent)
         words = (str(error) or type(error).__name__)[:200]
-        return RemoteError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
+        return ServerError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
 
 
 class _TooLargeError(Exception):
@@ -224,10 +296,10 @@ class InferExchange(HttpExchange):
             if answer.status != 200:
                 raise error_of(link, answer)
             return decode_response(answer.body, answer.headers.get(JSON_LENGTH.lower()))
-        except RemoteError as error:
+        except ServerError as error:
             return link.failed(error)
         except AnswerError as error:
-            return link.failed(RemoteError(f"{link.address}: {error}", ErrorCode.INTERNAL))
+            return link.failed(ServerError(f"{link.address}: {error}", ErrorCode.INTERNAL))
         finally:
             link.over(self)
 
@@ -237,7 +309,7 @@ class InferExchange(HttpExchange):
         in_thread(lambda: deliver([self.run()], True))
 
 
-class HttpLink(Link):
+class HttpClient(Client):
     """A connection over HTTP."""
 
     def __init__(self, address: Address) -> None:
@@ -254,20 +326,20 @@ class HttpLink(Link):
         headers["Content-Type"] = "application/octet-stream" if binary else "application/json"
         if binary:
             headers[JSON_LENGTH] = str(len(parts[0]))
-        path = f"{self._model(name, version)}/infer"
-        return InferExchange(self, "POST", path, parts, headers, _INFER_BYTES)
+        path = f"{self.model_path(name, version)}/infer"
+        return InferExchange(self, "POST", path, parts, headers, INFER_BYTES)
 
     # -- asking --------------------------------------------------------------------------------------
 
     def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise RemoteError."""
+        """Return if the server answers within so many seconds, else raise ServerError."""
         status = HttpExchange(self, "GET", "/v2/health/live", (), self.address.headers).answer(seconds).status
         if status in (502, 503, 504):  # of what stands before it
             raise self.unanswered(f"HTTP {status}", False)
 
     def ready(self, name: str, version: str, seconds: float) -> bool:
         """Whether a model says that it can serve."""
-        path = f"{self._model(name, version)}/ready"
+        path = f"{self.model_path(name, version)}/ready"
         return HttpExchange(self, "GET", path, (), self.address.headers).answer(seconds).status == 200
 
     def describe(self) -> None:
@@ -285,7 +357,7 @@ class HttpLink(Link):
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
-        path = self._model(name, version)
+        path = self.model_path(name, version)
         try:
             return plain_metadata(self._ask("GET", path))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -295,12 +367,12 @@ class HttpLink(Link):
         """Return a model's configuration as JSON; None where the server has none to give."""
         if "model_configuration" not in self.extensions:
             return None
-        said: Mapping[str, Any] = self._ask("GET", f"{self._model(name, version)}/config")
+        said: Mapping[str, Any] = self._ask("GET", f"{self.model_path(name, version)}/config")
         return said
 
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
         """Return a model's statistics, as Triton's JSON has them."""
-        path = self._model(name, version) if name else "/v2/models"
+        path = self.model_path(name, version) if name else "/v2/models"
         said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
         return said
 
@@ -319,31 +391,42 @@ class HttpLink(Link):
             raise self._no_answer(path, f"expected JSON of a {kind.__name__}, got {type(said).__name__}")
         return said
 
-    def _model(self, name: str, version: str) -> str:
+    def model_path(self, name: str, version: str) -> str:
+        """Return the path of a model, or of a version of it."""
         safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # which undoes no quoting
         path = f"/v2/models/{quote(name, safe=safe)}"
         return f"{path}/versions/{quote(version, safe='')}" if version else path
 
-    def _no_answer(self, path: str, why: str) -> RemoteError:
+    def _no_answer(self, path: str, why: str) -> ServerError:
         what = f"the answer to {path} is not as the protocol says ({why}); is it a KServe v2 server?"
-        return RemoteError(what, ErrorCode.INTERNAL)
+        return ServerError(what, ErrorCode.INTERNAL)
 
     def _hang_up(self) -> None:
         self.connections.close()
 
 
-def error_of(link: HttpLink, answer: HttpAnswer) -> RemoteError:
+def error_of(client: HttpClient, answer: HttpAnswer) -> ServerError:
     """Return the error that a server answered with."""
-    status, body = answer.status, answer.body
+    text = _error_member(answer)
+    if text is None and answer.status in (502, 503, 504):  # of a proxy before the server
+        return client.unanswered(f"HTTP {answer.status}", True)
+    return ServerError(error_text(answer), _CODES.get(answer.status, ErrorCode.UNKNOWN))
+
+
+def error_text(answer: HttpAnswer) -> str:
+    """Return the text of an answer that is an error."""
+    text = _error_member(answer)
+    if not isinstance(text, str):
+        text = " ".join(answer.body[:300].decode("utf-8", "replace").split())
+    return text or f"the server answered HTTP {answer.status}"
+
+
+def _error_member(answer: HttpAnswer) -> Any:
     try:
-        document = json.loads(body)
-        words = document.get("error") or document.get("detail") or document.get("message")
+        document = json.loads(answer.body)
+        return document.get("error") or document.get("detail") or document.get("message")
     except (ValueError, AttributeError, RecursionError):
-        words = None
-    if words is None and status in (502, 503, 504):  # of what stands before the server
-        return link.unanswered(f"HTTP {status}", True)
-    text = words if isinstance(words, str) else " ".join(body[:300].decode("utf-8", "replace").split())
-    return RemoteError(text or f"the server answered HTTP {status}", _CODES.get(status, ErrorCode.UNKNOWN))
+        return None
 
 
-HttpLink.waits = (HttpExchange._connected, HttpExchange._exchanged)
+HttpClient.waits = (HttpExchange._connected, HttpExchange._exchanged)

@@ -1,14 +1,39 @@
-"""Inference requests and responses over HTTP: JSON, with the tensors' bytes behind it. Pure."""
+"""Inference requests and responses over HTTP, in both directions: JSON, then the tensors' bytes. Pure.
+
+What another server's response lacks is an `AnswerError`; what a request to this process lacks is refused in
+Triton's words.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from bls_notebook.network.connection.carried import parameters_of, parameters_of_model
-from bls_notebook.network.connection.tensors import AnswerError, listed, raw_of, tensor_of, tensor_of_list
+import numpy as np
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+
+from .classification import classified
+from .errors import INTERNAL, refuse
+from .parameters import parameters_of, parameters_of_model
+from .request import DecodedRequest, RequestedOutput, flags_of
+from .shared_memory import Regions
+from .tensors import (
+    AnswerError,
+    Buffer,
+    bytes_of,
+    dtype_of,
+    elements_of,
+    input_tensor,
+    output_tensor,
+    output_tensor_of_list,
+    values_of,
+)
 
 JSON_LENGTH = "Inference-Header-Content-Length"
 """The header with the length of the JSON, where tensors follow it in their binary form."""
@@ -29,11 +54,11 @@ def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -
             "name": tensor._name, "shape": list(tensor._array.shape), "datatype": tensor._datatype,
         }  # fmt: skip
         if binary:
-            raw = raw_of(tensor)
+            raw = bytes_of(tensor)
             parts.append(raw)
             described["parameters"] = {"binary_data_size": len(raw)}
         else:
-            described["data"] = listed(tensor)
+            described["data"] = _listed(tensor)
         inputs.append(described)
     document: dict[str, Any] = {"inputs": inputs}
     parameters = parameters_of(options)
@@ -49,6 +74,15 @@ def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -
     return [json.dumps(document, separators=(",", ":")).encode(), *parts]
 
 
+def _listed(tensor: Tensor) -> list[Any]:
+    if tensor._datatype == "BF16":
+        raise AnswerError(f"input '{tensor._name}': BF16 has no form in JSON, which is all the server takes")
+    try:
+        return values_of(tensor)
+    except UnicodeDecodeError as error:
+        raise AnswerError(f"input '{tensor._name}': {error}; the server takes text alone") from error
+
+
 def decode_response(body: bytes, length: str | None) -> InferenceResponse:
     """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, None without one.
 
@@ -57,27 +91,341 @@ def decode_response(body: bytes, length: str | None) -> InferenceResponse:
     AnswerError
         It is not what the protocol says.
     """
+    document, tensors = decode_outputs(body, length)
+    response = InferenceResponse(tensors)
+    response._parameters = parameters_of_model(document.get("parameters") or {})
+    return response
+
+
+def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], list[Tensor]]:
+    """Return the JSON of a response's body, and its outputs; see `decode_response`."""
     view = memoryview(body)
     try:
         at = len(body) if length is None else int(length)
         document = json.loads(bytes(view[:at]))
-        outputs = document.get("outputs") or []
         tensors = []
-        for output in outputs:
+        for output in document.get("outputs") or []:
             size = (output.get("parameters") or {}).get("binary_data_size")
             parts = (output["name"], output["datatype"], output["shape"])
             if size is None:
-                tensors.append(tensor_of_list(*parts, output.get("data") or []))
+                tensors.append(output_tensor_of_list(*parts, output.get("data") or []))
             else:
-                tensors.append(tensor_of(*parts, view[at : at + size]))
+                tensors.append(output_tensor(*parts, view[at : at + size]))
                 at += size
-        parameters = parameters_of_model(document.get("parameters") or {})
+        dict(document.get("parameters") or {})
     except AnswerError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AnswerError(
             f"the answer is not as the protocol says ({type(error).__name__}: {error})"
         ) from error
-    response = InferenceResponse(tensors)
-    response._parameters = parameters
-    return response
+    return document, tensors
+
+
+_KINDS: dict[type, str] = {
+    bool: "boolean", str: "string", list: "array", dict: "object", int: "unsigned-integer", float: "double",
+}  # fmt: skip
+_IN_BINARY_ONLY = ("FP16", "BF16")
+
+
+def parsed(body: bytes | bytearray | memoryview) -> Any:
+    """Return what JSON text says."""
+    try:
+        return json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:  # also text that is no UTF-8, and numbers without end
+        why = getattr(error, "msg", "") or str(error).partition("\n")[0]
+        at = getattr(error, "pos", getattr(error, "start", 0))
+        refuse(f"failed to parse the request JSON buffer: {why} at {at}")
+
+
+def member(found: Any, name: str, kind: type, default: Any = ..., what: str | None = None) -> Any:
+    """Return a member of an object, which has to be of a kind; `default` where it is not there."""
+    what = f"Unable to parse '{name}': " if what is None else what
+    value = found.get(name, ...) if isinstance(found, dict) else ...
+    if value is ...:
+        if default is not ...:
+            return default
+        refuse(f"{what}attempt to access non-existing object member '{name}'")
+    if kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
+        refuse(f"{what}attempt to access JSON non-unsigned-integer as unsigned-integer")
+    if not isinstance(value, kind):
+        refuse(f"{what}attempt to access JSON non-{_KINDS[kind]} as {_KINDS[kind]}")
+    return value
+
+
+def flattened(data: Any) -> list[Any]:
+    """Return the elements of nested lists, in order."""
+    if not isinstance(data, list):
+        refuse("Unable to parse 'data': attempt to access JSON non-array as array")
+    flat: list[Any] = data
+    while any(isinstance(each, list) for each in flat):
+        flat = [inner for each in flat for inner in (each if isinstance(each, list) else (each,))]
+    return flat
+
+
+def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:
+    """Return a tensor of elements, in order."""
+    if datatype in _IN_BINARY_ONLY:
+        refuse(
+            f"receiving {datatype} data via JSON is not supported. Please use the binary data format for "
+            f"input {name}"
+        )
+    count = elements_of(name, shape)
+    dtype = np.dtype(object) if datatype == "BYTES" else dtype_of(name, datatype)
+    if len(values) != count:
+        refuse("Unable to parse 'data': Shape does not match true shape of 'data' field")
+    kinds = set(map(type, values))
+    if datatype == "BYTES":
+        if kinds - {str}:
+            refuse("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+        array = np.empty(count, object)
+        array[:] = [value.encode("utf-8", "surrogatepass") for value in values]
+    elif datatype == "BOOL":
+        _only(kinds, {bool}, "boolean", "boolean")
+        array = np.array(values, dtype)
+    elif dtype.kind == "f":
+        _only(kinds, {int, float}, "number", "double")
+        with np.errstate(over="ignore"):
+            try:
+                array = np.array(values, np.float64).astype(dtype)
+            except OverflowError:
+                refuse("Unable to parse 'data': attempt to access JSON non-number as double")
+    else:
+        kind = "unsigned-integer" if dtype.kind == "u" else "signed-integer"
+        _only(kinds, {int}, kind, kind)
+        wide = np.uint64 if dtype.kind == "u" else np.int64
+        try:
+            array = np.array(values, wide).astype(dtype)  # what is too large for it wraps, as on Triton
+        except OverflowError:
+            refuse(f"Unable to parse 'data': attempt to access JSON non-{kind} as {kind}")
+    return Tensor._of(name, array.reshape(tuple(shape)), datatype)
+
+
+def _only(kinds: set[type], allowed: set[type], got: str, wanted: str) -> None:
+    if kinds - allowed:
+        refuse(f"Unable to parse 'data': attempt to access JSON non-{got} as {wanted}")
+
+
+def output_values(tensor: Tensor) -> list[Any]:
+    """Return the elements of an output, in order, as JSON has them."""
+    if tensor._datatype in _IN_BINARY_ONLY:
+        refuse(
+            f"sending {tensor._datatype} data via JSON is not supported. Please use the binary data format "
+            f"for output '{tensor._name}'"
+        )
+    try:
+        return values_of(tensor)
+    except UnicodeDecodeError:
+        refuse(
+            f"output '{tensor._name}' has bytes that are no UTF-8 text, which JSON cannot carry; ask for it "
+            "in the binary data format"
+        )
+
+
+def written(answer: Any) -> bytes:
+    """Return JSON text; NaN and infinities as Triton writes them."""
+    return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+LENGTH = "inference-header-content-length"
+_SOURCES = ("data", "binary_data_size", "shared_memory_region")
+_WHERE = ("'data'", "'binary_data_size' in 'parameters'", "'shared_memory_region' in 'parameters'")
+_KEPT = (
+    "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output",
+)  # fmt: skip
+
+
+def decode_request(
+    model: LoadedModel, version: int, body: bytes | bytearray, json_length: str | None, regions: Regions
+) -> DecodedRequest:
+    """Decode an inference request; ``json_length`` is the header that says how many bytes of the body are
+    JSON.
+    """
+    length = _json_length(json_length, len(body))
+    view = memoryview(body)
+    if length == 0:
+        return _raw(model, version, view)
+    found = parsed(view[:length])
+    call = DecodedRequest(model, version, member(found, "id", str, ""))
+    take_parameters(call, member(found, "parameters", object, None) if isinstance(found, dict) else None)
+    rest = view[length:]
+    names = set()
+    for given in member(found, "inputs", list):
+        tensor, used = _input(call, given, rest, regions)
+        rest = rest[used:]
+        if tensor._name in names:
+            shown = call.request_id or "<id_unknown>"
+            refuse(f"[request id: {shown}] input '{tensor._name}' already exists in request")
+        names.add(tensor._name)
+        call.inputs.append(tensor)
+    if len(rest):
+        refuse(f"unexpected additional input data for model '{model.name}'")
+    for wanted in member(found, "outputs", list, []):
+        asked = _asked(wanted, call.binary, regions)
+        call.outputs[asked.name] = asked
+    return call
+
+
+def encode_response(
+    call: DecodedRequest, response: InferenceResponse, regions: Regions
+) -> tuple[bytes, int | None]:
+    """Encode an answer; return its body, and how many bytes of it are JSON, None for all."""
+    chunks: list[Buffer] = []
+    outputs = []
+    for tensor in response._outputs:
+        asked = call.outputs.get(tensor._name)
+        if asked is not None and asked.classes:
+            tensor = classified(call.model, tensor, asked.classes)
+        told: dict[str, Any] = {
+            "name": tensor._name, "datatype": tensor._datatype, "shape": list(tensor._array.shape),
+        }  # fmt: skip
+        if asked is not None and asked.region:
+            write_to_region(asked, bytes_of(tensor), regions)
+        elif call.binary if asked is None else asked.binary:
+            data = bytes_of(tensor)
+            told["parameters"] = {"binary_data_size": len(data)}
+            chunks.append(data)
+        else:
+            told["data"] = output_values(tensor)
+        outputs.append(told)
+    answer: dict[str, Any] = {"id": call.request_id} if call.request_id else {}
+    answer |= {"model_name": call.model.name, "model_version": str(call.model.version)}
+    if response._parameters != "{}":
+        answer["parameters"] = json.loads(response._parameters)
+    text = written({**answer, "outputs": outputs})
+    return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
+
+
+def write_to_region(asked: RequestedOutput, data: Buffer, regions: Regions) -> None:
+    """Put an output where the client wants it."""
+    if len(data) > asked.byte_size:
+        refuse(
+            f"shared memory size specified with the request for output '{asked.name}' ({asked.byte_size} "
+            f"bytes) should be at least {len(data)} bytes to hold the results",
+            INTERNAL,
+        )
+    regions.write(asked.region, asked.offset, data)
+
+
+def _json_length(text: str | None, size: int) -> int:
+    if text is None:
+        return size
+    try:
+        length = int(text)
+    except ValueError:
+        refuse(f"unable to parse {LENGTH}, got: {text[:40]}")
+    if not 0 <= length <= size:
+        refuse(f"inference header size should be in range (0, {size}), got: {length}")
+    return length
+
+
+def take_parameters(call: DecodedRequest, found: Any) -> None:
+    """Take the parameters of a request: what Triton keeps for itself, and the model's."""
+    if found is None:
+        return
+    if not isinstance(found, dict):
+        refuse("failed to get request params.: attempt to get members for non-object")
+    if "sequence_id" in found:
+        given = found["sequence_id"]
+        whole = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 64
+        call.correlation_id = given if whole else member(found, "sequence_id", str)
+    for name in ("sequence_start", "sequence_end"):
+        member(found, name, bool, False)
+    call.flags = flags_of(found)
+    call.priority = member(found, "priority", int, 0)
+    call.timeout = member(found, "timeout", int, 0)
+    call.binary = member(found, "binary_data_output", bool, call.binary)
+    for name, value in found.items():
+        if name in _KEPT:
+            continue
+        if name.startswith("triton_"):
+            refuse(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
+                "specified."
+            )
+        if not isinstance(value, (bool, int, float, str)):
+            refuse(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+        call.parameters[name] = value
+
+
+def _input(call: DecodedRequest, given: Any, rest: memoryview, regions: Regions) -> tuple[Tensor, int]:
+    """An input, and how many bytes of the rest of the body it took."""
+    more = given.get("parameters") if isinstance(given, dict) else None
+    more = more if isinstance(more, dict) else {}
+    has = (isinstance(given, dict) and "data" in given, *(name in more for name in _SOURCES[1:]))
+    if sum(has) != 1:
+        found = " ".join(f"'{name}'" for name, there in zip(_SOURCES, has, strict=True) if there)
+        but = f"But set {found}" if found else "But no field is set"
+        refuse(f"Input must set only one of the following fields: {', '.join(_WHERE)}. {but}")
+    name = member(given, "name", str)
+    datatype = member(given, "datatype", str)
+    sizes = member(given, "shape", list)
+    shape = [member({"shape": size}, "shape", int) for size in sizes]
+    if has[0]:
+        return input_tensor_of_values(name, datatype, shape, flattened(given["data"])), 0
+    if has[1]:
+        size = member(more, "binary_data_size", int)
+        if size > len(rest):
+            refuse(
+                f"unexpected size for input '{name}', expecting {size - len(rest)} additional bytes for "
+                f"model '{call.model.name}'"
+            )
+        data: bytes | memoryview = rest[:size]
+        used = size
+    else:
+        data, used = _shared(more, regions), 0
+    return input_tensor(call.model.name, call.request_id, name, datatype, shape, data), used
+
+
+def _shared(more: dict[str, Any], regions: Regions) -> bytes:
+    size = member(more, "shared_memory_byte_size", int, 1 << 64)
+    return regions.read(
+        member(more, "shared_memory_region", str), member(more, "shared_memory_offset", int, 0), size
+    )
+
+
+def _asked(wanted: Any, binary: bool, regions: Regions) -> RequestedOutput:
+    name = member(wanted, "name", str)
+    more = wanted.get("parameters")
+    more = more if isinstance(more, dict) else {}
+    region = member(more, "shared_memory_region", str, "")
+    size = member(more, "shared_memory_byte_size", int, 0)
+    offset = member(more, "shared_memory_offset", int, 0)
+    if region:
+        regions.check(region, offset, size)
+    classes = member(more, "classification", int, 0)
+    return RequestedOutput(name, member(more, "binary_data", bool, binary), region, offset, size, classes)
+
+
+def _raw(model: LoadedModel, version: int, data: memoryview) -> DecodedRequest:
+    """A body that is the one input of the model itself."""
+    spec = model.spec
+    if len(spec.inputs) != 1:
+        refuse(
+            "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got "
+            f"{len(spec.inputs)} inputs in '{model.name}' model configuration"
+        )
+    (wanted,) = spec.inputs.values()
+    shape = [1 if spec.max_batch_size and not at else size for at, size in enumerate(wanted.shape)]
+    call = DecodedRequest(model, version, binary=True)
+    if wanted.datatype == "BYTES":
+        if prod(abs(size) for size in shape) != 1:
+            refuse(f"For BYTE datatype raw input '{wanted.name}', the model must have input shape [1]")
+        framed = len(data).to_bytes(4, "little") + bytes(data)
+        call.inputs = [input_tensor(model.name, "", wanted.name, "BYTES", [1] * len(shape), framed)]
+        return call
+    if shape.count(-1) > 1:
+        refuse(
+            f"The shape of the raw input '{wanted.name}' can not be deduced because there are more than one "
+            "variable-sized dimension"
+        )
+    if -1 in shape:
+        row = prod(size for size in shape if size != -1) * dtype_of(wanted.name, wanted.datatype).itemsize
+        if not row or len(data) % row:
+            refuse(
+                f"The shape of the raw input '{wanted.name}' can not be deduced: {len(data)} bytes are no "
+                f"whole number of {row} bytes"
+            )
+        shape[shape.index(-1)] = len(data) // row
+    call.inputs = [input_tensor(model.name, "", wanted.name, wanted.datatype, shape, data)]
+    return call

@@ -7,7 +7,7 @@ from importlib import resources
 from string import Template
 from urllib.parse import quote
 
-from bls_notebook.network.connection.address import PLAIN
+from bls_notebook.network.kserve.address import PLAIN
 from bls_notebook.records.quantities import size
 
 from .records import Exported

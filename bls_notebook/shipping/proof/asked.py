@@ -52,12 +52,12 @@ def _flat(model: str, given: Iterable[Any]) -> Iterator[Any]:
         if callable(recorded := getattr(each, "requests", None)):
             found = list(recorded(model))
             if not found:
-                raise BLSError(f"compare: the recording has no request for model {model!r}")
+                raise BLSError(f"prove: the recording has no request for model {model!r}")
             yield from found
         elif isinstance(each, Mapping) or hasattr(each, "inputs"):
             yield each
         else:
             raise BLSError(
-                f"compare: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or "
+                f"prove: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or "
                 "a recording"
             )

@@ -10,19 +10,19 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.network.gateway.failures import HTTP_STATUS
+from bls_notebook.network.connection.connection import connect
+from bls_notebook.network.kserve.errors import HTTP_STATUS
+from bls_notebook.network.kserve.request import END, START
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.servers.serving import LocalServer
-from bls_notebook.shipping.servers.tritonserver import END, START, TritonRequestError, TritonServerError
 
 from .answers import Answer, Output
 from .asked import Request, Steps
 from .counts import Counts, counts
-from .streams import ask_stream
 
 SECONDS = 30.0  # that an answer of the server may take
 
@@ -97,40 +97,49 @@ class Elsewhere(Here):
     @contextmanager
     def with_instances(self, count: int) -> Iterator[None]:
         """Refuse."""
-        raise BLSError("compare: instance counts are tried on a server of one's own; leave out the address")
+        raise BLSError("prove: instance counts are tried on a server of one's own; leave out the address")
         yield
 
 
-class There:
-    """The same model on a server of ours."""
+class There(Elsewhere):
+    """The same model on a server of ours, asked over a connection to it; a context manager."""
 
     def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str]) -> None:
+        super().__init__(ModelRepository(), spec, names)
         self.server = server
-        self.spec = spec
-        self.names = tuple(names)
         self.words = sorted(server.exported.names)  # a model may call what an input names
-        self.lost = False
+        # Errors have the codes that HTTP gives them, and streams of tensors need gRPC.
+        self._url = f"grpc://{server.grpc_url}" if spec.decoupled else server.url
+
+    def __enter__(self) -> There:
+        """Connect to the server."""
+        self._connection = connect(self._url, self.spec.name, repo=self.repository, timeout=SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Disconnect; the server goes on."""
+        self.repository.close()
 
     def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses; a server that is lost is started again."""
-        began = time.perf_counter_ns()
-        try:
-            if self.spec.decoupled:
-                more = _of_sequence(more)
-                answers = ask_stream(self.server.grpc_url, self.spec.name, request, more, SECONDS)
-                return answers, time.perf_counter_ns() - began
-            result = self.server.infer(
-                self.spec.name, request.inputs, wait=SECONDS, parameters=request.parameters, **more
-            )
-        except TritonRequestError as error:
-            return [Answer(error=str(error), status=error.status)], time.perf_counter_ns() - began
-        except TritonServerError as error:
-            self.lost = True
-            self.server.restart()
-            return [Answer(error=str(error).partition("\n")[0], lost=True)], 0
-        took = time.perf_counter_ns() - began
-        outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
-        return [Answer(outputs, version=int(result.version or 0), parameters=result.parameters)], took
+        answers, took = super().ask(request, more)
+        if not any(answer.lost for answer in answers):
+            return answers, took
+        self.lost = True
+        self._connection.disconnect()
+        self.server.restart()
+        self.__enter__()
+        return answers[-1:], 0
+
+    def _answer(self, response: Response) -> Answer:
+        error = response.error
+        if error is None or self.spec.decoupled:
+            answer = super()._answer(response)
+        else:
+            answer = Answer(error=error.message(), status=HTTP_STATUS.get(error.code(), 400))
+        # Errors of the connection begin with its address; those of the server do not.
+        lost = (answer.error or "").startswith(f"{self._connection.address}: ")
+        return replace(answer, lost=lost) if lost else answer
 
     def counts(self) -> Counts:
         """Return what the statistics say of the model and of those that it calls."""
@@ -147,15 +156,6 @@ class There:
             yield
         finally:
             self.server.load(name, config)
-
-
-def _of_sequence(more: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a request stands in a sequence, as KServe's protocol says it."""
-    if "correlation_id" not in more:
-        return {}
-    flags = more.get("flags", 0)
-    start, end = bool(flags & START), bool(flags & END)
-    return {"sequence_id": more["correlation_id"], "sequence_start": start, "sequence_end": end}
 
 
 def shown(steps: Steps) -> tuple[tuple[Tensor, ...], ...]:

@@ -1,4 +1,4 @@
-"""`prove_equal`: the same requests here and on a real server, and a certificate of what came of it."""
+"""`prove`: the same requests here and on a real server, and a certificate of what came of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .generating import generator
 from .places import Elsewhere, Here, There
 
 
-def prove_equal(
+def prove(
     model: str,
     *requests: Any,
     generate: int = 0,
@@ -124,14 +124,14 @@ def compare(
     instances: Sequence[int] = (),
     parameters: Mapping[str, Any] | None = None,
 ) -> Certificate:
-    """Compare the model of a certificate with what it is there; see `prove_equal`."""
+    """Compare the model of a certificate with what it is there; see `prove`."""
     model, spec = begun.model, there.spec
     if not requests and generate < 1:
-        raise BLSError(f"compare: no request for model {model!r}: give inputs, or how many to generate")
+        raise BLSError(f"prove: no request for model {model!r}: give inputs, or how many to generate")
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
-        raise BLSError(f"compare: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
+        raise BLSError(f"prove: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
     if any(count < 1 for count in instances):
-        raise BLSError(f"compare: instances: got {list(instances)}, expected counts from 1 on")
+        raise BLSError(f"prove: instances: got {list(instances)}, expected counts from 1 on")
     cases = cases_of(spec, requests, parameters or {})
     begun = replace(
         begun, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
@@ -153,7 +153,7 @@ def proving(
     specs = {name: _spec(repository, name) for name in names}
     if on_gpu := [n for n, spec in specs.items() if any(each.kind == "GPU" for each in spec.instances)]:
         raise BLSError(
-            f"compare: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names"
+            f"prove: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names"
         )
     with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
         folder = server.repositories[0]
@@ -181,7 +181,7 @@ class Prover:
         self.files = files
 
     def prove(self, model: str, *requests: Any, **options: Any) -> Certificate:
-        """Compare one of the models; see `prove_equal`."""
+        """Compare one of the models; see `prove`."""
         exported = self.server.exported
         reached = _reached(model, {each.name: each.calls for each in exported.models})
         site = self.server.site_packages
@@ -196,8 +196,8 @@ class Prover:
             ),
             files=tuple(each for each in self.files.items() if each[0].partition("/")[0] in reached),
         )
-        place = There(self.server, self.specs[model], sorted(reached & self.specs.keys()))
-        return compare(self.repository, place, begun, requests, **options)
+        with There(self.server, self.specs[model], sorted(reached & self.specs.keys())) as place:
+            return compare(self.repository, place, begun, requests, **options)
 
 
 def _spec(repository: ModelRepository, name: str) -> ModelSpec:

@@ -1,4 +1,4 @@
-"""``%tritonrepo compare``: the same requests here and on a real server."""
+"""``%tritonrepo prove``: the same requests here and on a real server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _GENERATED = 100
 
 
-def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
+def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     given: list[Any] = [arguments.inputs] if arguments.inputs else []
     if arguments.requests:
         with reported(notebook):
@@ -26,15 +26,15 @@ def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     if number is None:
         number = 0 if given else _GENERATED
     with reported(notebook):
-        return bls.prove_equal(
+        return bls.prove(
             arguments.model, *given, generate=number, seed=arguments.seed,
             tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
             server=arguments.server,
         )  # fmt: skip
 
 
-COMPARE = Verb(
-    "compare", "send the same requests here and to a real server, and compare the answers", _compare,
+PROVE = Verb(
+    "prove", "send the same requests here and to a real server, and compare the answers", _prove,
     "A tritonserver runs a copy of the model and of all that it calls, as export writes them (the first time "
     "it is installed, in an environment of its own). Outputs are compared bit by bit, errors by text and "
     "code, of decoupled models the whole stream, rows of batches once more alone; then Triton's counts of "
@@ -42,23 +42,23 @@ COMPARE = Verb(
     "(INPUT=EXPRESSION, as in %bls), recorded (--requests), or "
     f"generated from the model's config ({_GENERATED} where nothing is given); generated ones take given "
     "inputs over at times. The smallest request that shows a difference is told. In scripts: "
-    "bls.prove_equal(); in a shell: python -m bls_notebook prove REPOSITORY.",
-    "  %tritonrepo compare add_sub --generate 200\n"
-    "  %tritonrepo compare add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
-    "  proof = %tritonrepo compare classify IMAGE=image --generate 50 --tolerance 1e-6\n"
-    "  %tritonrepo compare classify IMAGE=image --instances 1,4\n",
+    "bls.prove(); in a shell: python -m bls_notebook prove REPOSITORY.",
+    "  %tritonrepo prove add_sub --generate 200\n"
+    "  %tritonrepo prove add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
+    "  proof = %tritonrepo prove classify IMAGE=image --generate 50 --tolerance 1e-6\n"
+    "  %tritonrepo prove classify IMAGE=image --instances 1,4\n",
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip
-COMPARE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-_add = COMPARE.parser.add_argument
+PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
+_add = PROVE.parser.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
 _add("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
 _add(
     "--seed", type=whole_number(0), default=0, metavar="N",
     help="the same makes the same requests, by the same hypothesis and where the same modules are imported",
 )  # fmt: skip
-add_tolerance(COMPARE.parser)
+add_tolerance(PROVE.parser)
 _add(
     "--instances", type=counts, default=(), metavar="N,N",
     help="send requests once more, side by side, to so many instances here and there",

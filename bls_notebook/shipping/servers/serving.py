@@ -147,7 +147,7 @@ class LocalServer(TritonServer):
         if self._run is None:
             return "STOPPED"
         try:
-            ready = self._request("GET", "/v2/health/ready", wait=_PATIENCE)[0] == 200
+            ready = self.send("GET", "/v2/health/ready", wait=_PATIENCE).status == 200
         except TritonServerError:
             return "NOT READY" if self.pid is not None else "ENDED"
         return "READY" if ready else "NOT READY"
@@ -161,7 +161,7 @@ class LocalServer(TritonServer):
     def _models(self) -> tuple[ServedModel, ...]:
         """The models, as the server has them now."""
         try:
-            rows = self._json("POST", "/v2/repository/index", wait=_PATIENCE)
+            rows = self.index(_PATIENCE)
         except TritonServerError:
             return self._last
         found = []

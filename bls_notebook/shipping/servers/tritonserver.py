@@ -1,6 +1,7 @@
 """A real tritonserver beside this process.
 
-`TritonServer` runs the server of a `make_environment` on a model repository and talks to it over HTTP.
+`TritonServer` runs the server of a `make_environment` on a model repository: it starts, watches and stops the
+process. What it can be asked about models is `ModelClient`'s.
 
 What holds: the server listens on loopback only, on free ports; whatever it writes lies in a private temporary
 folder, in its environment, or in shared memory under a prefix of its own; and the server, its model processes
@@ -12,27 +13,22 @@ Linux on x86-64 only.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.client
-import json
 import os
 import re
 import subprocess
 import time
-import urllib.parse
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-import numpy.typing as npt
-
-from bls_notebook.network.connection.address import PLAIN
+from bls_notebook.network.kserve.address import Address
+from bls_notebook.network.kserve.client import ServerError
+from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, HttpExchange
 from bls_notebook.network.kserve.listening import HOST, Listening
-from bls_notebook.network.kserve.rest import InferResult, decode_response, encode_request
-from bls_notebook.pb_utils import Tensor
+from bls_notebook.network.kserve.model_client import InferResult, ModelClient
 from bls_notebook.records.progress import progress
 
 from .environment import (
@@ -57,7 +53,6 @@ __all__ = [
     "make_environment",
 ]
 
-START, END = 1, 2  # sequence flags of a request, as in pb_utils
 PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
 
 
@@ -72,7 +67,7 @@ class TritonRequestError(TritonServerError):
         self.status = status
 
 
-class TritonServer(Listening):
+class TritonServer(Listening, ModelClient):
     """A tritonserver of one's own, started by `start` or by ``with``.
 
     Parameters
@@ -124,6 +119,7 @@ class TritonServer(Listening):
         self.http_port = self.grpc_port = self.metrics_port = 0
         self._last_log = ""
         self._run: ServerRun | None = None
+        self._client: HttpClient | None = None
         self._end: weakref.finalize[Any, Any] | None = None
 
     # --- life ---
@@ -144,6 +140,8 @@ class TritonServer(Listening):
             if attempt or not self.http_port:
                 self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
             self._run = ServerRun(self.environment, self._arguments())
+            self._client = HttpClient(Address("http", HOST, self.http_port))
+            self._client.server = "triton"  # so that names are sent as it takes them
             self._end = weakref.finalize(self, self._run.end, graceful=False)
             try:
                 with progress("starting tritonserver"):
@@ -167,8 +165,10 @@ class TritonServer(Listening):
         self._end_run(graceful)
 
     def _end_run(self, graceful: bool) -> None:
-        run, end = self._run, self._end
-        self._run = self._end = None
+        run, end, client = self._run, self._end, self._client
+        self._run = self._end = self._client = None
+        if client is not None:
+            client.close()
         if end is not None:
             end.detach()
         if run is not None:
@@ -200,100 +200,6 @@ class TritonServer(Listening):
         """The processes of the Python models that are loaded, a row an instance."""
         return model_processes(self._running().process.pid)
 
-    # --- models ---
-
-    def load(
-        self,
-        name: str,
-        config: str | Mapping[str, Any] | None = None,
-        files: Mapping[str, bytes] | None = None,
-        wait: float = 120.0,
-    ) -> None:
-        """Load or reload a model.
-
-        Parameters
-        ----------
-        name : str
-        config : str or mapping, optional
-            Overrides config.pbtxt. JSON text, or what it says.
-        files : mapping of str to bytes, optional
-            The model's files by path (``"1/model.py"``), instead of those on disk. Needs `config`.
-        wait : float
-            Seconds to wait for the answer.
-        """
-        parameters: dict[str, str] = {}
-        if config is not None:
-            parameters["config"] = config if isinstance(config, str) else json.dumps(config)
-        for path, content in (files or {}).items():
-            parameters[f"file:{path.removeprefix('file:')}"] = base64.b64encode(content).decode()
-        self._json("POST", f"/v2/repository/models/{_quote(name)}/load", {"parameters": parameters}, wait)
-
-    def unload(self, name: str, unload_dependents: bool = False, wait: float = 120.0) -> None:
-        """Unload a model. The answer may come before the model is gone: see `index`."""
-        body = {"parameters": {"unload_dependents": unload_dependents}}
-        self._json("POST", f"/v2/repository/models/{_quote(name)}/unload", body, wait)
-
-    def ready(self, name: str | None = None, version: int | None = None) -> bool:
-        """Whether the server, or a model of it, is ready."""
-        path = "/v2/health/ready" if name is None else f"{_path(name, version)}/ready"
-        return self._request("GET", path)[0] == 200
-
-    def index(self) -> list[dict[str, str]]:
-        """The repository index: name, version, state, reason."""
-        rows: list[dict[str, str]] = self._json("POST", "/v2/repository/index")
-        return rows
-
-    def config(self, name: str, version: int | None = None) -> dict[str, Any]:
-        """A model's completed configuration."""
-        return dict(self._json("GET", f"{_path(name, version)}/config"))
-
-    def statistics(self, name: str, version: int | None = None) -> dict[str, Any]:
-        """A model's statistics."""
-        return dict(self._json("GET", f"{_path(name, version)}/stats"))
-
-    def metadata(self) -> dict[str, Any]:
-        """The server's name, version and extensions."""
-        return dict(self._json("GET", "/v2"))
-
-    def infer(
-        self,
-        name: str,
-        inputs: Mapping[str, npt.ArrayLike | Tensor],
-        outputs: Sequence[str] | None = None,
-        version: int = -1,
-        timeout: int = 0,
-        request_id: str = "",
-        correlation_id: int | str = 0,
-        flags: int = 0,
-        parameters: Mapping[str, str | int | bool] | None = None,
-        wait: float = 60.0,
-    ) -> InferResult:
-        """Send one request and return the answer. Not for decoupled models, which HTTP cannot serve.
-
-        The parameters are those of `ModelRepository.infer`, and beside them `wait`, the seconds to wait.
-
-        Raises
-        ------
-        TritonRequestError
-            The answer is an error.
-        TritonServerError
-            No answer in time, or the server died.
-        """
-        extra: dict[str, Any] = dict(parameters or {})
-        if timeout:
-            extra["timeout"] = timeout
-        if correlation_id:
-            extra["sequence_id"] = correlation_id
-            extra["sequence_start"], extra["sequence_end"] = bool(flags & START), bool(flags & END)
-        body, length = encode_request(inputs, outputs, request_id, extra)
-        headers = {"Inference-Header-Content-Length": str(length), "Content-Type": "application/octet-stream"}
-        path = f"{_path(name, None if version == -1 else version)}/infer"
-        status, answer, got = self._request("POST", path, body, headers, wait)
-        if status != 200:
-            _refuse(status, answer)
-        text = got.get("inference-header-content-length")
-        return decode_response(answer, None if text is None else int(text))
-
     # --- inside ---
 
     def _running(self) -> ServerRun:
@@ -316,66 +222,47 @@ class TritonServer(Listening):
             if run.process.poll() is not None:
                 ended = run.how_it_ended()
                 raise TritonServerError(f"tritonserver {ended} while starting:\n{run.last_lines()}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self._exchange("GET", "/v2/health/ready", b"", {}, 5.0)[0] == 200:
+            with contextlib.suppress(ServerError):
+                probe = HttpExchange(self.http_client(), "GET", "/v2/health/ready", (), {})
+                if probe.answer(5.0, pauses=()).status == 200:
                     return
             time.sleep(0.02)
         late = f"tritonserver was not ready within {self.start_timeout:g} s"
         raise TritonServerError(f"{late}:\n{run.last_lines()}")
 
-    def _json(self, method: str, path: str, body: object = None, wait: float = 60.0) -> Any:
-        data = b"" if body is None else json.dumps(body).encode()
-        status, answer, _ = self._request(method, path, data, {}, wait)
-        if status != 200:
-            _refuse(status, answer)
-        return json.loads(answer) if answer else None
+    # --- what the client asks for ---
 
-    def _request(
+    def http_client(self) -> HttpClient:
+        """Return the connection to the server."""
+        self._running()
+        assert self._client is not None
+        return self._client
+
+    def send(
         self,
         method: str,
         path: str,
-        body: bytes = b"",
+        body: Sequence[Any] = (),
         headers: Mapping[str, str] | None = None,
         wait: float = 60.0,
-    ) -> tuple[int, bytes, http.client.HTTPMessage]:
+    ) -> HttpAnswer:
+        """Send an HTTP request and return the answer; TritonServerError if the server gave none."""
         run = self._running()
         try:
-            return self._exchange(method, path, body, headers or {}, wait)
-        except TimeoutError:
-            message = f"tritonserver did not answer {method} {path} within {wait:g} s"
-            raise TritonServerError(message) from None
-        except (OSError, http.client.HTTPException) as error:
+            return super().send(method, path, body, headers, wait)
+        except ServerError as error:
+            if isinstance(error.__cause__, TimeoutError) or "no answer within" in error.lost:
+                raise TritonServerError(
+                    f"tritonserver did not answer {method} {path} within {wait:g} s"
+                ) from None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.process.wait(2.0)  # the connection may break a little before the process is gone
             if run.process.returncode is None:
-                message = f"tritonserver broke off {method} {path}: {type(error).__name__}: {error}"
+                message = f"tritonserver broke off {method} {path}: {error.lost or error}"
             else:
                 message = f"tritonserver {run.how_it_ended()} during {method} {path}:\n{run.last_lines()}"
             raise TritonServerError(message) from None
 
-    def _exchange(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], wait: float
-    ) -> tuple[int, bytes, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection(HOST, self.http_port, timeout=wait)
-        try:
-            connection.request(method, path, body or None, dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read(), answer.headers
-        finally:
-            connection.close()
-
-
-def _quote(name: str) -> str:
-    return urllib.parse.quote(name, safe=f"%{PLAIN}")
-
-
-def _path(name: str, version: int | None) -> str:
-    return f"/v2/models/{_quote(name)}" + ("" if version is None else f"/versions/{version}")
-
-
-def _refuse(status: int, answer: bytes) -> NoReturn:
-    try:
-        message = json.loads(answer)["error"]
-    except (ValueError, KeyError, TypeError):
-        message = answer[:500].decode(errors="replace") or f"HTTP status {status}"
-    raise TritonRequestError(message, status)
+    def refuse(self, message: str, status: int) -> NoReturn:
+        """Raise the error for an answer that is an error."""
+        raise TritonRequestError(message, status)

@@ -229,7 +229,8 @@ def _there(
     if "correlation_id" in more:
         more.setdefault("flags", 0)
     model = Host(repository).ready(name)
-    answers, _ = There(server, model.spec, ()).ask(Request(request.tensors, parameters), more)
+    with There(server, model.spec, ()) as place:
+        answers, _ = place.ask(Request(request.tensors, parameters), more)
     # Which version, and which status, is not recorded.
     return [replace(each, version=0, status=0) for each in answers]
 

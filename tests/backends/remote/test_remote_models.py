@@ -19,8 +19,10 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.network.connection import AddressError, address_of, grpc_link, link
-from bls_notebook.network.connection.tensors import AnswerError
+from bls_notebook.network.connection import AddressError, address_of
+from bls_notebook.network.kserve import client as link
+from bls_notebook.network.kserve import grpc_client as grpc_link
+from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
 from tests.backends.remote.servers import Service, pb, serving, serving_http
@@ -280,7 +282,7 @@ def test_requests_that_follow_each_other_share_a_thread(
         return got.get(timeout=20)
 
     with serving(service) as port:
-        connection = grpc_link.GrpcLink(address_of(f"grpc://127.0.0.1:{port}"))
+        connection = grpc_link.GrpcClient(address_of(f"grpc://127.0.0.1:{port}"))
         _, its = send()
         again, same = send()
         given_up, here = send(cancelled=True)
@@ -408,10 +410,10 @@ def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) 
 
 @pytest.mark.parametrize("damage", [b"\x32\xff\xff\x03", b"\xff" * 12, b"\x0f", b"\x32\x01\x00"])
 def test_answers_that_are_none(damage: bytes) -> None:
-    from bls_notebook.network.connection.messages import read_response
+    from bls_notebook.network.kserve.grpc_codec import decode_response
 
     with pytest.raises(AnswerError):
-        read_response(damage)
+        decode_response(damage)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -421,11 +423,11 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"parameters": 7}, {"shape": 2},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
-    from bls_notebook.network.kserve.json_codec import decode_response as read_response
+    from bls_notebook.network.kserve.json_codec import decode_response as decode_response
 
     output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
     with pytest.raises(AnswerError):
-        read_response(json.dumps({"outputs": [output]}).encode(), None)
+        decode_response(json.dumps({"outputs": [output]}).encode(), None)
 
 
 def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(

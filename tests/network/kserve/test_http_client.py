@@ -20,10 +20,10 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.network.connection import address_of
-from bls_notebook.network.connection.link import RemoteError
 from bls_notebook.network.connection.opening import open_link
 from bls_notebook.network.kserve import http_client
-from bls_notebook.network.kserve.http_client import HttpExchange, HttpLink
+from bls_notebook.network.kserve.client import ServerError
+from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
 from bls_notebook.pb_utils import InferenceRequest
 from tests.backends.remote.servers import serving_http
 
@@ -34,7 +34,7 @@ TENSOR = {"name": "X", "datatype": "INT32", "shape": [1]}
 
 
 @contextmanager
-def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpLink]:
+def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpClient]:
     """A link to a server that answers a request with these bytes, then with the endless ones, then closes."""
     listening = socket.create_server(("127.0.0.1", 0))
 
@@ -55,7 +55,7 @@ def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpLink]:
 
     serving = threading.Thread(target=serve)
     serving.start()
-    link = HttpLink(address_of(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    link = HttpClient(address_of(f"http://127.0.0.1:{listening.getsockname()[1]}"))
     try:
         yield link
     finally:
@@ -102,13 +102,13 @@ def test_an_answer(data: bytes, body: bytes) -> None:
     ],
 )
 def test_what_is_no_answer(data: bytes, error: str) -> None:
-    with answering(data) as link, pytest.raises(RemoteError, match=error):
+    with answering(data) as link, pytest.raises(ServerError, match=error):
         HttpExchange(link, "GET", "/v2", (), {}).answer(20)
 
 
 def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
     piece = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
-    with answering(CHUNKED, piece) as link, pytest.raises(RemoteError, match="more than 67,108,864 bytes"):
+    with answering(CHUNKED, piece) as link, pytest.raises(ServerError, match="more than 67,108,864 bytes"):
         link.describe()
 
 
@@ -118,13 +118,13 @@ def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
 def test_an_answer_that_trickles_is_an_error_after_its_time(data: bytes, endless: bytes) -> None:
     with (
         answering(data, endless) as link,
-        pytest.raises(RemoteError, match=r"no answer within 0\.2 s|more than"),
+        pytest.raises(ServerError, match=r"no answer within 0\.2 s|more than"),
     ):
         HttpExchange(link, "GET", "/v2", (), {}).answer(0.2)
 
 
 def test_a_response_to_a_request_is_limited_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "_INFER_BYTES", 1000)
+    monkeypatch.setattr(http_client, "INFER_BYTES", 1000)
     big = OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001
     with answering(big) as link:
         request = InferenceRequest(model_name="m", requested_output_names=["Y"], inputs=[])
@@ -134,9 +134,9 @@ def test_a_response_to_a_request_is_limited_too(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def asked() -> Iterator[tuple[HttpLink, HttpExchange, socket.socket, socket.socket]]:
+def asked() -> Iterator[tuple[HttpClient, HttpExchange, socket.socket, socket.socket]]:
     """A link, a request to be sent over its one connection, and both ends of that."""
-    link = HttpLink(address_of("http://127.0.0.1:9"))
+    link = HttpClient(address_of("http://127.0.0.1:9"))
     here, there = socket.socketpair()
     with here, there:
         connection = http.client.HTTPConnection("127.0.0.1", 9)
@@ -165,7 +165,7 @@ def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(as
 def test_nothing_is_sent_over_a_link_that_is_closed(asked: Any) -> None:
     link, exchange, here, there = asked
     link.closed = True  # and not yet hung up
-    with pytest.raises(RemoteError, match="was closed before"):
+    with pytest.raises(ServerError, match="was closed before"):
         exchange.answer(20)
     assert here.fileno() < 0
     assert there.recv(1) == b""
@@ -184,7 +184,7 @@ def test_what_is_given_up_is_not_sent_without_its_encryption(asked: Any) -> None
 
 
 def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "bls_notebook.network.connection.grpc_link", raising=False)
+    monkeypatch.delitem(sys.modules, "bls_notebook.network.kserve.grpc_client", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(BackendError, match=r"needs grpc.*pip install 'bls_notebook\[network\]'"):
         open_link(address_of("grpc://127.0.0.1:9"))

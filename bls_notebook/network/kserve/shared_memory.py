@@ -15,7 +15,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from .failures import INTERNAL, NOT_FOUND, UNSUPPORTED, refuse
+from .errors import INTERNAL, NOT_FOUND, UNSUPPORTED, refuse
 
 _KEY = re.compile(r"/?[^/\0]{1,255}")
 _DOTS = ("", ".", "..")
@@ -81,7 +81,7 @@ class Regions:
         with self._lock:
             self._place(name, offset, byte_size)
 
-    def write(self, name: str, offset: int, data: bytes) -> None:
+    def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
         """Write bytes into a region."""
         with self._lock:
             handle, start = self._place(name, offset, len(data))

@@ -1,4 +1,4 @@
-"""gRPC: a `Link` by grpcio and tritonclient's messages.
+"""gRPC: a `Client` by grpcio and tritonclient's messages.
 
 A request that is waited for runs on its caller's own thread, sent as a stream of one answer, which grpcio
 lets any thread cancel: a plain call that Ctrl-C ends goes on at the server. The others are futures, and
@@ -23,9 +23,9 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
-from .carried import headers_of
-from .link import ASK_SECONDS, RETRIES, Link, RemoteError
-from .messages import read_response, read_streamed, request_bytes
+from .client import ASK_SECONDS, RETRIES, Client, ServerError
+from .grpc_codec import decode_response, decode_streamed, encode_request
+from .parameters import headers_of
 from .tensors import AnswerError
 
 _MOST = (1 << 31) - 1
@@ -62,7 +62,7 @@ _LOST = re.compile(
 _WHY = re.compile(r".*?(?:Failed to connect to remote host|connect): ?", re.S | re.I)
 
 
-class GrpcLink(Link):
+class GrpcClient(Client):
     """A connection over gRPC."""
 
     def __init__(self, address: Address) -> None:
@@ -106,13 +106,13 @@ class GrpcLink(Link):
 
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcExchange:
         """Return a request to a model, ready to be sent."""
-        body = request_bytes(name, version, request, all_outputs, {})
+        body = encode_request(name, version, request, all_outputs, {})
         return GrpcExchange(self, body, self._metadata(request))
 
     def streamed(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcStream:
         """Return a request to a decoupled model, ready to be sent."""
         more = {"triton_enable_empty_final_response": True}
-        body = request_bytes(name, version, request, all_outputs, more)
+        body = encode_request(name, version, request, all_outputs, more)
         # Without `triton_grpc_error`, of which a server (2.51) has died: so errors have no code, but their
         # text.
         return GrpcStream(self, body, self._metadata(request))
@@ -124,10 +124,10 @@ class GrpcLink(Link):
     # -- asking --------------------------------------------------------------------------------------
 
     def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise RemoteError."""
+        """Return if the server answers within so many seconds, else raise ServerError."""
         try:
             self._ask(self._stub.ServerLive, service_pb2.ServerLiveRequest(), seconds)
-        except RemoteError as error:
+        except ServerError as error:
             if error.lost:
                 raise
 
@@ -165,7 +165,7 @@ class GrpcLink(Link):
             said = self._ask(
                 self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version)
             )
-        except RemoteError as error:
+        except ServerError as error:
             if error.code is ErrorCode.UNSUPPORTED:
                 return None
             raise
@@ -206,7 +206,7 @@ class GrpcLink(Link):
         self._channel.close()
         self.more.set()
 
-    def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> RemoteError:
+    def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> ServerError:
         """Return what went wrong with a request; `lost` is why it was given up, if it was."""
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.CANCELLED and (lost or "cancelled by" in details.lower() or self.closed):
@@ -218,13 +218,13 @@ class GrpcLink(Link):
             if not_sent or _LOST.search(details):
                 why = _WHY.sub("", details).strip() or details
                 return self.unanswered(why.split("\n")[0][:200], not not_sent)
-        return RemoteError(details or f"the server answered {code.name}", _CODES.get(code, ErrorCode.UNKNOWN))
+        return ServerError(details or f"the server answered {code.name}", _CODES.get(code, ErrorCode.UNKNOWN))
 
 
 class GrpcExchange:
     """A request that has one answer."""
 
-    def __init__(self, link: GrpcLink, body: bytes, metadata: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, link: GrpcClient, body: bytes, metadata: tuple[tuple[str, str], ...]) -> None:
         self._link = link
         self._body = body
         self._metadata = metadata
@@ -268,12 +268,12 @@ class GrpcExchange:
             call.cancel()
         data = next(call)
         next(call, None)  # what it ends with: one that is dropped before counts as cancelled at the server
-        return read_response(data)[0]
+        return decode_response(data)[0]
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
 
-    def _again(self, problem: RemoteError) -> bool:
+    def _again(self, problem: ServerError) -> bool:
         """Whether to try again: it could not be sent."""
         self._attempt += 1
         new = bool(problem.lost) and not self._link.lost  # where nobody knew that the server is gone
@@ -287,7 +287,7 @@ class GrpcExchange:
 
         def done(call: Any) -> None:
             try:
-                box = [read_response(call.result())[0]]
+                box = [decode_response(call.result())[0]]
             except grpc.RpcError as error:
                 problem = link.error_of(error, self._lost)
                 if self._again(problem):
@@ -347,7 +347,7 @@ class GrpcStream(GrpcExchange):
                     if self._cancelled:
                         call.cancel()
                     for data in call:
-                        *box, final, _, error = read_streamed(data)
+                        *box, final, _, error = decode_streamed(data)
                         deliver([InferenceResponse([], TritonError(error))] if error else box, final)
                         ended = ended or final
                     break
@@ -358,7 +358,7 @@ class GrpcStream(GrpcExchange):
                 time.sleep(RETRIES[self._attempt - 1])
             if not ended:  # a server that has no word for the last one
                 deliver([InferenceResponse([])], True)
-        except RemoteError as problem:
+        except ServerError as problem:
             if not ended:
                 deliver([link.failed(problem)], True)
         except ValueError as error:
@@ -372,9 +372,9 @@ class GrpcStream(GrpcExchange):
             link.over(self)
 
 
-def _refused(link: Link, error: ValueError) -> RemoteError:
+def _refused(link: Client, error: ValueError) -> ServerError:
     if isinstance(error, AnswerError):
-        return RemoteError(f"{link.address}: {error}", ErrorCode.INTERNAL)
+        return ServerError(f"{link.address}: {error}", ErrorCode.INTERNAL)
     return link.unanswered(str(error), False)
 
 
@@ -387,4 +387,4 @@ def _with_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-GrpcLink.waits = (GrpcLink._ask, GrpcExchange._sent_and_read)
+GrpcClient.waits = (GrpcClient._ask, GrpcExchange._sent_and_read)

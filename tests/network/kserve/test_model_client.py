@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bls_notebook.network.kserve.rest import NUMPY_OF, decode_response, encode_request
+from bls_notebook.network.kserve import json_codec
+from bls_notebook.network.kserve.model_client import InferResult, decode_result, tensor_of_array
+from bls_notebook.network.kserve.tensors import DTYPES
+from bls_notebook.pb_utils import InferenceRequest
+
+NUMPY_OF = {name: dtype for name, dtype in DTYPES.items() if name != "BF16"}
+
+
+def encode_request(
+    inputs: dict[str, Any], outputs: Any = None, request_id: str = "", parameters: Any = None
+) -> tuple[bytes, int]:
+    tensors = [tensor_of_array(name, value) for name, value in inputs.items()]
+    request = InferenceRequest(
+        request_id, 0, tensors, list(outputs or ()), "m", timeout=(parameters or {}).get("timeout", 0)
+    )
+    parts = json_codec.encode_request(request, outputs is None, binary=True)
+    return b"".join(parts), len(parts[0])
+
+
+def decode_response(body: bytes, length: int | None) -> InferResult:
+    return decode_result(body, None if length is None else str(length))
 
 
 def answer_of(body: bytes, json_length: int) -> tuple[bytes, int]:

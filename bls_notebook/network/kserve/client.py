@@ -1,4 +1,4 @@
-"""`Link`: the connection to one server, over which many requests are under way at a time.
+"""`Client`: the connection to one server, over which many requests are under way at a time.
 
 Guarantees: an error of the server keeps its text and code; a server that is lost is one clear error, for what
 is under way too, and is there again by itself once it answers: nothing has to be connected anew. A server
@@ -29,7 +29,7 @@ PATIENCE = 3 * PROBE_SECONDS
 RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
 
 
-class RemoteError(Exception):
+class ServerError(Exception):
     """A server's answer that is an error, or none at all.
 
     `lost`: where there was no answer: why, in words that may be shown; else empty. `sent`: whether the server
@@ -43,7 +43,7 @@ class RemoteError(Exception):
         self.sent = sent
 
 
-class Link:
+class Client:
     """What connections over gRPC and HTTP have in common."""
 
     waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
@@ -73,7 +73,7 @@ class Link:
         raise NotImplementedError
 
     def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise RemoteError."""
+        """Return if the server answers within so many seconds, else raise ServerError."""
         raise NotImplementedError
 
     def ready(self, name: str, version: str, seconds: float) -> bool:
@@ -85,7 +85,7 @@ class Link:
         raise NotImplementedError
 
     def index(self) -> list[tuple[str, str, str]]:
-        """Return name, version and state of each model; RemoteError where it has no such list."""
+        """Return name, version and state of each model; ServerError where it has no such list."""
         raise NotImplementedError
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Link:
         """Return the server's statistics of its models; empty if it gives none within so many seconds."""
         try:
             return list(self.statistics("", "", seconds).get("model_stats", ()))
-        except (RemoteError, AttributeError, TypeError):  # or the server is no Triton
+        except (ServerError, AttributeError, TypeError):  # or the server is no Triton
             return []
 
     def _begin_anew(self) -> None:
@@ -150,7 +150,7 @@ class Link:
         """A request is under way no more."""
         self._under_way.pop(exchange, None)
 
-    def failed(self, error: RemoteError) -> InferenceResponse:
+    def failed(self, error: ServerError) -> InferenceResponse:
         """Return the response of a request that failed, and take note where the server is lost."""
         if error.lost and error.code is not ErrorCode.CANCELLED and not self.closed:
             self._note(error.lost)
@@ -159,24 +159,24 @@ class Link:
             self._watch()
         return InferenceResponse([], TritonError(str(error), error.code))
 
-    def cancelled(self, lost: str) -> RemoteError:
+    def cancelled(self, lost: str) -> ServerError:
         """Return the error of a request that was given up, because the server is `lost` or by who sent it."""
         if lost or self.closed:
             return self.unanswered(lost, True)
-        return RemoteError("the request was cancelled", ErrorCode.CANCELLED)
+        return ServerError("the request was cancelled", ErrorCode.CANCELLED)
 
-    def timed_out(self) -> RemoteError:
+    def timed_out(self) -> ServerError:
         """Return the error of a request that took too long."""
-        return RemoteError(
+        return ServerError(
             f"{self.address}: no answer within {self.address.timeout:g} s, the timeout= of bls.connect; "
             "the server may still be at it",
             ErrorCode.UNAVAILABLE,
         )
 
-    def unanswered(self, why: str, sent: bool) -> RemoteError:
+    def unanswered(self, why: str, sent: bool) -> ServerError:
         """Return the error of a request that the server did not answer."""
         if self.closed:
-            return RemoteError(
+            return ServerError(
                 f"the connection to {self.address} was closed before the request was answered",
                 ErrorCode.CANCELLED,
                 sent=sent,
@@ -186,7 +186,7 @@ class Link:
             if sent
             else "the server does not answer"
         )
-        return RemoteError(
+        return ServerError(
             f"{self.address}: {what} ({why}). Look after the server there; its models are back here by "
             "themselves when it answers",
             ErrorCode.UNAVAILABLE,
@@ -225,7 +225,7 @@ class Link:
         if self.lost:
             try:
                 self.live(PROBE_SECONDS)
-            except RemoteError:
+            except ServerError:
                 return SEEK_SECONDS
             silent.clear()
             self._note("")
@@ -249,7 +249,7 @@ class Link:
         try:
             self.live(PROBE_SECONDS)
             silent.clear()
-        except RemoteError as error:
+        except ServerError as error:
             if not error.lost or self.closed:
                 return PROBE_SECONDS
             silent.append(time.monotonic())
@@ -263,7 +263,7 @@ class Link:
         return PROBE_SECONDS
 
 
-def _watch(reference: weakref.ref[Link], news: threading.Event) -> None:
+def _watch(reference: weakref.ref[Client], news: threading.Event) -> None:
     """Look after a link, while there is one."""
     silent: list[float] = []
     while True:

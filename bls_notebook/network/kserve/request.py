@@ -9,17 +9,16 @@ from typing import Any
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.root import root_of
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
+from bls_notebook.pb_utils import InferenceRequest, Tensor, TritonModelException
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
-from .failures import of_model, refuse
+from .errors import refuse
 
 START, END = 1, 2
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedOutput:
     """An output that is asked for: as bytes or as JSON, into shared memory, or the classes of most weight."""
 
     name: str
@@ -31,14 +30,14 @@ class Asked:
 
 
 @dataclass
-class Call:
+class DecodedRequest:
     """A request, decoded."""
 
     model: LoadedModel
     version: int  # that was asked for, -1 for the newest
     request_id: str = ""
     inputs: list[Tensor] = field(default_factory=list)
-    outputs: dict[str, Asked] = field(default_factory=dict)
+    outputs: dict[str, RequestedOutput] = field(default_factory=dict)
     binary: bool = False  # how outputs go back that were not asked for by name
     parameters: dict[str, Any] = field(default_factory=dict)
     correlation_id: int | str = 0
@@ -64,28 +63,6 @@ class Call:
                 request._options, parameters=own, priority=self.priority, preferred_memory=memory
             )
         return request
-
-
-def send(call: Call) -> Any:
-    """Send a call whose model answers once; return an asyncio future, which cancels the request with it."""
-    return root_of(call.model.server).async_exec(call.request(), False, True)
-
-
-def send_stream(call: Call) -> Any:
-    """Send a call; return an asyncio future of the stream of its responses."""
-    return root_of(call.model.server).async_exec(call.request(), True, True)
-
-
-def answered(response: InferenceResponse) -> InferenceResponse:
-    """Return a response; an error is raised."""
-    if response._error is not None:
-        raise of_model(response._error)
-    return response
-
-
-def is_empty(response: InferenceResponse) -> bool:
-    """Whether a response is a final flag alone."""
-    return not response._outputs and response._error is None
 
 
 def flags_of(parameters: Mapping[str, Any]) -> int:

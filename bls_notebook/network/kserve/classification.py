@@ -10,7 +10,7 @@ import numpy as np
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils import Tensor
 
-from .failures import refuse
+from .errors import refuse
 from .tensors import bytes_of
 
 

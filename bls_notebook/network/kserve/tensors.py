@@ -1,0 +1,229 @@
+"""Tensors as both protocols carry them: little-endian, rows first, each text after its length. Pure.
+
+A wrong input of a request to this process is a `RefusedError` in Triton's words, a wrong output of another
+server's response an `AnswerError` in ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.transfers import to_cpu
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, serialize_byte_tensor
+from bls_notebook.pb_utils.tensor import Tensor
+
+from .errors import INVALID, refuse
+
+Buffer = bytes | memoryview
+
+DTYPES = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}
+DTYPES["BF16"] = np.dtype(np.uint16)  # its bits
+_MOST_DIMENSIONS = 32  # what NumPy takes everywhere
+_MOST_ELEMENTS = 1 << 62  # far beyond any memory
+
+
+class AnswerError(ValueError):
+    """What a server answered is not what the protocol says; the text is one line."""
+
+
+# -- both ways ---------------------------------------------------------------------------------------
+
+
+def bytes_of(tensor: Tensor) -> Buffer:
+    """Return the bytes of a tensor in C order, on the CPU; the array's own where they can be lent."""
+    array: Any = tensor._array
+    if not isinstance(array, np.ndarray):
+        array = array.on_cpu() if tensor._datatype == "BYTES" else to_cpu(array)
+    if tensor._datatype == "BYTES":
+        return serialize_byte_tensor(array) or b""
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    return array.reshape(-1).view(np.uint8).data if array.size else b""
+
+
+def values_of(tensor: Tensor) -> list[Any]:
+    """Return the elements of a tensor, in C order; UnicodeDecodeError for bytes that are no UTF-8."""
+    array: Any = tensor._array
+    if not isinstance(array, np.ndarray):
+        array = array.on_cpu() if tensor._datatype == "BYTES" else to_cpu(array)
+    elements: list[Any] = array.reshape(-1).tolist()
+    if tensor._datatype != "BYTES":
+        return elements
+    return [element.decode() if isinstance(element, bytes) else str(element) for element in elements]
+
+
+def count_of(shape: Sequence[int]) -> int:
+    """Return how many elements a shape has; ValueError, which says what is wrong with it."""
+    if len(shape) > _MOST_DIMENSIONS:  # first: to multiply very many sizes takes very long
+        raise ValueError(f"has {len(shape)} dimensions; {_MOST_DIMENSIONS} are the most")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"has the shape {list(shape)}; sizes are whole numbers from 0 on")
+    count = prod(shape)
+    if count > _MOST_ELEMENTS or any(size > _MOST_ELEMENTS for size in shape):
+        raise ValueError(f"has the shape {list(shape)}, more elements than there can be")
+    return count
+
+
+# -- outputs of another server's response ------------------------------------------------------------
+
+
+def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
+    """Return a tensor with memory of its own, of its bytes.
+
+    Raises
+    ------
+    AnswerError
+        An unknown data type, or not as many bytes as the shape takes.
+    """
+    sizes, count = _output_shape(name, shape)
+    if datatype == "BYTES":
+        try:
+            array = deserialize_bytes_tensor(bytes(raw))
+        except struct.error as error:
+            raise AnswerError(f"output '{name}': {error}") from error
+        if array.size != count:
+            raise AnswerError(f"output '{name}': {array.size} elements, expected {count} for {sizes}")
+        return _reshaped(name, array, sizes, datatype)
+    dtype = _output_dtype(datatype)
+    if len(raw) != count * dtype.itemsize:
+        expected = f"expected {count * dtype.itemsize} for {datatype}{sizes}"
+        raise AnswerError(f"output '{name}': {len(raw)} bytes, {expected}")
+    array = np.frombuffer(raw, dtype).copy() if len(raw) else np.empty(0, dtype)
+    return _reshaped(name, array, sizes, datatype)
+
+
+def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elements: Sequence[Any]) -> Tensor:
+    """Return a tensor of its elements as JSON has them, or protobuf; nested lists are taken too."""
+    sizes, _ = _output_shape(name, shape)
+    if datatype == "BF16":
+        raise AnswerError(f"output '{name}': BF16 has no form in JSON; expected binary data")
+    try:
+        if datatype == "BYTES":
+            flat = [e.encode() if isinstance(e, str) else e for e in _flat(elements)]
+            if not all(isinstance(e, bytes) for e in flat):
+                raise TypeError("elements that are no text")
+            array = np.empty(len(flat), np.object_)
+            array[:] = flat
+        else:
+            array = np.array(elements, _output_dtype(datatype))
+        return _reshaped(name, array, sizes, datatype)
+    except AnswerError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
+
+
+def _flat(elements: Sequence[Any]) -> list[Any]:
+    if any(isinstance(e, (list, tuple)) for e in elements):
+        return [each for e in elements for each in _flat(e if isinstance(e, (list, tuple)) else [e])]
+    return list(elements)
+
+
+def _reshaped(name: str, array: np.ndarray[Any, Any], sizes: list[int], datatype: str) -> Tensor:
+    try:
+        return Tensor._of(name, array if array.shape == (*sizes,) else array.reshape(sizes), datatype)
+    except ValueError as error:
+        raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
+
+
+def _output_shape(name: str, shape: Sequence[int]) -> tuple[list[int], int]:
+    if not isinstance(name, str):
+        raise AnswerError(f"the name of an output is {name!r}, which is no text")
+    sizes = [*map(int, shape)]
+    try:
+        return sizes, count_of(sizes)
+    except ValueError as error:
+        raise AnswerError(f"output '{name}' {error}") from error
+
+
+def _output_dtype(datatype: str) -> np.dtype[Any]:
+    dtype = DTYPES.get(datatype)
+    if dtype is None:
+        raise AnswerError(f"the data type {datatype!r} is none of the KServe v2 protocol's")
+    return dtype
+
+
+# -- inputs of a request to this process -------------------------------------------------------------
+
+
+def input_tensor(
+    model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
+) -> Tensor:
+    """Return a tensor of its bytes, which are checked against its shape; else a RefusedError names the model.
+
+    The data is not kept: the tensor has memory of its own once it is sent.
+    """
+    count = elements_of(name, shape)
+    if datatype == "BYTES":
+        elements = _elements(model, request_id, name, count, data)
+        array: np.ndarray[Any, Any] = np.empty(len(elements), np.object_)
+        array[:] = elements
+    else:
+        dtype = dtype_of(name, datatype)
+        expected = count * dtype.itemsize
+        if len(data) != expected:
+            refuse(
+                f"{_request(request_id)} input byte size mismatch for input '{name}' for model '{model}'. "
+                f"Expected {expected}, got {len(data)}"
+            )
+        array = np.frombuffer(data, dtype) if expected else np.empty(0, dtype)
+    return Tensor._of(name, array.reshape(tuple(shape)), datatype)
+
+
+def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
+    """Return the NumPy type of a data type that is not text; that of BF16's bits."""
+    dtype = DTYPES.get(datatype)
+    if dtype is None:
+        refuse(f"invalid datatype for input {name}")
+    return dtype
+
+
+def elements_of(name: str, shape: Sequence[int]) -> int:
+    """Return how many elements an input has."""
+    try:
+        return count_of(shape)
+    except ValueError as error:
+        refuse(f"input '{name}' {error}")
+
+
+def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
+    """The elements of text, of which there have to be so many."""
+    out: list[bytes] = []
+    at, size = 0, len(data)
+    while at < size:
+        if at + 4 > size:
+            refuse(
+                f"{_request(request_id)} incomplete string length indicator for inference input '{name}' for "
+                f"model '{model}', expecting 4 bytes but only {size - at} bytes available. Please make sure "
+                "the string length indicator is in one buffer."
+            )
+        (length,) = struct.unpack_from("<I", data, at)
+        at += 4
+        if at + length > size:
+            refuse(
+                f"incomplete string data for inference input '{name}', expecting string of length {length} "
+                f"but only {size - at} bytes available"
+            )
+        if len(out) == count:
+            refuse(
+                f"{_request(request_id)} unexpected number of string elements {count + 1} for inference "
+                f"input '{name}' for model '{model}', expecting {count}"
+            )
+        out.append(bytes(data[at : at + length]))
+        at += length
+    if len(out) != count:
+        refuse(
+            f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
+            f"'{model}', got {len(out)}",
+            INVALID,
+        )
+    return out
+
+
+def _request(request_id: str) -> str:
+    return f"[request id: {request_id or '<id_unknown>'}]"
