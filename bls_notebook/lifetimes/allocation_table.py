@@ -16,8 +16,6 @@ from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import (
     IN,
     OUT,
-    SOURCE,
-    TARGET,
     WIDTH,
     Block,
     Key,
@@ -27,7 +25,6 @@ from bls_notebook.devices.allocation_log import (
 )
 
 MOST_REQUESTS = 10_000  # that are known at a time, at least
-RECENT = 5_000  # rows: a request that was answered before is taken for done
 _ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
@@ -59,7 +56,6 @@ class Book:
         self._uncounted: dict[Index, tuple[str, int, Key]] = {}
         self._kept = 0
         self._requests: dict[int, Request] = {}
-        self._skipped: dict[int, tuple[int, Who, Any, int, str]] = {}  # parent, model, options, span, cell
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
         self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
@@ -82,7 +78,7 @@ class Book:
                     request = self._request(number, other, who, options, span)
                 self._crossed(at, "input", request.parent, request, request, fields)
             elif word in (OUT, allocation_log.AGAIN):
-                known = self._known(number)
+                known = self._requests.get(number)
                 if known is not None and other:
                     known.instance = other
                 if word == allocation_log.AGAIN:
@@ -98,90 +94,14 @@ class Book:
         for index in range(end, ends, 2):
             self._died(deaths[index], deaths[index + 1])
 
-    def skim(
-        self, log: Sequence[Any], deaths: Sequence[Any], most: int
-    ) -> tuple[list[Any], list[Any]] | None:
-        """Drop what is over from the oldest rows of a log, `most` of its items, without reading them.
-
-        Return what is to be put in the place of these, and of the deaths (those noted before the last row);
-        None where there are rows that have to be read. The log may become longer meanwhile.
-        """
-        # In slices and without a copy of the log: it is far larger than a processor's cache.
-        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, SOURCE, TARGET))
-        if not _SKIMMED.issuperset(kinds) or tuple in {*map(type, sources), *map(type, targets)}:
-            return None
-        recent = {
-            *map(id, log[most + SOURCE :: WIDTH]),
-            *map(id, log[most + TARGET :: WIDTH]),
-        }
-        # Rows stay that say where the notebook is, and what became of a block that lives, or is named later.
-        ids = list(map(id, targets))
-        stay = {i for i, key in enumerate(targets) if key is None or key() is not None}
-        stay.update(i for i, key in enumerate(ids) if key in recent)
-        # What lives and is only copied from stays known by its first row.
-        firsts: dict[int, int] = {}
-        for i, key in enumerate(sources):
-            if key is not None and key() is not None:
-                firsts.setdefault(id(key), i)
-        stay.update(i for key, i in firsts.items() if key not in self._living and key not in self._uncounted)
-        kept: list[Any] = []
-        for i in sorted(stay):
-            kept += log[i * WIDTH : (i + 1) * WIDTH]
-        named = {
-            id(None),
-            *map(id, kept[SOURCE::WIDTH]),
-            *map(id, kept[TARGET::WIDTH]),
-        }
-        gone = {*map(id, sources), *ids} - named - recent
-        gone -= self._living.keys()
-        gone -= self._uncounted.keys()
-        self.dropped += len(gone)
-        self._skip(log, kinds, most)
-        ended: list[Any] = []
-        for at in range(0, len(deaths), 2):
-            if not gone:  # most of them died long ago
-                ended += deaths[at:]
-                break
-            if id(deaths[at]) in gone:
-                gone.discard(id(deaths[at]))
-            else:
-                ended += deaths[at : at + 2]
-        return kept, ended
-
-    def _skip(self, log: Sequence[Any], kinds: Sequence[int], most: int) -> None:
-        """Remember the requests of rows that are not read, where more may be said of them."""
-        numbers = log[2:most:WIDTH]
-        answered = {number for kind, number in zip(kinds, numbers, strict=True) if kind == OUT}
-        late = len(kinds) - RECENT
-        cell = self._cell
-        for i in [i for i, number in enumerate(numbers) if number not in answered or i > late]:
-            if kinds[i] == IN:
-                parent, who, options, span = log[i * WIDTH + 3 : i * WIDTH + 7]
-                self._skipped[numbers[i]] = parent, who, options, span, cell
-            elif kinds[i] == allocation_log.CELL:
-                (cell,) = numbers[i]
-        self._prune(self._skipped)
-
     def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> Request:
-        sender = self._known(parent)
+        sender = self._requests.get(parent)
         cell = self._cell if sender is None else sender.cell
         request = self._requests[number] = Request(number - self._base, *who, options, sender, span, cell)
-        self._prune(self._requests)
+        if len(self._requests) > 2 * self._limit + MOST_REQUESTS:
+            for old in list(self._requests)[: len(self._requests) // 2]:
+                del self._requests[old]
         return request
-
-    def _known(self, number: int) -> Request | None:
-        """A request by its number, also where its entry was skipped; None for the notebook."""
-        found = self._requests.get(number)
-        if found is None and number in self._skipped:
-            *about, cell = self._skipped.pop(number)
-            found = self._request(number, *about)
-            found.cell = cell if found.parent is None else found.parent.cell
-        return found
-
-    def _prune(self, requests: dict[int, Any]) -> None:
-        if len(requests) > 2 * self._limit + MOST_REQUESTS:
-            for old in list(requests)[: len(requests) // 2]:
-                del requests[old]
 
     def _crossed(
         self,
@@ -226,7 +146,7 @@ class Book:
         self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None
     ) -> None:
         self._died(key, at)  # where its end was not seen
-        block = self._add(key, size, at, self._known(number))
+        block = self._add(key, size, at, self._requests.get(number))
         if block is not None:
             block.line = line
 
@@ -237,7 +157,7 @@ class Book:
     def _moved(
         self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int
     ) -> None:
-        request = self._known(number)
+        request = self._requests.get(number)
         given = self._seen(source, size, at - ns, request)
         got = self._seen(target, other, at, request)
         if given is not None and got is not None and given is not got and not got.source and not got.stays:
@@ -246,7 +166,7 @@ class Book:
     def _exported(
         self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
     ) -> None:
-        request = self._known(number)
+        request = self._requests.get(number)
         block = self._seen(key, size, at, request)
         if block is not None:
             block.stop_at((at, "view", name, datatype, shape, request, self._cell))
@@ -330,4 +250,3 @@ _RARE: dict[int, Callable[..., None]] = {
     allocation_log.MOVED: Book._moved,
     allocation_log.EXPORTED: Book._exported,
 }
-_SKIMMED = {IN, OUT, allocation_log.CELL}  # rows that need not be read

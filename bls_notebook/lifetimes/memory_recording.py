@@ -32,8 +32,7 @@ from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
 
 DEFAULT_LIMIT = 50_000
-ITEMS = 20  # of the log, that are kept of each life before it is read
-LEAST_LOG = 20_000
+MOST_LOG = 100_000  # items of the log; a longer one is read into the allocation table
 HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.RLock()
 
@@ -89,7 +88,6 @@ class MemoryTrack(LifetimesAnalysis):
         self._look_for_holders = holders
         self._limit = limit
         self._book = Book(limit)
-        self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
         self._recording: allocation_log.Recording | None = None
         self._sentinel: _Sentinel | None = None
@@ -108,7 +106,7 @@ class MemoryTrack(LifetimesAnalysis):
                 self._refuse_a_second()
                 me = ref(self)  # no more: a track that nobody has ends
                 place = place_finder() if self._lines else None
-                recording = allocation_log.Recording(self._most, lambda: _shorten(me), place)
+                recording = allocation_log.Recording(MOST_LOG, lambda: _shorten(me), place)
                 self._begin(recording)
         except BaseException:
             if recording is not None:
@@ -220,18 +218,12 @@ class MemoryTrack(LifetimesAnalysis):
         self._book.read(new, ended)
 
     def _shorten(self) -> None:
-        """The log is long: drop what is over from its older half, unless somebody reads it now."""
+        """Read the log, which is long, unless another thread reads it now."""
         recording = self._recording
         if recording is None or not self._lock.acquire(False):
             return
         try:
-            log, ended = recording.log, recording.deaths[:]
-            most = len(log) // 2 // allocation_log.WIDTH * allocation_log.WIDTH
-            skimmed = self._book.skim(log, ended, most)
-            if skimmed is not None and len(skimmed[0]) < most // 2:
-                log[:most], recording.deaths[: len(ended)] = skimmed
-            else:
-                self._read(recording)
+            self._read(recording)
         finally:
             self._lock.release()
 

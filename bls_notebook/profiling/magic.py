@@ -106,7 +106,7 @@ _add = CELL_PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
 _add(
     "--save", metavar="FILE",
-    help="a file for it: .json or .json.gz for bls.load, .trace.json, .csv",
+    help="a file for it: .json or .json.gz for bls.load, .trace.json for ui.perfetto.dev",
 )  # fmt: skip
 _add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
 _add(

@@ -24,7 +24,7 @@ from .analysis.overlap import (
 )
 from .analysis.queue_simulation import batches_seen
 from .changing import code_to_write, proven
-from .recording.processor_time import held_part
+from .recording.processor_time import gil_share_of, sample_clocks
 from .records.comparison import Measured, Setting
 from .records.overlap import Overlap
 from .records.program import Program
@@ -76,7 +76,7 @@ def _overlap(workload: _Workload, repeat: int | None) -> Overlap:
     if problem or not any(map(could_overlap, programs)):
         return _result(workload, None, written, programs, problem)
     warmed = workload.both()
-    gil_share = -1.0 if warmed.failed else held_part(workload.sequential)
+    gil_share = -1.0 if warmed.failed else gil_share_of(sample_clocks(workload.sequential))
     setting = measure(workload, 0, repeat, gil_share, warmed)
     return _result(workload, setting, written, programs, workload.problem or setting.problem)
 

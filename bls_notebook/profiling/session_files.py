@@ -1,4 +1,4 @@
-"""Save sessions to files and read them: JSON, traces for viewers, and CSV with a row a span.
+"""Save sessions to files and read them: JSON, and traces for viewers.
 
 The end of the file name selects the format. A JSON file is one object: ``format``, the version of the
 ``schema``, and the fields of `SessionData`; fields that have their default value are left out.
@@ -6,24 +6,18 @@ The end of the file name selects the format. A JSON file is one object: ``format
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import os
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from bls_notebook.records.exceptions import BLSError
-from bls_notebook.records.intervals import total
 from bls_notebook.records.plain import plain
 from bls_notebook.records.record_file import read_json, told, write_file
-from bls_notebook.records.visible import encodable
 
-from .analysis.gil_waits import lock_waits
-from .records.spans import SCHEMA, SessionData, Span
+from .records.spans import SCHEMA, SessionData
 from .trace_export import chrome_trace
 
 FORMAT = "bls_notebook session"
@@ -75,48 +69,11 @@ def _foreign(file: Path, why: str) -> BLSError:
     )
 
 
-# Times are ns since the session began; the phases are lengths, ns, and `lock_ns` is how long it waited for
-# Python's lock, or took turns with it.
-COLUMNS = (
-    "id", "parent", "model", "version", "instance", "device", "kind", "state", "batch", "rows", "request_id",
-    "thread", "sent", "queued", "started", "inferred", "ended", "released", "compute_input", "queue",
-    "compute_infer", "compute_output", "duration", "device_ns", "bytes_in", "bytes_out", "crossings",
-    "cached", "responses", "source", "line", "lock_ns", "error",
-)  # fmt: skip
-_DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
-
-
-def csv_text(session: SessionData) -> str:
-    """Return the spans as CSV with a heading; lines end as RFC 4180 has them.
-
-    A text that a spreadsheet would take for a formula has an apostrophe before it.
-    """
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(COLUMNS)
-    lock: Counter[int] = Counter()
-    for wait in lock_waits(session):
-        lock[wait.span] += total(wait.pieces)
-    for span in session.spans:
-        writer.writerow(lock[span.id] if name == "lock_ns" else _cell(span, name) for name in COLUMNS)
-    return encodable(out.getvalue())
-
-
-def _cell(span: Span, name: str) -> str | int:
-    value = getattr(span, name)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, str) and value.startswith(_DANGEROUS):
-        return f"'{value}"
-    return value if isinstance(value, int) else str(value)
-
-
 # The first ending that fits counts.
 _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
     ".trace.json": lambda session: chrome_trace(session).encode(),
     ".json": json_bytes,
     ".json.gz": lambda session: json_bytes(session, compressed=True),
-    ".csv": lambda session: csv_text(session).encode(),
 }
 
 

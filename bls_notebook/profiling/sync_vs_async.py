@@ -24,9 +24,9 @@ from bls_notebook.repository.repository import ModelRepository
 from .analysis.verdict import COUNTS, verdict
 from .analysis.verdict_text import WORTH
 from .overlapping import overlap as overlapped
-from .recording.processor_time import Looked, held_of, looked_at
+from .recording.processor_time import gil_share_of, sample_clocks
 from .recording.stack_sampler import Standing
-from .records.comparison import Comparison, Setting, Verdict, Verification
+from .records.comparison import ClockSample, Comparison, Setting, Verdict, Verification
 from .records.overlap import Overlap
 from .records.session import Session
 from .workload import LEAST, Inputs, Run, Workload, inputs_of_each, measure
@@ -166,15 +166,15 @@ class Judged(NamedTuple):
     setting: Setting
     verdict: Verdict
     gil_share: float
-    seen: tuple[tuple[Run, list[Looked]], ...]
+    seen: tuple[tuple[Run, list[ClockSample]], ...]
 
 
 def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Judged:
     """Measure a workload as the models are, and say why it takes so long."""
     warmed = workload.both()
     seen: list[Run] = []
-    looks = [] if warmed.failed else looked_at(lambda: seen.append(workload.sequential()))
-    gil_share = held_of(looks)
+    samples = [] if warmed.failed else sample_clocks(lambda: seen.append(workload.sequential()))
+    gil_share = gil_share_of(samples)
     now = measure(workload, 0, repeat, gil_share, warmed)
     if any(model.decoupled and model.is_async for model in now.gathered.models):
         with Standing(_loaded(workload, now.gathered)) as standing:
@@ -183,7 +183,7 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     if found.cause == "contention":
         found = with_line(found, workload)
-    return Judged(now, found, gil_share, tuple((run, looks) for run in seen))
+    return Judged(now, found, gil_share, tuple((run, samples) for run in seen))
 
 
 def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:

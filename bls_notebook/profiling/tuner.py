@@ -7,7 +7,7 @@ requests that fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,6 @@ from .analysis.setting_search import (
     MOST,
     NOTHING_TO_TUNE,
     Found,
-    Look,
     Setting,
     Space,
     advice,
@@ -36,13 +35,12 @@ from .analysis.span_tree import SpanTree
 from .analysis.verdict import Case, verdict
 from .model_costs import InstanceMemory, batch_times, memory_of_instance, seen_requests, time_of
 from .records.comparison import Verdict, failures
-from .records.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
+from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from .sync_vs_async import Judged, alone, check_numbers, judged, with_line
 from .tuned_config import fields_of, group_as_written, model_analyzer_yaml, setting_of, shapes_of
 from .workload import LEAST, Inputs, Workload, inputs_of_each, measure
 
 _GAIN = 0.9  # of the time that as many requests take alone: so much less is worth a batch
-_LESS = (0.8, 0.6, 0.4, 0.2)  # parts of the best that smaller settings are looked for
 _BUSY = ("gil", "cores")  # causes with which no number of instances helps in this kernel
 _CONFIRMED = 1.25  # times as long as predicted, at most
 
@@ -138,21 +136,20 @@ class _Tuner:
         self.unseen: list[str] = []
         self._times = self._batch_times(workload)
         measured = setting.measured
-        looked = []
+        sampled = []
         for run, looks in seen.seen:
             since = run.began
-            during = [Look(x.begin - since, x.end - since, x.cpu, *x.took_late()) for x in looks]
-            looked.append((run.session, during))
+            during = [x._replace(begin=x.begin - since, end=x.end - since) for x in looks]
+            sampled.append((run.session, during))
         # Beside other programs, what several threads got done says little of the machine.
         processors = float(measured.cores if case.disturbed else measured.parallel or measured.cores)
         kept = measured.waited_sequential / max(1, measured.cpu_sequential)
-        used = uses(looked, kept)
+        used = uses(sampled, kept)
         cpu = measured.cpu_sequential, measured.cpu_gathered
         each = hop(setting.sequential, setting.gathered, cpu, used)
         self._machine = Machine(processors, used, each)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
-        self.less: tuple[Less, ...] = ()
         found = self._found()
         self.walls = tuple(Walls(each.now, each.wall, each.best) for each in found)
         self.models = self._models(*found)
@@ -168,19 +165,7 @@ class _Tuner:
                 self.unseen.append(f"what memory an instance of `{name}` takes was not seen: {error}")
         if any(here.setting[name].count > self._most(name) for name in raised):
             here = self._search(self._machine, self._busy)
-        self.less = tuple(self._smaller(here))
         return here, self._search(self._machine.apart())
-
-    def _smaller(self, here: Found) -> Iterator[Less]:
-        """What settings with fewer instances get, from more to less."""
-        before = here
-        for part in _LESS:
-            found = search(self._space, part)
-            if found.setting != before.setting and found.wall > before.wall:
-                yield Less(
-                    found.best / found.wall, found.wall, tuple(found.setting[name] for name, _ in self._keys)
-                )
-                before = found
 
     def _models(self, here: Found, there: Found) -> tuple[TunedModel, ...]:
         out = []
@@ -315,7 +300,6 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
         gathered=session,
         runs=workload.told.done,
         replays=0 if tuner is None else tuner.replays,
-        less=() if tuner is None else tuner.less,
         unseen=() if tuner is None else tuple(tuner.unseen),
         pbtxt=tuple((m.name, lines) for m in models if (lines := config_lines(m))),
         model_analyzer=yaml,
@@ -353,9 +337,8 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         problem=problem,
         verdict=why or found.verdict,
         runs=workload.told.done,
-        # Nor what was predicted with it, of smaller settings and for a server.
+        # Nor what was predicted with it for a server.
         pbtxt=found.pbtxt if keep else (),
-        less=found.less if keep else (),
         model_analyzer=found.model_analyzer if keep else "",
     )
     return replace(found, sentence=sentence(found), advice=advice(found))

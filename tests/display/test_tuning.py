@@ -10,7 +10,7 @@ import pytest
 from bls_notebook.display import render
 from bls_notebook.profiling.analysis.setting_search import advice, config_lines, sentence
 from bls_notebook.profiling.records.comparison import Verdict
-from bls_notebook.profiling.records.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
+from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE
 from tests.observe.simulated import Model, session
 
@@ -28,7 +28,6 @@ def tuning(**given: object) -> Tuning:
     found = Tuning(
         "resize", 8, "", (), models, Walls(240 * MS, 82 * MS, 80 * MS), Walls(240 * MS, 82 * MS, 80 * MS),
         Walls(244 * MS), Verdict("queue", ""), gathered, runs=13, replays=90,
-        less=(Less(0.5, 160 * MS, (ModelSetting(2), models[1].now)),),
         pbtxt=tuple((m.name, config_lines(m)) for m in models), model_analyzer="profile_models: [resize]\n",
     )  # fmt: skip
     found = replace(found, **given)  # type: ignore[arg-type]
@@ -86,7 +85,5 @@ def test_a_server_has_a_setting_of_its_own() -> None:
 
 def test_what_models_are_called_is_escaped() -> None:
     model = TunedModel(HOSTILE, 1, ONE, THREE, THREE)
-    html = render(
-        tuning(models=(model,), pbtxt=((HOSTILE, config_lines(model)),), unseen=(HOSTILE,), less=())
-    ).html
+    html = render(tuning(models=(model,), pbtxt=((HOSTILE, config_lines(model)),), unseen=(HOSTILE,))).html
     assert not re.search(r"<script|<img|onerror=\"", html)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 from collections import defaultdict
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,7 @@ from bls_notebook.profiling.records.session import (
     Span,
     load_session,
 )
-from bls_notebook.profiling.session_files import FORMAT, csv_text, json_bytes, save_session
+from bls_notebook.profiling.session_files import FORMAT, json_bytes, save_session
 from bls_notebook.profiling.trace_export import chrome_trace, tracks
 from bls_notebook.records.exceptions import BLSError
 from tests.observe.simulated import Model, session
@@ -138,26 +136,6 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: py
     assert path.read_bytes() == b"before"
 
 
-# -- CSV -----------------------------------------------------------------------------------------------
-
-
-def test_csv_has_a_row_for_each_span_with_all_that_is_known(tmp_path: Path) -> None:
-    path = ODD.save(tmp_path / "s.csv")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(ODD.spans)
-    assert {f.name for f in fields(Span)} - {"marks"} < set(rows[0])
-    for row, span in zip(rows, ODD.spans, strict=True):
-        assert int(row["duration"]) == span.duration
-        assert (int(row["id"]), int(row["parent"]), int(row["cached"])) == (span.id, span.parent, span.cached)
-    assert rows[1]["model"] == "'=a"  # no formula of a spreadsheet
-    assert "\\ud800" in rows[0]["model"]
-
-
-def test_csv_of_nothing_is_the_heading() -> None:
-    assert len(list(csv.reader(io.StringIO(csv_text(Session()))))) == 1
-
-
 # -- tracks --------------------------------------------------------------------------------------------
 
 
@@ -222,7 +200,7 @@ def test_arguments_of_slices_say_what_viewers_show() -> None:
     assert (notes["kind"], notes["device_ns"], notes["crossings"], notes["version"]) == ("stream", 5, 1, 2)
 
 
-@pytest.mark.parametrize("ending", [".json", ".json.gz", ".trace.json", ".csv"])
+@pytest.mark.parametrize("ending", [".json", ".json.gz", ".trace.json"])
 def test_save_writes_every_ending(ending: str, tmp_path: Path) -> None:
     path = ODD.save(str(tmp_path / f"s{ending}"))
     assert path.stat().st_size > 0

@@ -18,7 +18,8 @@ from bls_notebook.profiling.analysis.queue_simulation import (
     recipes,
     replay,
 )
-from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Look, Space, hop, search, uses
+from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, hop, search, uses
+from bls_notebook.profiling.records.comparison import ClockSample
 from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.observe.simulated import Model, session
 
@@ -104,14 +105,14 @@ def test_shared_work_is_never_quicker_than_alone_nor_than_the_machine(
 def test_what_was_computed_is_of_the_model_that_worked() -> None:
     run = session({"a": Model([20 * MS, "b", 20 * MS]), "b": Model([20 * MS])}, "a")
     looks = [
-        Look(0, 20 * MS, 20 * MS, 16 * MS, True),
-        Look(20 * MS, 40 * MS, 0, 1 * MS, False),
-        Look(40 * MS, 60 * MS, 20 * MS, 16 * MS, True),
+        ClockSample(0, 20 * MS, 20 * MS, 16 * MS, True),
+        ClockSample(20 * MS, 40 * MS, 0, 1 * MS, False),
+        ClockSample(40 * MS, 60 * MS, 20 * MS, 16 * MS, True),
     ]
     found = uses([(run, looks)])
     assert found.keys() == {A}
     assert found[A].python == pytest.approx(1.0, abs=0.01)
-    nothing = uses([(run, [Look(0, 60 * MS, 0, 1 * MS, False)])])
+    nothing = uses([(run, [ClockSample(0, 60 * MS, 0, 1 * MS, False)])])
     assert nothing == {}
 
 

@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, permutations, product
-from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import SessionData
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
+from bls_notebook.profiling.records.verdicts import ClockSample
 from bls_notebook.records.intervals import total
 from bls_notebook.records.visible import visible
 
@@ -28,21 +28,7 @@ _LITTLE = 0.03  # of the time: so much of a processor is what the engine takes
 _KEPT = 4.0  # times as long as computed: more is what waking up takes, of models that wait
 
 
-class Look(NamedTuple):
-    """What happened between two looks at the clock: ns since the session began.
-
-    ``cpu`` is processor time of the models. ``took`` is the time between them without what the second one
-    waited for a processor, ``late`` whether that is longer than asked: it waited for Python's lock.
-    """
-
-    begin: int
-    end: int
-    cpu: int
-    took: int
-    late: bool
-
-
-def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) -> dict[Key, Use]:
+def uses(runs: Iterable[tuple[SessionData, Sequence[ClockSample]]], kept: float = 0.0) -> dict[Key, Use]:
     """Return what the work of each model uses, of those that use anything.
 
     The runs are of requests one after the other, so that what was computed at a time is of the model that

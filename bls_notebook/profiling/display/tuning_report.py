@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.configs import config_block
 from bls_notebook.display.units import count, ns
-from bls_notebook.profiling.analysis.setting_search import batches_of, in_words
+from bls_notebook.profiling.analysis.setting_search import batches_of
 from bls_notebook.profiling.analysis.verdict_text import times
 from bls_notebook.profiling.records.tuning import TunedModel, Tuning
 from bls_notebook.profiling.timeline.picture import timeline_block
@@ -32,8 +32,6 @@ def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:
     blocks.append(doc.Tiles(_figures(tuning)))
     if tuning.confirmed or tuning.problem or tuning.pbtxt:
         blocks.append(_table(tuning))
-    if tuning.less:
-        blocks.append(_less(tuning))
     if tuning.then is not None:
         blocks.append(timeline_block((tuning.gathered, tuning.then), widget=widget, gap=True))
     if tuning.pbtxt:
@@ -82,22 +80,6 @@ def _table(tuning: Tuning) -> doc.Table:
         cells += [_memory(model)] * memory
         rows.append(doc.Row(cells, "session-advised" if model.changed else ""))
     return doc.Table("Instances and batches of each model", columns, rows)
-
-
-def _less(tuning: Tuning) -> doc.Table:
-    """What settings with fewer instances get."""
-    columns = [doc.Column("of the best", "r"), doc.Column("predicted", "r"), doc.Column("a smaller setting")]
-    rows = [
-        doc.Row([
-            f"{less.part:.0%}", ns(less.wall),
-            parts.coded(in_words(
-                (model.name, model.now, each)
-                for model, each in zip(tuning.models, less.settings, strict=True)
-            ) or "as it is"),
-        ])
-        for less in tuning.less
-    ]  # fmt: skip
-    return doc.Table("What smaller settings get of the best", columns, rows)
 
 
 def _memory(model: TunedModel) -> doc.Said:

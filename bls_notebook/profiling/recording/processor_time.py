@@ -1,6 +1,6 @@
 """Processor time of a run, and how much of it held Python's lock (the GIL).
 
-Guarantees: only `held_part` changes anything: it raises the interpreter's switch interval while it runs, and
+Guarantees: only `sample_clocks` changes anything: it raises the interpreter's switch interval while it runs, and
 restores it in any case.
 """
 
@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+
+from bls_notebook.profiling.records.verdicts import ClockSample
 
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
@@ -133,47 +134,24 @@ def _waited() -> dict[str, int]:
     return waited
 
 
-def held_part(run: Callable[[], object]) -> float:
-    """Return the part of the time of a run in which somebody held Python's lock.
+def gil_share_of(samples: Sequence[ClockSample]) -> float:
+    """Return the part of the sampled time in which Python's lock was held, 0 to 1; -1 for too few samples.
 
-    Another thread wakes up again and again. Where it gets the lock late, the lock was held: a thread that
-    computes in Python gives it up only when asked, after the switch interval. Where it is late because
-    other programs had the processors, that says nothing.
-
-    `run`: called again until there are samples enough, or half a second has gone. Returns float: 0 to 1; -1
-    if there were too few samples.
+    A thread that computes in Python gives the lock up only when asked, after the switch interval: whoever
+    wakes up meanwhile gets it late. A sample that is late because other programs had the processors counts
+    nothing.
     """
-    return held_of(looked_at(run))
-
-
-class Looked(NamedTuple):
-    """What a thread saw that woke up when it had slept; ns, by `time.perf_counter_ns`.
-
-    From ``begin`` to ``end`` the other threads had so much processor time (``cpu``); ``late`` is how much
-    longer it was than the sleep, without what the thread waited for a processor.
-    """
-
-    begin: int
-    end: int
-    cpu: int
-    late: int
-
-    def took_late(self) -> tuple[int, bool]:
-        """Return how long it was without waits for a processor, and whether Python's lock was held."""
-        return _SLEEP_NS + self.late, self.late > _HELD
-
-
-def held_of(looks: Sequence[Looked]) -> float:
-    """Return what `held_part` does, of looks."""
-    if len(looks) < 3:
+    if len(samples) < 3:
         return -1.0
-    times = [_SLEEP_NS + look.late for look in looks]
-    return sum(took for took in times if took > _LATE_NS) / sum(times)
+    return sum(s.took for s in samples if s.took > _LATE_NS) / sum(s.took for s in samples)
 
 
-def looked_at(run: Callable[[], object]) -> list[Looked]:
-    """Look again and again at the clocks of a run; see `held_part`."""
-    looks: list[Looked] = []
+def sample_clocks(run: Callable[[], object]) -> list[ClockSample]:
+    """Sample the clocks in a thread that wakes up periodically while `run` is called.
+
+    `run` is called again until there are samples enough, or half a second has gone.
+    """
+    samples: list[ClockSample] = []
     stop = threading.Event()
 
     def look() -> None:
@@ -187,8 +165,8 @@ def looked_at(run: Callable[[], object]) -> list[Looked]:
                 # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
                 before, had_used, had_waited = now, used, waited
                 now, used, waited = time.perf_counter_ns(), _others_time(), _has_waited(own)
-                late = now - before - (waited - had_waited) - _SLEEP_NS
-                looks.append(Looked(before, now, used - had_used, late))
+                took = now - before - (waited - had_waited)
+                samples.append(ClockSample(before, now, used - had_used, took, took > _SLEEP_NS + _HELD))
 
     thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
@@ -198,9 +176,9 @@ def looked_at(run: Callable[[], object]) -> list[Looked]:
         begun = time.perf_counter()
         while True:
             run()
-            if len(looks) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
+            if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        return looks[:]
+        return samples[:]
     finally:
         stop.set()
         sys.setswitchinterval(before)

@@ -99,7 +99,7 @@ class SessionAnalysis:
         ----------
         path : str or Path
             ``.json`` and ``.json.gz`` can be read again by `bls.load`; ``.trace.json`` is for
-            ui.perfetto.dev and chrome://tracing, ``.csv`` for tables.
+            ui.perfetto.dev and chrome://tracing.
 
         Returns
         -------

@@ -69,15 +69,6 @@ class Walls(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Less(Record):
-    """A smaller setting, in the order of the models: a ``part`` of the best, the ``wall`` that takes, ns."""
-
-    part: float
-    wall: int
-    settings: tuple[ModelSetting, ...]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Tuning(Record):
     """The smallest setting that gets a workload within 5% of the best there is: `bls.tune`.
 
@@ -87,7 +78,7 @@ class Tuning(Record):
     for, with the one found: 0 where it was not run, and ``problem`` says why it could not be. ``confirmed``
     is False where it was run and did not bring what was predicted: ``pbtxt`` changes nothing then. ``runs``
     counts the runs of the workload, ``replays`` the settings that were computed; ``unseen`` is what could not
-    be measured. ``less`` is what smaller settings get.
+    be measured.
     ``pbtxt`` has the lines of config.pbtxt that change, by model, and ``model_analyzer`` a configuration of
     Model Analyzer: these are for servers too, and count instances as `on_server` does where that has more.
     """
@@ -108,7 +99,6 @@ class Tuning(Record):
     runs: int = 0
     replays: int = 0
     unseen: tuple[str, ...] = ()
-    less: tuple[Less, ...] = ()
     pbtxt: tuple[tuple[str, str], ...] = ()
     model_analyzer: str = ""
 
