@@ -32,7 +32,7 @@ from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
 
 DEFAULT_LIMIT = 50_000
-MOST_LOG = 100_000  # items of the log; a longer one is read into the allocation table
+MOST_LOG = 40_000  # items of the log; a longer one is read into the allocation table
 HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.RLock()
 

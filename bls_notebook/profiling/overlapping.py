@@ -25,7 +25,7 @@ from .analysis.overlap import (
 from .analysis.queue_simulation import batches_seen
 from .changing import code_to_write, proven
 from .recording.processor_time import gil_share_of, sample_clocks
-from .records.comparison import Measured, Setting
+from .records.comparison import Measured, MeasuredSetting
 from .records.overlap import Overlap
 from .records.program import Program
 from .sequential import Sequential, failed
@@ -82,7 +82,11 @@ def _overlap(workload: _Workload, repeat: int | None) -> Overlap:
 
 
 def _result(
-    workload: _Workload, setting: Setting | None, written: Run, programs: tuple[Program, ...], problem: str
+    workload: _Workload,
+    setting: MeasuredSetting | None,
+    written: Run,
+    programs: tuple[Program, ...],
+    problem: str,
 ) -> Overlap:
     session = written.session if setting is None else setting.sequential
     measured = setting.measured if setting else Measured(workload.count, session.wall, session.wall)

@@ -26,7 +26,7 @@ from .analysis.verdict_text import WORTH
 from .overlapping import overlap as overlapped
 from .recording.processor_time import gil_share_of, sample_clocks
 from .recording.stack_sampler import Standing
-from .records.comparison import ClockSample, Comparison, Setting, Verdict, Verification
+from .records.comparison import ClockSample, Comparison, MeasuredSetting, Verdict, Verification
 from .records.overlap import Overlap
 from .records.session import Session
 from .workload import LEAST, Inputs, Run, Workload, inputs_of_each, measure
@@ -163,7 +163,7 @@ def alone(who: str) -> Iterator[None]:
 class Judged(NamedTuple):
     """A workload as the models are: what was measured, why, and how one run after the other was `seen`."""
 
-    setting: Setting
+    setting: MeasuredSetting
     verdict: Verdict
     gil_share: float
     seen: tuple[tuple[Run, list[ClockSample]], ...]
@@ -230,7 +230,7 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
     return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
 
 
-def _as_it_proved(found: Verdict, verification: Verification, changed: Setting) -> Verdict:
+def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredSetting) -> Verdict:
     """Say it where more instances wait for each other, which as many as there were could not show."""
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found
@@ -267,6 +267,6 @@ def _counts(instances: Iterable[int] | None) -> list[int]:
 
 def _measure_with(
     workload: Workload, models: Sequence[str], count: int, repeat: int | None, gil_share: float
-) -> Setting:
+) -> MeasuredSetting:
     with with_instances(workload.repository, models, count):
         return measure(workload, count, repeat, gil_share, workload.both())

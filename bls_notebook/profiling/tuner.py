@@ -32,7 +32,7 @@ from .analysis.setting_search import (
     uses,
 )
 from .analysis.span_tree import SpanTree
-from .analysis.verdict import Case, verdict
+from .analysis.verdict import SimulatedWorkload, verdict
 from .model_costs import InstanceMemory, batch_times, memory_of_instance, seen_requests, time_of
 from .records.comparison import Verdict, failures
 from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
@@ -126,7 +126,7 @@ class _Tuner:
     def __init__(self, workload: Workload, seen: Judged) -> None:
         self._repository = workload.repository
         setting = seen.setting
-        self._case = case = Case(setting.sequential, setting.gathered, setting.measured)
+        self._case = case = SimulatedWorkload(setting.sequential, setting.gathered, setting.measured)
         spans = setting.gathered.spans
         self._keys = [key for key, n in case.capacity.items() if n < UNLIMITED]
         names = dict.fromkeys(name for name, _ in self._keys)

@@ -21,7 +21,7 @@ from bls_notebook.repository.requests.response import Response
 from .analysis.verdict import DISTURBED
 from .recording.processor_time import Others, cores, rate
 from .recording.profiler import profile
-from .records.comparison import Measured, Setting, failures
+from .records.comparison import Measured, MeasuredSetting, failures
 from .records.session import Session
 
 Inputs = Mapping[str, Any]
@@ -133,7 +133,9 @@ class Workload:
         self.told.step()
 
 
-def measure(workload: Workload, count: int, repeat: int | None, gil_share: float, warmed: Round) -> Setting:
+def measure(
+    workload: Workload, count: int, repeat: int | None, gil_share: float, warmed: Round
+) -> MeasuredSetting:
     # Requests that fail are quick or slow for reasons of their own: a round in which some do is the last, and
     # the only one.
     rounds: list[Round] = [warmed] if warmed.failed else []
@@ -172,7 +174,7 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
         relative_error=relative_error(walls) if len(walls) > 2 else 0.0,
         failed=rounds[-1].failed,
     )
-    return Setting(
+    return MeasuredSetting(
         count, sequential.session, gathered.session, measured, one, all_, quartiles(one), quartiles(all_),
     )  # fmt: skip
 

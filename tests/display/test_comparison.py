@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bls_notebook.display import render
 from bls_notebook.profiling.analysis.verdict import verdict
-from bls_notebook.profiling.records.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
 from bls_notebook.profiling.records.overlap import Overlap
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.quartiles import quartiles
@@ -17,10 +17,10 @@ MS = 1_000_000
 HOSTILE = "<script>alert(1)</script>`&\u202e"
 
 
-def setting(count: int, models: dict[str, Model], n: int = 4) -> Setting:
+def setting(count: int, models: dict[str, Model], n: int = 4) -> MeasuredSetting:
     one, all_ = session(models, *("a",) * n), session(models, ("a",) * n)
     walls = (one.wall,), (all_.wall,)
-    return Setting(
+    return MeasuredSetting(
         count, replace(one, name="exec"), replace(all_, name="async_exec"), Measured(n, one.wall, all_.wall),
         *walls, quartiles(walls[0]), quartiles(walls[1]),
     )  # fmt: skip
@@ -99,7 +99,7 @@ def test_nothing_of_a_model_reaches_html_unescaped() -> None:
 
 
 def test_no_requests() -> None:
-    empty = Setting(0, Session(), Session(), Measured(0, 0, 0))
+    empty = MeasuredSetting(0, Session(), Session(), Measured(0, 0, 0))
     found = verdict(Session(), Session(), Measured(0, 0, 0))
     shown = render(Comparison("a", 0, 1, (empty,), found))
     assert "nothing to overlap" in shown.text

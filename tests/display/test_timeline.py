@@ -17,7 +17,7 @@ from bls_notebook.display import render
 from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
-from bls_notebook.profiling.timeline.lanes import Bins, Layout, lay_out
+from bls_notebook.profiling.timeline.lanes import Bins, TimelineLayout, lay_out
 from bls_notebook.profiling.timeline.picture import (
     timeline_alt,
     timeline_block,
@@ -36,7 +36,7 @@ from tests.observe.strategies import sessions
 FORMATS = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 
 
-def names(layout: Layout) -> list[tuple[str, str]]:
+def names(layout: TimelineLayout) -> list[tuple[str, str]]:
     return [(lane.model or lane.name, lane.label) for lane in layout.lanes]
 
 

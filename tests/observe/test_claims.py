@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.profiling.records.comparison import Comparison, Measured, Setting, Verdict
+from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.exceptions import BLSError
@@ -28,7 +28,7 @@ def session(instances: int = 1, steps: Any = (FOUR,), **more: Model) -> Session:
 
 def comparison(cause: str = "queue") -> Comparison:
     verdict = Verdict(cause, "They queued.", "Set a count.", "scan")
-    setting = Setting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))
+    setting = MeasuredSetting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))
     return Comparison("scan", 4, 1, (setting,), verdict)
 
 

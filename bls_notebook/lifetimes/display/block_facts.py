@@ -89,7 +89,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OwnedBlocks:
     """Blocks that the same variables, attributes or other holders kept alive, in words."""
 
     text: str
@@ -240,7 +240,7 @@ def stacked(lives: Sequence[Life], models: Sequence[str]) -> list[tuple[int, ...
     return [(ns, whole[ns], *column) for ns, *column in zip(times, *columns, strict=True)]
 
 
-def held(lives: Iterable[Life]) -> list[Held]:
+def held(lives: Iterable[Life]) -> list[OwnedBlocks]:
     """Return blocks by all who hold them, the largest first; ``kept[0]``, ``kept[1]`` as one."""
     groups: dict[tuple[tuple[str, str], ...], list[Life]] = {}
     for life in lives:
@@ -250,7 +250,7 @@ def held(lives: Iterable[Life]) -> list[Held]:
     for kinds, own in groups.items():
         every = {tuple(holder_text(each) for each in named_holders(life)) for life in own}
         texts = every.pop() if len(every) == 1 else [holder_text(Holder(*each)) for each in kinds]
-        found.append(Held(" and ".join(texts), _remedy(own), tuple(own)))
+        found.append(OwnedBlocks(" and ".join(texts), _remedy(own), tuple(own)))
     return sorted(found, key=lambda each: (-each.bytes, each.text))
 
 
@@ -304,7 +304,7 @@ def left_behind(record: Lifetimes) -> list[str]:
     return said
 
 
-def _sentence(record: Lifetimes, group: Held) -> str:
+def _sentence(record: Lifetimes, group: OwnedBlocks) -> str:
     devices = list(dict.fromkeys(device_label(record, life.device) for life in group.lives))
     on = f" on {' and '.join(devices)}" if len(devices) < 3 else f" on {len(devices)} devices"
     blocks = f" in {count(len(group.lives), 'block')}" if len(group.lives) > 1 else ""
@@ -313,7 +313,7 @@ def _sentence(record: Lifetimes, group: Held) -> str:
     return f"left behind by this cell: {size(group.bytes)}{on}{blocks}{_made(group)}{held_by}"
 
 
-def _made(group: Held) -> str:
+def _made(group: OwnedBlocks) -> str:
     """Where in whose code they were made, if that is one line."""
     places = {(owner(life.maker), line_text(life.line)) for life in group.lives}
     model, line = places.pop()

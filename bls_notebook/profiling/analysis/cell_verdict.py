@@ -18,7 +18,7 @@ from .gil_waits import lock_waits
 from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .request_kinds import of_roots, shares
 from .span_tree import SpanTree
-from .verdict import LITTLE, Case, failed
+from .verdict import LITTLE, SimulatedWorkload, failed
 from .verdict_text import ROUGH, WORTH, Facts, calls_of, time_of, times
 
 _MUCH = 0.15  # of a request: calls that could be saved
@@ -230,7 +230,7 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
     return replace(first, wall=wall), f"Judged by the first {len(first.spans):,} requests."
 
 
-class _AtOnce(Case):
+class _AtOnce(SimulatedWorkload):
     """Requests that were under way together."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
@@ -253,7 +253,7 @@ class _AtOnce(Case):
         return super()._cause(limits, best)
 
 
-class _InTurn(Case):
+class _InTurn(SimulatedWorkload):
     """Requests one after the other, and what would be if they were sent all at once."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:

@@ -16,7 +16,7 @@ from .span_tree import SpanTree, serving
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Change(Record):
+class TimeChange(Record):
     """One quantity before and after, ns a request.
 
     ``verdict`` is faster or slower where each median lies outside of the other's quartiles, same where one
@@ -33,7 +33,7 @@ class Change(Record):
         return self.before.median / self.after.median if self.verdict and self.after.median else 0.0
 
 
-NO_CHANGE = Change()
+NO_CHANGE = TimeChange()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,9 +44,9 @@ class ModelChange(Record):
     """
 
     name: str
-    duration: Change = NO_CHANGE
-    queue: Change = NO_CHANGE
-    self_time: Change = NO_CHANGE
+    duration: TimeChange = NO_CHANGE
+    queue: TimeChange = NO_CHANGE
+    self_time: TimeChange = NO_CHANGE
     code: str = "unknown"
     config: str = "unknown"
     moved: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ class EdgeChange(Record):
 
     caller: str
     callee: str
-    duration: Change = NO_CHANGE
-    queue: Change = NO_CHANGE
+    duration: TimeChange = NO_CHANGE
+    queue: TimeChange = NO_CHANGE
     moved: tuple[str, ...] = ()
 
 
@@ -135,12 +135,12 @@ def difference(before: SessionData, after: SessionData) -> Difference:
     )
 
 
-def _change(old: Iterable[int], new: Iterable[int]) -> Change:
+def _change(old: Iterable[int], new: Iterable[int]) -> TimeChange:
     before, after = quartiles(old), quartiles(new)
-    return Change(before, after, direction(before, after))
+    return TimeChange(before, after, direction(before, after))
 
 
-def _changes(old: list[Span], new: list[Span]) -> tuple[Change, Change]:
+def _changes(old: list[Span], new: list[Span]) -> tuple[TimeChange, TimeChange]:
     """How the time of requests changed, and their time in the queue."""
     return (
         _change((s.duration for s in old), (s.duration for s in new)),

@@ -155,7 +155,7 @@ def verdict(
     for session in gathered, sequential:
         if failures(session):
             return failed(session)
-    facts = Case(sequential, gathered, measured).facts(tuple(counts))
+    facts = SimulatedWorkload(sequential, gathered, measured).facts(tuple(counts))
     return replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
 
 
@@ -171,7 +171,7 @@ def failed(session: SessionData) -> Verdict:
     return Verdict("failed", words, model=model)
 
 
-class Case:
+class SimulatedWorkload:
     """One workload in both ways, and what would be with other instances or other code."""
 
     def __init__(self, sequential: SessionData, gathered: SessionData, measured: Measured) -> None:

@@ -15,7 +15,7 @@ from bls_notebook.display.pictures.pen import DIM, Look, Pen
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import factor, ns
-from bls_notebook.profiling.analysis.difference import Change, Difference, EdgeChange, ModelChange
+from bls_notebook.profiling.analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
 from bls_notebook.profiling.records.session import SideBySide
 from bls_notebook.profiling.timeline.picture import timeline_block
 from bls_notebook.records.quartiles import Quartiles
@@ -115,7 +115,7 @@ def _bar(pen: Pen, axis: _LogAxis, y: float, spread: Quartiles, colour: str) -> 
     pen.stems([(axis.at(spread.median), y - 2, y + 14)], Look(colour), 2.4)
 
 
-def _say(pen: Pen, y: float, change: Change) -> None:
+def _say(pen: Pen, y: float, change: TimeChange) -> None:
     told = {"same": "within the spread", "": "not in both"}.get(change.verdict) or factor(change.factor)
     colour = {"faster": _GREEN, "slower": ALARM.light}.get(change.verdict, DIM)
     pen.words(told, 1.0, y, right=10, colour=colour)
@@ -218,7 +218,7 @@ def _row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str) -> doc.
     return doc.Row([head, *(doc.Piece(said, text(said), kind) for said, kind in cells)])
 
 
-def _change(change: Change) -> str:
+def _change(change: TimeChange) -> str:
     if change.verdict == "same":
         return "≈ within the spread"
     if not change.verdict:

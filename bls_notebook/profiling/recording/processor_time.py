@@ -1,7 +1,7 @@
 """Processor time of a run, and how much of it held Python's lock (the GIL).
 
-Guarantees: only `sample_clocks` changes anything: it raises the interpreter's switch interval while it runs, and
-restores it in any case.
+Guarantees: only `sample_clocks` changes anything: it raises the interpreter's switch interval while it runs,
+and restores it in any case.
 """
 
 from __future__ import annotations

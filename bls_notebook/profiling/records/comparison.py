@@ -14,15 +14,15 @@ from .session import Session
 from .verdicts import CAUSES, ClockSample, LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [
-    "CAUSES", "ClockSample", "Comparison", "LoopSeen", "Measured", "Setting", "Verdict", "Verification", "WhatIf",
-    "failures", "load_comparison",
+    "CAUSES", "ClockSample", "Comparison", "LoopSeen", "Measured", "MeasuredSetting", "Verdict",
+    "Verification", "WhatIf", "failures", "load_comparison",
 ]  # fmt: skip
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Setting(Record):
+class MeasuredSetting(Record):
     """The runs with one instance count; 0 is the models as they are configured.
 
     ``sequential_walls`` and ``gathered_walls`` are of every run, ns; the sessions are of the median runs.
@@ -77,7 +77,7 @@ class Comparison(Record):
     model: str
     requests: int
     repeat: int
-    settings: tuple[Setting, ...]
+    settings: tuple[MeasuredSetting, ...]
     verdict: Verdict
     verification: Verification | None = None
     schema: int = SCHEMA

@@ -43,8 +43,8 @@ def failed_roots(session: SessionData) -> Iterator[Span]:
 class ClockSample(NamedTuple):
     """Clocks read by a thread that sleeps and wakes up again; ns, since the session began.
 
-    ``cpu`` is processor time of the other threads. ``took`` is the time between both readings without what the
-    thread waited for a processor; it is ``late`` if that is longer than its sleep: it waited for the GIL.
+    ``cpu`` is processor time of the other threads. ``took`` is the time between both readings without what
+    the thread waited for a processor; it is ``late`` if that is longer than its sleep: it waited for the GIL.
     """
 
     begin: int

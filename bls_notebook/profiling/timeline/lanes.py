@@ -107,7 +107,7 @@ def _short(instance: str, model: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TimelineLayout:
     """The places of a session's spans, all in the order of `Session.spans`.
 
     ``lanes`` are from top to bottom: callers above those they call, lanes of one model together, GPUs at the
@@ -130,7 +130,7 @@ class Layout:
     parent: Sequence[int]
 
 
-def lay_out(session: Session) -> Layout:
+def lay_out(session: Session) -> TimelineLayout:
     """Place the spans of a session, which may be in any order; the same for equal sessions."""
     spans = session.spans
     index = {span.id: i for i, span in enumerate(spans)}
@@ -154,7 +154,7 @@ def lay_out(session: Session) -> Layout:
         Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)
     )
     row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
-    return Layout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
+    return TimelineLayout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
 
 
 _Key = tuple[str, str, str, int]
@@ -327,7 +327,7 @@ class Panel:
     """A session and the places of its lanes."""
 
     session: Session
-    layout: Layout
+    layout: TimelineLayout
     number: int
     titled: bool
     top: float
@@ -337,7 +337,7 @@ class Panel:
 
     @classmethod
     def of(
-        cls, session: Session, layout: Layout, top: float, sizes: Sizes, *, titled: bool, number: int
+        cls, session: Session, layout: TimelineLayout, top: float, sizes: Sizes, *, titled: bool, number: int
     ) -> Panel:
         """Find a place for every lane."""
         work = top + sizes.title * titled

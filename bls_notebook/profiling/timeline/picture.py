@@ -24,7 +24,7 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.visible import visible
 
-from .lanes import PICTURE, Bins, Lane, Layout, Panel, lay_out, notebook_time
+from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
 from .panel import LOCK, draw_panel, lane_words
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _label(lane: Lane) -> str:
     return visible(f"{lane.title} · {lane.label}" if lane.label else lane.title)
 
 
-def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple[str, str]]:
+def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> list[tuple[str, str]]:
     """For each lane the line of its queue and that of its blocks."""
     own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
     tree = SpanTree(session)

@@ -32,7 +32,7 @@ from bls_notebook.records.intervals import Interval, total
 from bls_notebook.records.seen import ModelSeen, TensorSeen
 from bls_notebook.records.visible import visible
 
-from .lanes import WIDGET, Layout, Panel, lay_out, notebook_time, titles
+from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, titles
 from .picture import timeline_block, timeline_text
 
 _CROWD = 12  # rows of queued requests: of more only their number is drawn
@@ -320,7 +320,7 @@ def _share(
     return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
 
 
-def _own(spans: Sequence[Span], tree: SpanTree, layout: Layout) -> dict[str, tuple[str, Any]]:
+def _own(spans: Sequence[Span], tree: SpanTree, layout: TimelineLayout) -> dict[str, tuple[str, Any]]:
     """When the model of each request was at work itself, where it sent others: under the first of a batch.
 
     Each piece by how long after the one before it begins, the first after the request did, and its length.
