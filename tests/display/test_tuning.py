@@ -41,7 +41,7 @@ def test_the_sentence_comes_first_then_figures_models_and_what_to_change() -> No
         for words in (
             "With 3 instances of `resize` and batches of 8 within 500 µs for `detect`, 8 requests at once "
             "take 82 ms instead of 240 ms: 2.9 times as fast.", "That is 98% of the best", "as it is 244 ms",
-            "resize 1 3", "50% 160 ms 2 instances of `resize`", "# config.pbtxt of resize",
+            "resize 1 3", "# config.pbtxt of resize",
             "instance_group [{ count: 3 }] # 1 now", "dynamic_batching { preferred_batch_size",
         )
     ]  # fmt: skip
