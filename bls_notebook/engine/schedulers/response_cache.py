@@ -121,6 +121,12 @@ class ResponseCache:
             for key in [k for k in self._entries if k[0] == model]:
                 self._counts.bytes -= self._entries.pop(key).bytes
 
+    def clear(self) -> None:
+        """Drop every answer."""
+        with self._lock:
+            self._entries.clear()
+            self._counts.bytes = 0
+
     def counts(self) -> CacheCounts:
         """Return what it has done and holds."""
         with self._lock:

@@ -144,15 +144,22 @@ class Substitution(UndividedContext):
         self._models[name].unload()
 
     def _record(self, key: CallKey | None, made: Callable[[Key], Call]) -> Call:
-        call = made(self._relative(("", "", -1) if key is None else key.key))
+        call = made(self._relative(((), "", -1) if key is None else key.key))
         self._calls.append(call)
         return call
 
     def _relative(self, key: Key) -> Key:
-        sender, callee, number = key
-        if sender in self._before:
-            return sender, callee, number - self._before[sender].get(callee, 0)
-        return (self._relative(sender), callee, number) if sender and sender[-1] != THREAD else key
+        """A key with its outermost call numbered from the beginning of the substitution."""
+        calls = []
+        while key and key[-1] != THREAD:
+            sender, callee, number = key
+            calls.append((callee, number))
+            key = sender
+        callee, number = calls.pop()
+        key = key, callee, number - self._before.get(key, {}).get(callee, 0)
+        for callee, number in reversed(calls):
+            key = key, callee, number
+        return key
 
     # -- entering and leaving ------------------------------------------------------------------------
 
@@ -170,11 +177,13 @@ class Substitution(UndividedContext):
         self._before = {call_keys.OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
         for model in self._models.values():
             model.enter()
+        self._server.cache.clear()  # it has answers of models that call substituted ones
 
     def _leave(self) -> None:
         self._progress.end()
         for model in reversed(self._models.values()):
             model.leave()
+        self._server.cache.clear()
         with self._lock:
             counting, self._counting = self._counting, False
         if counting:

@@ -401,6 +401,17 @@ def test_several_names_are_substituted_together_or_not_at_all(repo: Repository) 
     assert not call_keys.active
 
 
+def test_the_response_cache_keeps_no_answer_of_a_substitution(repo: Repository) -> None:
+    repo.define("front", FRONT, FLOATS + " response_cache { enable: true }")
+    repo.define("double", DOUBLE, FLOATS + " response_cache { enable: true }")
+    assert values(repo.infer("front", X)) == [6]
+    with substitute(repo, {"double": in_turn(response(1), response(2))}):
+        assert values(repo.infer("front", X)) == [1]
+        assert values(repo.infer("double", X)) == [2]
+    assert values(repo.infer("front", X)) == [6]
+    assert values(repo.infer("double", X)) == [2]
+
+
 def test_models_that_are_not_ready(repo: Repository) -> None:
     with substitute(repo, {"double": None, "half": fixed(response(1))}) as substitution:
         assert not repo.ready("double")
