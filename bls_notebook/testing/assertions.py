@@ -219,7 +219,7 @@ class Assertions:
         What happened in the test before, and in the drill, is forgotten then: see `forget`.
         """
         __tracebackhide__ = True
-        from .drills.asserting import assert_survives  # first needed here
+        from .drills.driller import assert_survives  # first needed here
 
         self._here_alone("what a model does while others misbehave")
         self._need(model)

@@ -1,4 +1,6 @@
-"""What a model calls, from a recording of one request: who, with which answers, from which line."""
+"""The callees of a model, from a recording and a profile of one request: their recorded answers, and the
+line that calls each.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,10 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.callers import called_models
-from bls_notebook.testing.recording.recorded_answers import RecordedAnswers
-from bls_notebook.testing.recording.recording import Recording
+from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records.drilled import CodePlace
 
-from .faults import STREAMS, Fault
-from .spoilt_tensors import spoilt
+from .faults import STREAMS, Fault, spoilt
 
 
 @dataclass(frozen=True)

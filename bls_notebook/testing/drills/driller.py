@@ -1,4 +1,6 @@
-"""`drill`: what a model does while what it calls misbehaves, one fault after the other."""
+"""`drill`: run a model while its callees fail, one fault after the other; `assert_survives`: a drill as a
+test.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,15 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.testing.recording.recorder import record
-from bls_notebook.testing.records.drilled import Drilled, DrilledCase, Planted
+from bls_notebook.testing.records.drilled import VERDICTS, Drilled, DrilledCase, Planted
 
 from .callees import Callee, callees_of, named_in_code, sources_of
-from .delayed_response import DelayedResponse
-from .failing_answers import FailingAnswers
-from .faults import IN_PAIRS, WELL, Fault, faults_named
+from .faults import IN_PAIRS, WELL, FailingAnswers, Fault, faults_named
 from .judging import Case, Healthy, judge
 from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .outcomes import Outcome
 from .saved_tests import TestFile
-from .timed_request import Asker, UnstoppableError
+from .timed_request import Asker, DelayedResponse, UnstoppableError
 
 TIMEOUT = 1.0
 SLOW = 0.25  # seconds of a request that is not sent time and again
@@ -361,3 +361,49 @@ def _telling(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
         if len(case.faults) == 1
         or _RANK[case.worth] > max((worth.get(each, 0) for each in case.faults), default=0)
     )
+
+
+BAD = tuple(verdict for verdict, worth in VERDICTS.items() if worth == "bad")
+
+
+def assert_survives(
+    model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any
+) -> Drilled:
+    """Assert that a model does nothing bad while the models that it calls misbehave.
+
+    Parameters
+    ----------
+    model : str
+    inputs : mapping of str to array_like
+        Of a request that is answered when all is well.
+    refuse : collection of str
+        The verdicts that fail the test, such as ``("crash", "hang", "leak", "spoilt")``; by default all that
+        are bad, ``rubbish`` among them.
+    **options
+        As of `drill`: ``faults``, ``pairs``, ``timeout``, ``repo``, ...
+
+    Returns
+    -------
+    Drilled
+
+    Raises
+    ------
+    AssertionError
+        It does; the message has each such case, with the line of code.
+    """
+    __tracebackhide__ = True
+    unknown = [verdict for verdict in refuse if verdict not in VERDICTS]
+    if unknown:
+        raise ValueError(f"refuse: got {unknown[0]!r}, expected verdicts: {', '.join(VERDICTS)}")
+    found = drill(model, inputs, **options)
+    told = []
+    for case in found.cases:
+        if case.verdict in refuse:
+            at = case.at or case.sent
+            where = f"\n    {at.file}:{at.line}: {at.code}" if at is not None else ""
+            told.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
+    if told:
+        raise AssertionError(
+            "\n".join([f"{model} does not survive {len(told)} of {len(found.cases)} faults:", *told])
+        )
+    return found

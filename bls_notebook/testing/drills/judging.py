@@ -1,7 +1,7 @@
-"""Verdicts: what an outcome says of a model, held against what it answers when nothing is wrong. Pure.
+"""Verdicts: compare the outcome of a request with the one when nothing is wrong. Pure.
 
-A verdict claims no more than was seen. What could be meant so, such as an answer made of numbers that were
-made wrong, is told as what it is (``silent``), and what cannot be judged as that.
+A verdict claims no more than was seen. An answer that could be intended, such as one computed from wrong
+numbers, is reported as what it is (``silent``); one that cannot be judged is ``unjudged``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bls_notebook.records.visible import first_line
 from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import Fault
-from .outcomes import Answer, Outcome
+from .outcomes import Answer, Outcome, place_of
 
 Sources = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
 _Verdict = tuple[str, str, "CodePlace | None"]
@@ -130,14 +130,6 @@ def _names(message: str, name: str) -> bool:
 def _place(error: ErrorRecord) -> CodePlace | None:
     frame = next((each for each in reversed(error.frames) if each.model), None)
     return None if frame is None else place_of(frame)
-
-
-def place_of(frame: FrameRecord) -> CodePlace:
-    """Return a frame as a place."""
-    code = next((text.strip() for number, text in frame.source if number == frame.line), "")
-    file = frame.file.replace("\\", "/")
-    inside = file.rpartition(f"/{frame.model}/")  # in the model's folder, wherever that is
-    return CodePlace(frame.model, f"{frame.model}/{inside[2]}" if inside[1] else file, frame.line, code)
 
 
 def _by_accident(error: ErrorRecord, sources: Sources) -> bool:

@@ -1,4 +1,6 @@
-"""What a request left behind: requests without an answer, threads, memory. Asked with a fault and without."""
+"""Leaks of a request: unanswered requests, threads and memory that it leaves behind, compared with those
+when nothing is wrong.
+"""
 
 from __future__ import annotations
 

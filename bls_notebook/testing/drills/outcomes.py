@@ -1,4 +1,4 @@
-"""What one request came to, as plain facts: what verdicts are made of."""
+"""The outcome of one request as plain facts; verdicts are made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.engine.recording.tape import copied
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.testing.records.drilled import CodePlace
 
@@ -105,3 +105,11 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
     return TensorFacts(
         tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange, not array.any()
     )
+
+
+def place_of(frame: FrameRecord) -> CodePlace:
+    """Return a frame as a place."""
+    code = next((text.strip() for number, text in frame.source if number == frame.line), "")
+    file = frame.file.replace("\\", "/")
+    inside = file.rpartition(f"/{frame.model}/")  # in the model's folder, wherever that is
+    return CodePlace(frame.model, f"{frame.model}/{inside[2]}" if inside[1] else file, frame.line, code)

@@ -1,4 +1,4 @@
-"""Writes a drill as a file of tests for pytest, one for each fault: to keep, and to change by hand."""
+"""Write a drill as a pytest file, one test for each fault, to keep and to edit."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.testing.records.drilled import Drilled, DrilledCase
 
 from .callees import Callee
-from .faults import STREAMS
-from .spoilt_tensors import spoilt
+from .faults import STREAMS, spoilt
 
 _MOST = 64  # elements that are written out; more are kept beside the tests
 _BY_DRILL = ("not-ready", "unloaded", "stall", "no-final-flag", "slow", "other-order")

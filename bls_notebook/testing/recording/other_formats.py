@@ -1,4 +1,6 @@
-"""Requests that others keep, as recordings: bodies of KServe v2 requests, and perf_analyzer's input data."""
+"""Read requests from other formats as recordings: bodies of KServe v2 requests, and perf_analyzer's input
+data.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.testing.records.recorded import Recorded
 
 from . import file
-from .values import DATATYPES, Array, shown
+from .file import DATATYPES, Array, shown
 
 _OWN = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout"}
 _START, _END = 1, 2

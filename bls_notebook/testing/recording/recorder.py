@@ -1,4 +1,4 @@
-"""`record`: requests kept with their tensors, while they are served as ever."""
+"""`record`: keep requests and responses with their tensors while models serve them as usual."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bls_notebook.records.recorded import TensorKept
 from bls_notebook.testing.records.recorded import Recorded
 
 from . import file
+from .file import Array, digest, shown
 from .recording import Recording
-from .values import Array, digest, shown
 
 LIMIT = 1 << 28
 

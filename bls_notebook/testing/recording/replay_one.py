@@ -1,4 +1,4 @@
-"""One recorded request run again on this thread, so that a debugger can be in the model's `execute`."""
+"""Run one recorded request again on this thread, so that a debugger can stop in the model's `execute`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.substitution import substitute
 
-from .recording import Recording, load_recording
+from .recording import RecordedRequest, Recording, load_recording
 from .replaying import recorded_callees
-from .requests import RecordedRequest
 
 
 class Again(NamedTuple):

@@ -1,9 +1,11 @@
-"""`replay`: recorded requests sent again, and their answers compared with the recorded ones."""
+"""`replay`: send recorded requests again, compare the answers with the recorded ones, and find the first hop
+that differs.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from math import isfinite
@@ -17,7 +19,7 @@ from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told
-from bls_notebook.records.recorded import RequestKept
+from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
@@ -28,11 +30,65 @@ from bls_notebook.shipping.proof.places import There
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records.replayed import Replay, Resent
 
-from .first_difference import Beginning
-from .recorded_answers import RecordedAnswers
+from .file import digest
 from .recorder import LIMIT, record
-from .recording import Recording, load_recording
-from .requests import RecordedRequest, RecordedResponse
+from .recording import RecordedAnswers, RecordedRequest, RecordedResponse, Recording, load_recording
+
+_Content = tuple[object, ...]
+
+
+class Beginning:
+    """Follows differences through two recordings of the same requests, with the tensors of every hop."""
+
+    def __init__(self, then: Recording, now: Recording) -> None:
+        self._then = _Hops(then)
+        self._now = _Hops(now)
+
+    def of(self, then: RequestKept, now: RequestKept) -> str:
+        """Return which hop is the first that is other than it was, of requests answered differently."""
+        left = self._now.sent_by(now.id)
+        for before in self._then.sent_by(then.id):
+            asked = self._then.asked(before)
+            after = next((each for each in left if self._now.asked(each) == asked), None)
+            if after is None:
+                who, whom = told(then.model), told(before.model)
+                if any(each.model == before.model for each in left):
+                    return f"begins in {who}: it asks {whom} something else than in request {before.id}"
+                return f"begins in {who}: it does not ask {whom} any more, as in request {before.id}"
+            left.remove(after)
+            if self._then.answered(before) != self._now.answered(after):
+                return self.of(before, after)
+        called = "" if not self._then.sent_by(then.id) else "; what it calls answers as it did"
+        return f"begins in {told(then.model)}, request {then.id}: the same inputs, another answer{called}"
+
+
+class _Hops:
+    """The requests of a recording, by who sent them, and what they carry."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._arrays = recording.arrays
+        self._sent: dict[int, list[RequestKept]] = {}
+        for request in recording.record.requests:
+            self._sent.setdefault(request.parent, []).append(request)
+
+    def sent_by(self, number: int) -> list[RequestKept]:
+        return list(self._sent.get(number, ()))
+
+    def asked(self, request: RequestKept) -> _Content:
+        return (request.model, request.parameters, *sorted(self._content(request.inputs)))
+
+    def answered(self, request: RequestKept) -> _Content:
+        return tuple(
+            (response.error and response.error.partition("\n")[0], *sorted(self._content(response.tensors)))
+            for response in request.responses
+        )
+
+    def _content(self, tensors: Iterable[TensorKept]) -> Iterator[tuple[str, str, tuple[int, ...], bytes]]:
+        for tensor in tensors:
+            values = self._arrays.get(tensor.values)
+            of = b"" if values is None else digest(values, tensor.datatype)
+            yield tensor.name, tensor.datatype, tensor.shape, of
+
 
 _SIDES = ("recorded", "now")
 _Ask = Callable[[RecordedRequest], list[Answer]]

@@ -10,10 +10,8 @@ import numpy as np
 import bls_notebook as bls
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.testing.drills.delayed_response import DelayedResponse
-from bls_notebook.testing.drills.failing_answers import FailingAnswers
-from bls_notebook.testing.drills.faults import faults_named
-from bls_notebook.testing.drills.spoilt_tensors import spoilt
+from bls_notebook.testing.drills.faults import FailingAnswers, faults_named, spoilt
+from bls_notebook.testing.drills.timed_request import DelayedResponse
 from tests.engine.harness import Caller
 from tests.testing.drills.models import REQUEST, define
 

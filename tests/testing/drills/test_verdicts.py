@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.testing.drills.asserting import assert_survives
+from bls_notebook.testing.drills.driller import assert_survives
 from bls_notebook.testing.drills.faults import FAULTS
 from bls_notebook.testing.records.drilled import VERDICTS, CodePlace, Drilled, DrilledCase, Planted
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
