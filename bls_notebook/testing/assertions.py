@@ -214,7 +214,7 @@ class Assertions:
     # -- failures ------------------------------------------------------------------------------------
 
     def assert_survives(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Drilled:
-        """Assert that a model does nothing bad while what it calls misbehaves; as `drills.asserting` has it.
+        """Assert that a model does nothing bad while what it calls misbehaves; as `assert_survives`.
 
         What happened in the test before, and in the drill, is forgotten then: see `forget`.
         """

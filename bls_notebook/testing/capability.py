@@ -29,6 +29,6 @@ CAPABILITY = Capability(
         ".recording.recording:Recording": Drawing(),
         ".records.drilled:Drilled": Drawing(".display.drilled:drilled_document"),
         ".records.replayed:Replay": Drawing(".display.replay:replay_document"),
-        "bls_notebook.records.recorded:Recorded": Drawing(".display.recording:recording_document"),
+        ".records.recorded:Recorded": Drawing(".display.recording:recording_document"),
     },
 )
