@@ -6,6 +6,7 @@ CAPABILITY = Capability(
     "checking",
     names={"check": ".all_checks:check"},
     types={"Findings": ".records:Findings"},
+    commands={"check": ".command:CHECK"},
     verbs={"check": ".verbs:CHECK"},
     displays={".records:Findings": Drawing(".display:findings_document")},
 )

@@ -64,7 +64,7 @@ def render(
         return _shown(capability.absolute(drawing.many), value, width, **given)
     found = registry().drawing(type(value))
     if found is None or not (found[1].document or found[1].display):
-        raise TypeError(f"no display for {type(value).__name__}")
+        raise TypeError(f"no display for {type(value).__name__}; expected what a capability draws")
     capability, drawing = found
     if drawing.display:
         display: Display = load(capability.absolute(drawing.display))(value, width=width, live=live)

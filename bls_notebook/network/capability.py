@@ -6,6 +6,7 @@ CAPABILITY = Capability(
     "network",
     names={"connect": ".connection.connection:connect", "endpoint": ".gateway.server:endpoint"},
     types={"Connection": ".connection.connection:Connection", "Endpoint": ".gateway.server:Endpoint"},
+    commands={"endpoint": ".gateway.command:ENDPOINT"},
     verbs={"connect": ".connection.verbs:CONNECT", "endpoint": ".gateway.verbs:ENDPOINT"},
     displays={
         ".connection.connection:Connection": Drawing(),

@@ -14,6 +14,11 @@ CAPABILITY = Capability(
         "Exported": ".exports.records:Exported",
         "LocalServer": ".servers.serving:LocalServer",
     },
+    commands={
+        "export": ".exports.command:EXPORT",
+        "prove": ".proof.command:PROVE",
+        "serve": ".servers.command:SERVE",
+    },
     verbs={
         "export": ".exports.verbs:EXPORT",
         "serve": ".servers.verbs:SERVE",

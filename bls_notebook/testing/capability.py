@@ -22,6 +22,7 @@ CAPABILITY = Capability(
         "requests": ".recording.recording:load_recording",
     },
     magics={"%blsdrill": ".drills.magic:MAGIC", "%blsreplay": ".recording.magic:MAGIC"},
+    commands={"drill": ".drills.command:DRILL", "replay": ".recording.command:REPLAY"},
     completions={"FAULT": ".drills.faults:suggested_faults"},
     displays={
         ".judging:Judgement": Drawing(".display.judgement:judgement_document"),

@@ -6,6 +6,7 @@ CAPABILITY = Capability(
     "trying",
     names={"try_repository": ".trial:try_repository"},
     types={"Trial": ".trial:Trial", "Tried": ".records:Tried"},
+    commands={"try": ".command:TRY"},
     verbs={"try": ".verbs:TRY"},
     displays={".records:Tried": Drawing(".display:tried_document"), ".trial:Trial": Drawing()},
 )

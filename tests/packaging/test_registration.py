@@ -29,7 +29,7 @@ def test_the_package_has_few_public_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["names", "types", "magics", "verbs", "completions", "loaders", "backends", "hooks"]
+    "kind", ["names", "types", "magics", "verbs", "commands", "completions", "loaders", "backends", "hooks"]
 )
 def test_every_target_exists(kind: str) -> None:
     found = {key: registry().load(kind, key) for key in registry().keys(kind)}

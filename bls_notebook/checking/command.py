@@ -1,0 +1,41 @@
+"""``python -m bls_notebook check``: say what will bite in a model repository; runs no model's code."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import bls_notebook as bls
+from bls_notebook.commands import Command, print_record
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
+    parser.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from bls_notebook.repository.source.layout import version_folders
+    from bls_notebook.repository.source.repository_folders import (
+        is_repository,
+        repositories_below,
+        repository_folder,
+    )
+
+    folder, names = Path(arguments.folder), list(arguments.models)
+    if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
+        folder, names = folder.resolve().parent, [folder.resolve().name]  # the folder of one model
+    elif folder.is_dir() and not is_repository(folder) and any(repositories_below(folder)):
+        folder = repository_folder(folder, "python -m bls_notebook check")
+    with bls.ModelRepository(folder) as repository:
+        found = bls.check(*names, repo=repository)
+    if not found.models:
+        raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
+    print_record(found, arguments.json)
+    return int(found.bites)
+
+
+CHECK = Command("say what will bite in a model repository; runs no model's code", _arguments, _run)

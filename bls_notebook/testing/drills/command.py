@@ -1,0 +1,65 @@
+"""``python -m bls_notebook drill``: have what a model calls misbehave, and say what it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+
+import bls_notebook as bls
+from bls_notebook.commands import Command, print_record
+from bls_notebook.records.quantities import seconds_in
+from bls_notebook.repository.call_order import load_with_callees
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("model", help="the model that is asked; what it calls misbehaves")
+    parser.add_argument(
+        "inputs", nargs="*", metavar="INPUT=VALUE", help="JSON, or @FILE.npy: of a request that is answered"
+    )
+    parser.add_argument("--faults", metavar="A,B", help="these faults alone, such as error,stall,nan")
+    parser.add_argument(
+        "--load", default="", metavar="A,B", help="models that it calls by names in its inputs"
+    )
+    parser.add_argument("--pairs", action="store_true", help="try two models at a time too")
+    parser.add_argument("--timeout", default="1s", metavar="TIME", help="an answer may take more than usual")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write tests for pytest, such as tests/test_drill_x.py"
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    seconds = seconds_in(arguments.timeout)
+    if not seconds:
+        raise bls.BLSError(f"--timeout: got {arguments.timeout!r}, expected a time such as 500ms or 2s")
+    inputs = dict(_input(pair) for pair in arguments.inputs)
+    faults = None if arguments.faults is None else [each.strip() for each in arguments.faults.split(",")]
+    with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
+        load_with_callees(repository, filter(None, (arguments.model, *arguments.load.split(","))))
+        found = bls.drill(
+            arguments.model, inputs, faults=faults, pairs=arguments.pairs, timeout=seconds, repo=repository,
+            save=arguments.save,
+        )  # fmt: skip
+    print_record(found, arguments.json)
+    return int(bool(found.of("bad")))
+
+
+def _input(pair: str) -> tuple[str, object]:
+    """An input of a command line."""
+    import numpy as np  # first needed here
+
+    name, equals, value = pair.partition("=")
+    try:
+        if not (name and equals):
+            raise ValueError("it has no name")
+        return name, np.load(value[1:], allow_pickle=False) if value[:1] == "@" else json.loads(value)
+    except (ValueError, OSError) as error:
+        raise bls.BLSError(
+            f"got {pair!r}, expected INPUT=VALUE with JSON or @FILE.npy, such as IN=[1,2]: {error}"
+        ) from error
+
+
+DRILL = Command("have what a model calls misbehave, and say what it does", _arguments, _run)

@@ -1,0 +1,42 @@
+"""``python -m bls_notebook replay``: send recorded requests again, and compare the answers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+
+import bls_notebook as bls
+from bls_notebook.commands import Command, print_record
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="what bls.record wrote, or requests as JSON (with --model)")
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("--model", metavar="MODEL", help="send the requests to this model")
+    parser.add_argument("--only", metavar="MODEL", help="run this one alone, answer for others as recorded")
+    parser.add_argument("--server", action="store_true", help="send them to a real tritonserver")
+    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
+    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr):
+        bls.set_current_repository(repository)
+        there = [record.name for record in repository.index()]
+        for name in [arguments.model] if arguments.model in there else []:
+            repository.load(name)
+        recording = bls.load(arguments.file)
+        for name in recording.models:
+            if name in there and not repository.ready(name):
+                repository.load(name)
+        found = bls.replay(
+            recording, arguments.model, only=arguments.only, repo=repository, server=arguments.server,
+            tolerance=arguments.tolerance, ulps=arguments.ulps,
+        )  # fmt: skip
+    print_record(found, arguments.json)
+    return int(not found.equal)
+
+
+REPLAY = Command("send recorded requests again, and compare the answers", _arguments, _run)
