@@ -10,7 +10,7 @@ from .engine.errors import ModelLoadError as ModelLoadError
 from .engine.errors import ModelNotFoundError as ModelNotFoundError
 from .engine.errors import RepositoryClosedError as RepositoryClosedError
 from .inspection.inspection import inspect as inspect
-from .inspection.watching import watch as watch
+from .inspection.repository_watch import watch as watch
 from .lifetimes.memory_recording import track_memory as track_memory
 from .network.connection.connection import connect as connect
 from .network.gateway.server import endpoint as endpoint

@@ -1,4 +1,4 @@
-"""The inspector: contents of tensors, responses, models and requests, as records."""
+"""The inspector (`inspect`) and the live panel of a repository (`watch`)."""
 
 from bls_notebook.extending import lazily
 

@@ -4,8 +4,8 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "inspection",
-    names={"inspect": ".inspection:inspect", "watch": ".watching:watch"},
-    types={"Inspection": ".inspection:Inspection", "Watch": ".watching:Watch"},
+    names={"inspect": ".inspection:inspect", "watch": ".repository_watch:watch"},
+    types={"Inspection": ".inspection:Inspection", "Watch": ".repository_watch:Watch"},
     magics={"%blsinspect": ".magic:MAGIC"},
     verbs={"watch": ".verbs:WATCH"},
     displays={
@@ -16,8 +16,8 @@ CAPABILITY = Capability(
         ".inspection:Inspection": Drawing(),
         ".records:TensorView": Drawing(".display.tensors:tensor_view_document"),
         ".records:ResponseView": Drawing(".display.tensors:response_view_document"),
-        ".model_view:ModelView": Drawing(".display.models:model_view_document"),
-        ".watching:Watch": Drawing(display=".display.watch_widget:render_watch"),
+        ".records:ModelView": Drawing(".display.models:model_view_document"),
+        ".repository_watch:Watch": Drawing(display=".display.watch_panel:render_watch"),
     },
-    shell=(".inspectors:add_inspectors",),
+    shell=(".notebook_inspectors:add_inspectors",),
 )

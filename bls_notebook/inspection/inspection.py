@@ -1,4 +1,4 @@
-"""`inspect`: what there is to see of a response, a tensor, two of these, or a model."""
+"""`inspect`: a view of a response, a tensor, two of these side by side, or a model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared
 
+from .recorded_request import request_seen
 from .records import ResponseView, TensorView
-from .requests import request_seen
-from .tensors import array_view, datatype_of, tensor_view
+from .tensor_contents import array_view, datatype_of, tensor_view
 
 _EXPECTED = "expected a response, a tensor, an array, or the name of a model"
 OUTPUTS = 8  # of a response, that are looked into at once
@@ -83,7 +83,7 @@ class Inspection:
         if isinstance(value, ModelRecord):
             value = self.value = value.name
         if isinstance(value, str):
-            from .models import model_view
+            from .model_details import model_view
 
             return model_view(current_repository(), value)
         if isinstance(value, InferenceResponse):

@@ -1,4 +1,4 @@
-"""``%blsinspect``: look into a response, a tensor or a model, or at two of a kind side by side."""
+"""``%blsinspect``: inspect a response, a tensor or a model, or compare two."""
 
 from __future__ import annotations
 

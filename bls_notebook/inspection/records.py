@@ -1,4 +1,4 @@
-"""What the inspector found out: of a tensor, of a response, of two of them. Frozen, JSON-able."""
+"""Records of the inspector and the watch: views of tensors, responses, models, requests and a repository."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.devices import DeviceRecord
+from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.plain import Record
-from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.records.repository import ModelRecord, ResponseRecord, TensorRecord
+from bls_notebook.records.statistics import StatisticsRecord
 from bls_notebook.records.tensors import Media, TextSeen
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorView(Record):
-    """A tensor, or the slice ``index`` of one of the shape ``whole``.
+    """A tensor, or the slice ``index`` of a tensor of shape ``whole``.
 
-    ``line`` is the least and the greatest of each of many pieces of a row of numbers, ``texts`` are elements
-    of BYTES, ``values`` the numbers of a corner.
+    ``line`` has the minimum and the maximum of each segment of a row of numbers; ``texts`` are elements of
+    BYTES; ``values`` are the numbers of a corner.
     """
 
     tensor: TensorRecord
@@ -31,10 +34,10 @@ class TensorView(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RequestSeen(Record):
-    """What was recorded of a request: its span with those that it led to, and lives of its tensors.
+    """The recorded part of a request: its span and those of its calls, and the lifetimes of its tensors.
 
-    ``profile`` and ``track`` name where that was recorded; they are empty where nothing was on. A life counts
-    if it began, or was handed on, between ``begun`` and ``ended``, in ns since the track began.
+    ``profile`` and ``track`` name the recordings, and are empty without one. A lifetime is included if it
+    began, or its tensor was transferred, between ``begun`` and ``ended`` (ns since the start of the track).
     """
 
     profile: str = ""
@@ -47,8 +50,105 @@ class RequestSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ResponseView(Record):
-    """A response, its outputs each as it wants to be seen."""
+    """A response, with a view of each output."""
 
     response: ResponseRecord
     tensors: tuple[TensorView, ...] = ()
     request: RequestSeen | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ConfigSetting(Record):
+    """A field of a configuration; ``origin`` is author, model (auto_complete_config), Triton or default."""
+
+    path: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InstanceNow(Record):
+    """An instance at one moment; ``state`` is idle, busy or passive.
+
+    For a busy one, ``seconds`` is for how long (None if unknown), ``sender`` the caller, and ``waits`` the
+    models that it waits for.
+    """
+
+    name: str
+    device: str = "cpu"
+    state: str = "idle"
+    seconds: float | None = None
+    sender: str = ""
+    waits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KeptMemory(Record):
+    """Memory that a model keeps, and the name that refers to it."""
+
+    name: str
+    bytes: int
+    what: str = ""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelView(Record):
+    """A model version at the moment of inspection.
+
+    ``queued`` is -1 without a queue; ``held`` is sorted by size, ``held_bytes`` is its total.
+    """
+
+    model: ModelRecord
+    instances: tuple[InstanceNow, ...] = ()
+    queued: int = 0
+    statistics: StatisticsRecord | None = None
+    held: tuple[KeptMemory, ...] = ()
+    held_bytes: int = 0
+    error: ErrorRecord | None = None
+    calls: tuple[str, ...] = ()
+    callers: tuple[str, ...] = ()
+    settings: tuple[ConfigSetting, ...] = ()
+    file: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelNow(Record):
+    """One version of a model at one moment.
+
+    ``state`` and ``reason`` are those of `ModelRecord` (``stub: why`` where one answers); ``busy`` of its
+    ``instances`` run something, ``queue`` requests wait for one. ``answered`` and ``failed`` count requests
+    since it was loaded, ``rate`` and ``errors`` are the same a second, lately. ``p50`` and ``p99`` are of the
+    latencies (ns) of the requests that were answered since the look before, None where there were none.
+    """
+
+    name: str
+    version: int = 1
+    state: str = "READY"
+    reason: str = ""
+    instances: int = 0
+    busy: int = 0
+    queue: int = 0
+    answered: int = 0
+    failed: int = 0
+    rate: float = 0.0
+    errors: float = 0.0
+    p50: int | None = None
+    p99: int | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it was ever loaded, as opposed to a folder on disk."""
+        return self.state != "UNAVAILABLE" or self.reason not in ("not loaded", "unloaded", "")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WatchRecord(Record):
+    """A repository at time ``at`` (seconds since 1970); ``place`` is its folder."""
+
+    at: float
+    place: str = ""
+    models: tuple[ModelNow, ...] = ()
+    devices: tuple[DeviceRecord, ...] = ()
+    closed: bool = False

@@ -11,7 +11,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.shell.failing import reported
 
 if TYPE_CHECKING:
-    from .watching import Watch
+    from .repository_watch import Watch
 
 
 def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:

@@ -6,8 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
-from bls_notebook.inspection.model_view import Held, InstanceNow, ModelView, Setting
-from bls_notebook.inspection.records import RequestSeen, ResponseView, TensorView
+from bls_notebook.inspection.records import (
+    ConfigSetting,
+    InstanceNow,
+    KeptMemory,
+    ModelView,
+    RequestSeen,
+    ResponseView,
+    TensorView,
+)
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.network.connection.records import ConnectionRecord
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
@@ -86,11 +93,12 @@ def model_view(**changes: Any) -> ModelView:
             InstanceNow("m_0", state="busy", seconds=0.5, sender="notebook", waits=("callee",)),
             InstanceNow("m_1", "gpu:0 (simulated)"), InstanceNow("m_2", state="passive"),
         ),
-        "queued": 2, "statistics": statistics(), "held": (Held("m.weights", 1024, "float32 [256]", "gpu:0"),),
+        "queued": 2, "statistics": statistics(),
+        "held": (KeptMemory("m.weights", 1024, "float32 [256]", "gpu:0"),),
         "held_bytes": 2048, "error": error(), "calls": ("callee",), "callers": ("a", "b"),
         "settings": (
-            Setting("name", '"m"', "Triton"), Setting("max_batch_size", "8", "author"),
-            Setting("input[IN].dims", "[1]", "model"), Setting("platform", '""', "default"),
+            ConfigSetting("name", '"m"', "Triton"), ConfigSetting("max_batch_size", "8", "author"),
+            ConfigSetting("input[IN].dims", "[1]", "model"), ConfigSetting("platform", '""', "default"),
         ),
         "file": "model.py", "source": 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why\n',
     }  # fmt: skip
@@ -326,8 +334,8 @@ def hostile() -> list[Any]:
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
     now = InstanceNow(h, h, "busy", 0.1, h, (h,))
     inside = ModelView(
-        bad_model, (now, replace(now, state=h)), 1, None, (Held(h, 1, h, h),), 2, bad_error, (h,), (h,),
-        (Setting(h, h, h), Setting(h, h, "default")), h, h,
+        bad_model, (now, replace(now, state=h)), 1, None, (KeptMemory(h, 1, h, h),), 2, bad_error, (h,), (h,),
+        (ConfigSetting(h, h, h), ConfigSetting(h, h, "default")), h, h,
     )  # fmt: skip
     seen = RequestSeen(
         h,

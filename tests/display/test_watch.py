@@ -9,9 +9,8 @@ import pytest
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.inspection.display.watch_table import watch_document
-from bls_notebook.inspection.display.watch_widget import _SILENT, watch_widget
-from bls_notebook.inspection.watch_records import ModelNow, WatchRecord
+from bls_notebook.inspection.display.watch_panel import _SILENT, watch_document, watch_widget
+from bls_notebook.inspection.records import ModelNow, WatchRecord
 from bls_notebook.records.devices import DeviceRecord
 from tests.display.page import Page
 from tests.display.samples import HOSTILE

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.inspection.inspectors import answering
+from bls_notebook.inspection.notebook_inspectors import answering
 from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.shell.settings import BLSNotebook
@@ -83,7 +83,7 @@ def test_questions_of_a_widget_are_answered_and_never_raise() -> None:
 
 
 def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bls_notebook.inspection import inspectors
+    from bls_notebook.inspection import notebook_inspectors as inspectors
 
     opened: list[Any] = []
 
@@ -96,7 +96,7 @@ def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(inspectors, "can_live", lambda: True)
     monkeypatch.setattr(inspectors, "live", lambda make: make())
-    monkeypatch.setattr("bls_notebook.inspection.display.widget.Inspector", Widget)
+    monkeypatch.setattr("bls_notebook.inspection.display.inspector_widget.Inspector", Widget)
     notebook = Notebook(cells.shell, BLSNotebook())
     one = inspectors.Inspectors(notebook)
     cells.model()

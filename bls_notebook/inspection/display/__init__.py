@@ -1,1 +1,1 @@
-"""The watch: a repository at one moment as a table, and live as a widget."""
+"""Displays of the inspector and of the watch."""

@@ -1,4 +1,4 @@
-"""A model as it is now: its instances, what it keeps, who calls whom, its configuration, its source."""
+"""Display of a model: its instances, memory, callers and callees, settings and source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.statistics import statistics_document
 from bls_notebook.display.units import count, duration, size
-from bls_notebook.inspection.model_view import InstanceNow, ModelView, Setting
+from bls_notebook.inspection.records import ConfigSetting, InstanceNow, ModelView
 from bls_notebook.records.visible import visible
 
 _KINDS = {"busy": "loading", "idle": "ready"}
@@ -105,7 +105,7 @@ def _config(view: ModelView) -> doc.Block:
 _COLUMNS = doc.columns("field | value | from")
 
 
-def _setting(each: Setting) -> doc.Row:
+def _setting(each: ConfigSetting) -> doc.Row:
     words = _ORIGINS.get(each.origin, each.origin)
     origin = doc.Piece(words, tag("span", words, cls="" if each.origin == "author" else "dim"))
     value = each.value if len(each.value) <= 200 else f"{each.value[:199]}…"

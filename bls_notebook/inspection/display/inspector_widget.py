@@ -1,4 +1,4 @@
-"""The widgets of the inspector: what is seen with questions above it, and the buttons that open one.
+"""Widgets of the inspector: a view with controls above it, and the buttons that open one.
 
 Importing this module imports anywidget (the extra ``widgets``).
 """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.inspection.model_view import ModelView
+from bls_notebook.inspection.records import ModelView
 
 CALLEE = """
 import threading

@@ -1,10 +1,7 @@
-"""The watch as a widget: a live panel, with buttons that load, unload and reload.
+"""The watch as a table, and as a live widget with buttons that load, unload and reload models.
 
-Looks come from a thread of the watch's, so the panel goes on while a cell runs. It asks for no more of them
-when its last view is gone; and when nothing was heard of the page for a while in which the kernel had time
-to listen, as when the page was closed.
-
-anywidget is imported when the first panel is made.
+The table also serves terminals and saved notebooks. Samples arrive on the watch's thread, so the panel
+updates while a cell runs; it stops sampling when its last view is closed.
 """
 
 from __future__ import annotations
@@ -15,19 +12,70 @@ import importlib.util
 from collections import defaultdict, deque
 from dataclasses import replace
 from functools import cache
+from time import localtime, strftime
 from typing import Any
 
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
 from bls_notebook.display.browser.alive import has_kernel
 from bls_notebook.display.browser.alive import live as live_widget
 from bls_notebook.display.browser.on_top import covered, new_place
 from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.bundle import Display, display_of
-from bls_notebook.display.html import Html
+from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.palette import model_inks
-from bls_notebook.inspection.watch_records import ModelNow, WatchRecord
+from bls_notebook.display.records.devices import devices_document
+from bls_notebook.display.units import count
+from bls_notebook.inspection.records import ModelNow, WatchRecord
+from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.visible import visible
 
-from .watch_table import watch_document
+_NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"
+
+
+def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
+    """List the models with what each does; `missing` says that anywidget is not installed."""
+    at = strftime("%H:%M:%S", localtime(record.at))
+    title = doc.Line([parts.name(record.place), parts.quiet("closed" if record.closed else f"at {at}")])
+    used = [model for model in record.models if model.in_use]
+    heads = "model", "state", "busy", "queue", "answered", "failed", "p50", "p99"
+    columns = [doc.Column(head, how.strip()) for head, how in zip(heads, "  rrrrtt", strict=True)]
+    blocks: list[doc.Block] = [title]
+    if used:
+        caption = f"What the models of {record.place} do"
+        blocks.append(doc.Table(caption, columns, list(map(_row, used)), indent="", most=40))
+    rest = len(record.models) - len(used)
+    if rest or not used:
+        words = count(rest, "model") + " not loaded" if rest else "no models"
+        blocks.append(doc.Words(parts.quiet(words)))
+    devices = devices_document(DeviceTable(record.devices))
+    blocks += devices.blocks[:1] if record.devices else []
+    if missing:
+        blocks.append(doc.Words(parts.quiet(_NO_WIDGET), gap=True))
+    return doc.Document(blocks, styles=devices.styles)
+
+
+def _row(model: ModelNow) -> doc.Row:
+    version = f" version {model.version}" if model.version != 1 else ""
+    name = doc.Piece(
+        model.name + version, tag("span", parts.name(model.name).html, parts.quiet(version).html)
+    )
+    if model.state != "READY":
+        reason = doc.Piece(model.reason, tag("span", prose(model.reason), cls="dim"), cls="wrap", wide=6)
+        return doc.Row([name, parts.state(model), reason])
+    state, marks = parts.state(model), parts.stub(model.reason if model.reason.startswith("stub: ") else "")
+    shown = [state, *marks]
+    return doc.Row([
+        name,
+        doc.Piece(" ".join(each.text for each in shown), join(*(each.html for each in shown), by=" ")),
+        f"{model.busy:,} of {model.instances:,}" if model.instances else "",
+        f"{model.queue:,}",
+        f"{model.answered:,}",
+        f"{model.failed:,}",
+        parts.time(None if model.p50 is None else model.p50 / 1e9),
+        parts.time(None if model.p99 is None else model.p99 / 1e9),
+    ])  # fmt: skip
+
 
 _KEPT = 120  # looks, of which the page draws lines
 _SILENT = 30  # looks without a word of the page, each in a moment when the kernel listened

@@ -1,6 +1,6 @@
-"""The memory that a model keeps: arrays that can be reached from its attributes and its files' variables.
+"""Find the arrays that a model keeps: those reachable from its attributes and its modules' variables.
 
-Bounded in time and objects; nothing of the model is asked for anything: what C keeps of its objects is read.
+Bounded in time and objects. It reads objects directly and never calls code of the model.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from bls_notebook.devices.transfers import device_of
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.lifetimes.owners import ATOMS, SearchRoot
 
-from .model_view import Held
+from .records import KeptMemory
 
 SECONDS, OBJECTS, ITEMS = 0.25, 50_000, 1_000
-LEAST = 1 << 16  # bytes of a text that count as memory
+LEAST = 1 << 16  # bytes; smaller texts are ignored
 _nbytes = np.ndarray.__dict__["nbytes"].__get__
 _base = np.ndarray.__dict__["base"].__get__
 
 
-def held_by(roots: Iterable[SearchRoot]) -> list[Held]:
-    """Return what is held under each name, the largest first; memory that has several counts once."""
+def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
+    """Return the memory that each name refers to, largest first; shared memory counts once."""
     deadline, left = perf_counter() + SECONDS, OBJECTS
     queue = deque((root.name, root.value) for root in roots)
     seen: dict[int, Any] = {}
-    found: list[Held] = []
+    found: list[KeptMemory] = []
     while queue and left and perf_counter() < deadline:
         name, value = queue.popleft()
         left -= 1
         owner = _owner(value)
         if id(owner) in seen:
             continue
-        seen[id(owner)] = owner  # kept, so that no number is used again meanwhile
+        seen[id(owner)] = owner  # a reference, so that no `id` is reused
         memory = _memory(name, value, owner)
         if memory is not None:
             found.append(memory)
@@ -53,25 +53,25 @@ def _owner(value: Any) -> Any:
     return value
 
 
-def _memory(name: str, value: Any, owner: Any) -> Held | None:
-    """What a value takes, if it is memory."""
+def _memory(name: str, value: Any, owner: Any) -> KeptMemory | None:
+    """Return a value's memory if it is an array or a large text."""
     kind = type(value)
     if issubclass(kind, np.ndarray):
         plain = np.ndarray.view(value, np.ndarray)
-        return Held(name, int(_nbytes(owner)), f"{plain.dtype.name} {list(plain.shape)}")
+        return KeptMemory(name, int(_nbytes(owner)), f"{plain.dtype.name} {list(plain.shape)}")
     if backend_of(value) is not None:
-        return Held(
+        return KeptMemory(
             name, int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label
         )
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if isinstance(tensor, type) and issubclass(kind, tensor):
         size = int(value.element_size() * value.nelement())
-        return Held(
+        return KeptMemory(
             name, size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device)
         )
     if kind in (bytes, bytearray, str) and len(value) >= LEAST:
-        return Held(name, len(value), kind.__name__)
+        return KeptMemory(name, len(value), kind.__name__)
     return None
 
 

@@ -1,6 +1,6 @@
-"""Inspectors in a notebook: on top of what was inspected, and behind a button under responses and models.
+"""Inspectors in a notebook: on top of an inspected value, and behind a button under responses and models.
 
-A response is only known by its button for as long as somebody has it: a button keeps no memory alive.
+A button holds only a weak reference to its response, so it keeps no memory alive.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from bls_notebook.records.visible import first_line
 
 from .inspection import Inspection
 
-MOST = 500  # buttons that still do something
+MOST = 500  # buttons that still work
 
 Inspect = Callable[..., Any]
 _GONE = "nobody has this response any more: run the cell again"
 
 
 class Inspectors:
-    """The inspectors of one shell."""
+    """Inspectors and buttons of one shell."""
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
         self._key = uuid.uuid4().hex
         self._numbers = count()
-        self._behind: dict[str, Callable[[], Any]] = {}  # what a button is for, while it is there
+        self._behind: dict[str, Callable[[], Any]] = {}  # by button, how to get its value
         self._open: dict[str, Any] = {}
         self._buttons: Any = None
 
     def added(self, shown: displays.Display, value: Any) -> displays.Display:
-        """Return a display with an inspector on top, or the place of a button, where a widget can live."""
+        """Return a display with an inspector on top, or with room for a button, if widgets work."""
         if not (self._notebook.settings.widgets and can_live()):
             return shown
         if isinstance(value, bls.Response):
@@ -62,21 +62,21 @@ class Inspectors:
 
     def _widget(self, inspect: Inspect, place: str = "", first: Any = None) -> Any:
         def make() -> Any:
-            from .display.widget import Inspector
+            from .display.inspector_widget import Inspector
 
             return Inspector(answering(inspect, self._notebook.settings.width, first), place)
 
         return live(make)
 
     def after_cell(self, result: Any = None) -> None:
-        """Make the buttons once a cell has shown places for them: importing widgets takes a moment."""
+        """Create the buttons after the first cell that shows one: importing widgets is slow."""
         if self._behind and self._buttons is None:
-            from .display.widget import Buttons
+            from .display.inspector_widget import Buttons
 
             self._buttons = Buttons(self._key, self._pressed)
 
     def _pressed(self, place: str) -> str:
-        """Open an inspector in a place; say why where that cannot be."""
+        """Open an inspector; return an error message if that fails."""
 
         def inspect(**asked: Any) -> Any:
             found = self._behind.get(place, lambda: None)()
@@ -86,7 +86,7 @@ class Inspectors:
 
         try:
             opened = self._widget(inspect, place)
-        except Exception as error:  # of any kind: it is said beside the button
+        except Exception as error:  # shown beside the button
             return first_line(str(error))
         before = self._open.pop(place, None)
         if before is not None:
@@ -95,7 +95,7 @@ class Inspectors:
         return ""
 
     def close(self) -> None:
-        """Take the buttons away."""
+        """Remove the buttons."""
         if self._buttons is not None:
             self._buttons.close()
 
@@ -103,9 +103,9 @@ class Inspectors:
 def answering(
     inspect: Inspect, width: int, first: Any = None
 ) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
-    """Return what answers a widget's questions: with HTML, and the state of the controls above it.
+    """Return a function from a widget's query to HTML and the state of its controls.
 
-    The first answer, to no question yet, is `first`, where there is one.
+    The reply to the first, empty query is `first`, if given.
     """
     known: dict[str, Any] = {}
 
@@ -115,7 +115,7 @@ def answering(
         try:
             found = first if first is not None and not question else inspect(**asked, rate=rate)
             html = displays.render(found.record, width=width).html
-        except Exception as error:  # of any kind: a question fails no cell
+        except Exception as error:  # an error appears in the widget and fails no cell
             if not known:
                 raise
             return "", {**known, **asked, "rate": rate or 0, "said": first_line(str(error))}
@@ -133,13 +133,13 @@ def _state(inspection: Any) -> dict[str, Any]:
         "at": inspection.at,
         "rate": inspection.rate or 0,
         "sound": any(getattr(view, "sound", None) is not None for view in views),
-        "again": isinstance(inspection.value, str),  # a model goes on living
+        "again": isinstance(inspection.value, str),  # a model can be queried again
         "said": "",
     }
 
 
 def add_inspectors(notebook: Notebook) -> Callable[[], None]:
-    """Put buttons under responses and models; what this returns ends it."""
+    """Show buttons under responses and models; return a function that removes them."""
     inspectors = Inspectors(notebook)
     notebook.on_draw.append(inspectors.added)
     events: Any = notebook.shell.events

@@ -1,4 +1,4 @@
-"""What a profile and a memory track know of a request: found by when it was sent, and to whom."""
+"""Find a request in the profile and the memory recording that were on when it was sent."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bls_notebook.repository.requests.response import Response
 
 from .records import RequestSeen
 
-SPANS, LIVES = 200, 100  # that are shown
+SPANS, LIVES = 200, 100  # limits
 
 
 def request_seen(response: Response) -> RequestSeen | None:
-    """Return what was recorded of the request that a response answers; None where its time is not known."""
+    """Return the recorded part of a response's request; None if its time is unknown."""
     if not response._sent or response.seconds is None:
         return None
     sent = int(response._sent * 1e9)
@@ -42,7 +42,7 @@ def _name(recorded: object, otherwise: str) -> str:
 
 
 def _root(spans: tuple[Span, ...], response: Response, sent: int) -> Span | None:
-    """The span that was sent first after the request was made, of those that it can be."""
+    """Return the first matching span that was sent after the request was made."""
     fit = [
         span
         for span in spans
@@ -55,7 +55,7 @@ def _root(spans: tuple[Span, ...], response: Response, sent: int) -> Span | None
 
 
 def _tree(spans: tuple[Span, ...], root: Span | None) -> tuple[Span, ...]:
-    """A span and all that it led to, callers before what they called."""
+    """Return a span and its descendants, callers before callees."""
     if root is None:
         return ()
     children: dict[int, list[Span]] = {}

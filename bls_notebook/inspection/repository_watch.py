@@ -1,8 +1,8 @@
-"""`Watch`: looks at a repository every so often, while somebody follows it.
+"""`Watch`: sample the state of a repository at an interval while it has followers.
 
-Guarantees: models notice nothing of a look but that their statistics are added up; while nobody follows,
-nothing is looked at and nothing kept; a watch keeps no repository alive, and ends with it. Who follows is
-told from a thread of the watch's, so also while a cell runs.
+Guarantees: a sample only adds up statistics and does not disturb models; without followers nothing is sampled
+or kept; a watch keeps no repository alive, and ends with it. Followers are called on the watch's own thread,
+so also while a cell runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of
 from bls_notebook.repository.source.layout import shown_path
 
-from .watch_records import ModelNow, WatchRecord
+from .records import ModelNow, WatchRecord
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
@@ -82,8 +82,6 @@ class Watch:
         with self._lock:
             return self._look(0)
 
-    # -- following -----------------------------------------------------------------------------------
-
     def follow(self, told: Callable[[WatchRecord], None]) -> Callable[[], None]:
         """Have a function called with each look, from a thread, until what this returns is called."""
         number = next(self._numbers)
@@ -124,8 +122,6 @@ class Watch:
                     for statistics in self._kept:
                         statistics.keep_latencies(False)
                     self._kept.clear()
-
-    # -- looking ---------------------------------------------------------------------------------------
 
     def _look(self, since: int) -> WatchRecord:
         repository = self._repository()
@@ -172,8 +168,6 @@ class Watch:
             p50=latencies[len(latencies) // 2] if latencies else None,
             p99=latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)] if latencies else None,
         )
-
-    # -- doing -----------------------------------------------------------------------------------------
 
     def act(self, verb: str, name: str, done: Callable[[str], None]) -> None:
         """Load, unload or reload a model in a thread, where `done` is told what went wrong, or nothing."""

@@ -1,4 +1,4 @@
-"""A simulated GPU for what the inspector does where arrays lie."""
+"""An empty repository, and simulated GPUs for the inspector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ import bls_notebook as bls
 
 
 @pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+
+
+@pytest.fixture
 def simulated_gpu() -> Iterator[Any]:
-    """What stands in for CuPy, with two GPUs."""
+    """Two simulated GPUs; returns the module that replaces CuPy."""
     bls.simulate_gpus(2, even_with_cuda=True)
     yield bls.cupy()
     bls.simulate_gpus(0)

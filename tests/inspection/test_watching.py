@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.inspection.watch_records import ModelNow, WatchRecord
+from bls_notebook.inspection.records import ModelNow, WatchRecord
 
 SECONDS = 30
 MODEL = """

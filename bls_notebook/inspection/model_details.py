@@ -1,0 +1,192 @@
+"""Details of a loaded model: instances, memory, callers and callees, source, and each setting's origin.
+
+A setting comes from the author's config.pbtxt, from the model's `auto_complete_config`, from Triton, or is a
+default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
+from bls_notebook.lifetimes.owners import roots_of
+from bls_notebook.repository.config.proto import ModelConfigMessage
+from bls_notebook.repository.config.render import to_dict
+from bls_notebook.repository.loading.ensembles import members_of
+from bls_notebook.repository.loading.loader import read_config
+from bls_notebook.repository.statistics import statistics_record_of
+
+from .model_memory import kept_memory
+from .records import ConfigSetting, InstanceNow, ModelView
+
+LONGEST = 200_000  # characters of a source
+NAMED = 12  # largest arrays
+
+
+def model_view(repository: Any, name: str) -> ModelView:
+    """Return a view of the newest loaded version of a model."""
+    record = repository.record(name)
+    host = Host(repository)
+    model = host.ready(name)
+    file, source = _source(model)
+    held = kept_memory(roots_of(model))
+    running = [
+        (other.name, holder.parent)
+        for each in host.names()
+        for other in host.versions(each).values()
+        for holder in [instance.holder for instance in other.instances]
+        if isinstance(holder, Execution)
+    ]
+    instances = [_instance_now(instance, False, running) for instance in model.instances]
+    instances += [_instance_now(instance, True, running) for instance in model.passive]
+    return ModelView(
+        model=record,
+        instances=tuple(instances),
+        queued=model.scheduler.pending,
+        statistics=statistics_record_of(model),
+        held=tuple(held[:NAMED]),
+        held_bytes=sum(each.bytes for each in held),
+        error=model.last_error,
+        calls=tuple(sorted(_callees(model))),
+        callers=tuple(sorted(_callers(host, name))),
+        settings=_settings(host, model),
+        file=file,
+        source=source,
+    )
+
+
+def _source(model: LoadedModel) -> tuple[str, str]:
+    name = model.spec.filename or "model.py"
+    file = Path(model.directory, name)
+    if not model.spec.in_python or file.suffix != ".py":
+        return "", ""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            text = opened.read(LONGEST + 1)
+    except OSError:
+        return "", ""
+    return name, text if len(text) <= LONGEST else f"{text[:LONGEST]}\n# … and more"
+
+
+def _settings(host: Host, model: LoadedModel) -> tuple[ConfigSetting, ...]:
+    if model.seen.remote:  # as its server has it
+        return config_settings(model.spec.config, model.spec.config, model.spec.config)
+    try:
+        source = host.source(model.name)
+        written = source.parsed_config()
+        return config_settings(written, read_config(source), model.spec.config)
+    except (BLSError, OSError):  # its files have changed, or gone
+        return config_settings(type(model.spec.config)(), type(model.spec.config)(), model.spec.config)
+
+
+def _callees(model: LoadedModel) -> set[str]:
+    return {*model.calls, *filter(None, members_of(model.spec.config))}
+
+
+def _callers(host: Host, name: str) -> Iterator[str]:
+    for other in host.names():
+        if any(name in _callees(model) for model in host.versions(other).values()):
+            yield other
+
+
+def _instance_now(instance: Instance, passive: bool, running: list[tuple[str, Any]]) -> InstanceNow:
+    """Describe an instance; `running` has each busy model with its caller."""
+    holder, device = instance.holder, instance.device
+    execution = holder if isinstance(holder, Execution) else None
+    if holder is None and not instance.serving:
+        return InstanceNow(instance.name, device, "passive" if passive else "idle")
+    if execution is None:
+        tickets = [holder] if holder is not None else list(instance.serving)
+        begun = [t.queued_at for t in tickets if t.queued_at]
+        sender = tickets[0].parent if tickets else None
+        return InstanceNow(instance.name, device, "busy", _since(min(begun, default=0)), _sender_name(sender))
+    waits = dict.fromkeys(ticket.model.name for ticket in list(execution._children or ()))
+    waits |= dict.fromkeys(name for name, sender in running if sender is execution)
+    return InstanceNow(
+        instance.name, device, "busy", _since(execution.started), _sender_name(execution.parent), tuple(waits)
+    )
+
+
+def _since(started: int) -> float | None:
+    return max(0, perf_counter_ns() - started) / 1e9 if started else None
+
+
+def _sender_name(sender: Any) -> str:
+    return sender.model_name if sender is not None else "notebook"
+
+
+_NAMED = ("input", "output")  # lists whose items go by their names
+
+
+def config_settings(
+    written: ModelConfigMessage, by_triton: ModelConfigMessage, completed: ModelConfigMessage
+) -> tuple[ConfigSetting, ...]:
+    """Return every field of a completed configuration.
+
+    `written` is the author's configuration, `by_triton` adds what Triton completes without the model; any
+    further field comes from `auto_complete_config`.
+    """
+    author, triton = dict(_fields_set(written)), dict(_fields_set(by_triton))
+    found = [
+        ConfigSetting(path, value, "author" if path in author else "Triton" if path in triton else "model")
+        for path, value in _fields_set(completed)
+    ]
+    known = {setting.path for setting in found}
+    rest = (each for each in _all_fields(to_dict(completed)) if each[0] not in known)
+    return (*found, *(ConfigSetting(path, value, "default") for path, value in rest))
+
+
+def _fields_set(message: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and value of each field that is set, descending into messages."""
+    for field, value in message.ListFields():
+        here = f"{path}.{field.name}" if path else field.name
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            of = kind.fields_by_name["value"]
+            for key in sorted(value):
+                if of.message_type is None:
+                    yield f"{here}[{key}]", _spelled(of, value[key])
+                else:
+                    yield from _message_fields(value[key], f"{here}[{key}]")
+        elif field.is_repeated and kind is not None:
+            for i, item in enumerate(value):
+                yield from _message_fields(item, f"{here}[{item.name if field.name in _NAMED else i}]")
+        elif kind is not None:
+            yield from _message_fields(value, here)
+        elif field.is_repeated:
+            yield here, f"[{', '.join(_spelled(field, each) for each in value)}]"
+        else:
+            yield here, _spelled(field, value)
+
+
+def _message_fields(message: Any, path: str) -> Iterator[tuple[str, str]]:
+    inside = list(_fields_set(message, path))
+    yield from inside or [(path, "{}")]
+
+
+def _spelled(field: Any, value: Any) -> str:
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return named.name if named is not None else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
+
+
+def _all_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all fields of the JSON that a model receives, with the same paths."""
+    if isinstance(value, dict) and value:
+        for key, inside in value.items():
+            in_map = path in ("parameters", "metric_tags", "cc_model_filenames")
+            yield from _all_fields(inside, f"{path}[{key}]" if in_map else f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for i, item in enumerate(value):
+            yield from _all_fields(item, f"{path}[{item['name'] if path in _NAMED else i}]")
+    else:
+        yield path, json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,261 @@
+"""Contents of a tensor for display: statistics, pictures, a line, a sound, text, and the values of a corner.
+
+Slices are parsed from text such as ``[0, :, :, 1]``; nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import wave
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.transfers import device_of
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.records.tensors import Figures, Media, TextSeen
+from bls_notebook.repository.requests.tensor_images import layout_of, pictures
+from bls_notebook.repository.requests.tensor_preview import GLANCE, LARGEST, media_of, numbers
+from bls_notebook.repository.requests.tensor_statistics import figures, sampled, to_host, working_on
+
+from .records import TensorView
+
+LOOK = 1 << 26  # in the inspector: a third of a second
+LOOK_ON_GPU = 1 << 30
+_PICTURES, _PIXELS = 16, 384  # in the inspector: pictures, and pixels of the side of one alone
+_CORNER = 8  # rows and columns
+
+
+def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> TensorView:
+    """Return a view of a tensor or a slice of it; `rate` is the sample rate of a sound."""
+    array: Any = tensor._array
+    if isinstance(array, TextOnGPU):
+        array = array.on_cpu()
+    view = array_view(tensor._name, tensor._datatype, array, at, rate)
+    return replace(view, tensor=replace(view.tensor, device=tensor._device().label))
+
+
+def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | None = None) -> TensorView:
+    """Return a view of an array on any device."""
+    if isinstance(array, np.ndarray):
+        array = array.view(np.ndarray)  # a subclass may index in ways of its own
+        if array.dtype.kind == "U":
+            array = array.astype(object)
+    datatype = datatype or datatype_of(array)
+    whole = tuple(int(n) for n in array.shape)
+    part, index = sliced(array, at)
+    label = device_of(part).label
+    record = tensor_record(name, datatype, part, label, shape=tuple(part.shape))
+    of = {"whole": whole, "index": index}
+    if part.dtype.kind in "OS":
+        return TensorView(record, texts=texts(part.astype(object, copy=False)), **of)  # type: ignore[arg-type]
+    if part.dtype.kind not in "biuf" and part.dtype.name != "bfloat16":
+        return TensorView(record, notes=(f"NumPy {part.dtype.name}: no figures",), **of)  # type: ignore[arg-type]
+    part, every = numbers(part, datatype, GLANCE)
+    seen = figures(part, LOOK if label == "cpu" else LOOK_ON_GPU, histogram=part.size > 1)
+    if seen is not None and every > 1:
+        seen = replace(seen, every=every)
+    way = layout_of(part.shape)
+    count = min(part.shape[way.batch], _PICTURES) if way is not None and way.batch >= 0 else 1
+    pixels = int(_PIXELS / max(1, count) ** 0.5)
+    shown = pictures(part, seen, _PICTURES, pixels) if every == 1 else ()
+    values, note = _values(part)
+    if label != "cpu" and values:
+        record = replace(record, preview="")
+    return TensorView(
+        replace(record, figures=seen, pictures=shown),
+        whole,
+        index,
+        sound_of(part, seen, rate),
+        line_of(part),
+        values=values,
+        notes=(note,) if note else (),
+    )
+
+
+def datatype_of(array: Any) -> str:
+    """Return Triton's name of an array's data type, else NumPy's."""
+    if array.dtype.kind in "OSU":
+        return "BYTES"
+    return DATATYPE_OF_DTYPE.get(array.dtype) or f"NumPy {array.dtype.name}"
+
+
+def _values(array: Any) -> tuple[str, str]:
+    """Return the numbers of a corner, and its indices."""
+    if not array.size:
+        return "", ""
+    corner: tuple[Any, ...] = (0,) * (array.ndim - 2) + (slice(_CORNER),) * min(array.ndim, 2)
+    with working_on(array):
+        part = to_host(array[(*corner, Ellipsis)])
+    said = np.array2string(part, precision=5, threshold=1000, max_line_width=100)
+    inside = ", ".join("0" if each == 0 else f":{_CORNER}" for each in corner)
+    return said, f"values of [{inside}]" if part.size < array.size else ""
+
+
+_EXPECTED = "expected numbers, slices and ... in brackets, such as [0, :, 2:10:2]"
+
+
+def sliced(array: Any, text: str) -> tuple[Any, str]:
+    """Return a slice of an array and its normalized text; BLSError if it does not fit."""
+    inside = text.strip()
+    if inside.startswith("[") and inside.endswith("]"):
+        inside = inside[1:-1].strip()
+    if not inside:
+        return array, ""
+    try:
+        node = ast.parse(f"_[{inside}]", mode="eval").body
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
+            raise ValueError
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        index = tuple(_part(part) for part in parts)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise BLSError(f"slice: got {text[:80]!r}, {_EXPECTED}") from None
+    spelled = f"[{', '.join(map(ast.unparse, parts))}]"
+    try:
+        whole = index if Ellipsis in index else (*index, Ellipsis)  # of numbers alone: still an array
+        return array[whole], spelled
+    except (IndexError, ValueError, TypeError) as error:
+        shape = list(array.shape)
+        raise BLSError(f"slice {spelled}: the tensor has the shape {shape}: {error}") from None
+
+
+def _part(node: ast.expr) -> Any:
+    if isinstance(node, ast.Slice):
+        return slice(
+            *(None if each is None else _number(each) for each in (node.lower, node.upper, node.step))
+        )
+    if isinstance(node, ast.Constant) and node.value is Ellipsis:
+        return Ellipsis
+    return _number(node)
+
+
+def _number(node: ast.expr) -> int:
+    sign = 1
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        sign, node = -1, node.operand
+    if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 1 << 62:
+        return sign * node.value
+    raise ValueError
+
+
+RATE = 16_000  # default samples per second
+POINTS = 300
+LEAST = 16  # least numbers of a line
+SOUND = 2_000  # least samples of a detected sound
+LONGEST = 320_000  # samples that are played: 20 s at the usual rate, 0.9 MB in a notebook
+
+
+def row_of(array: Any) -> Any:
+    """Return an array flattened if it is one row of numbers, else None."""
+    if array.size < LEAST or array.dtype.kind not in "iuf" or max(array.shape) != array.size:
+        return None
+    return array.reshape(-1)
+
+
+def line_of(array: Any) -> tuple[tuple[float, float], ...]:
+    """Return the minimum and the maximum of each segment of a row."""
+    row = row_of(array)
+    if row is None:
+        return ()
+    row, _ = sampled(row, 1 << 22)
+    with working_on(row) as xp, np.errstate(all="ignore"):
+        pieces = min(POINTS, row.size)
+        length = row.size // pieces
+        parts = xp.ascontiguousarray(row[: pieces * length]).reshape(pieces, length)
+        if parts.dtype.kind == "f":
+            parts = xp.where(xp.isfinite(parts), parts, parts.dtype.type(0))
+        both = to_host(xp.stack([parts.min(axis=1), parts.max(axis=1)]).astype(np.float64))
+    return tuple((float(low), float(high)) for low, high in both.T)
+
+
+def sound_of(array: Any, figures: Figures | None, rate: int | None) -> Media | None:
+    """Return a row of numbers as a sound if `rate` is given or it looks like one."""
+    row = row_of(array)
+    if row is None or figures is None or figures.least is None or figures.greatest is None:
+        return None
+    low, high = figures.least, figures.greatest
+    waves = row.dtype == np.int16 or (row.dtype.kind == "f" and -1 <= low < 0 < high <= 1)
+    if rate is None and not (waves and row.size >= SOUND and low < 0 < high):
+        return None
+    with working_on(row):
+        samples = to_host(row[:LONGEST]).astype(np.float64)
+    loudest = max(abs(low), abs(high))
+    full = 32768.0 if row.dtype == np.int16 else 1.0
+    told = [f"at {rate or RATE:,} samples a second" + (", as nobody said" if rate is None else "")]
+    if loudest > full:
+        full = float(loudest)
+        told.append(f"{loudest:.4g} made the loudest")
+    if row.size > LONGEST:
+        told.append(f"the first {LONGEST / (rate or RATE):.1f} s of {row.size / (rate or RATE):.1f} s")
+    with np.errstate(all="ignore"):
+        shorts = np.clip(np.nan_to_num(samples / full) * 32767, -32768, 32767).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(rate or RATE)
+        writer.writeframes(shorts.tobytes())
+    return Media("audio/wav", b64encode(file.getvalue()).decode(), rate or RATE, 1, ", ".join(told))
+
+
+ELEMENTS = 20  # shown
+CHARACTERS = 4_000  # shown per element
+HEX = 256  # bytes shown of an element that is not text
+
+
+def texts(array: np.ndarray[Any, Any]) -> tuple[TextSeen, ...]:
+    return tuple(_element(index, element) for index, element in _first(array))
+
+
+def _first(array: np.ndarray[Any, Any]) -> Iterator[tuple[tuple[int, ...], object]]:
+    for number in range(min(array.size, ELEMENTS)):
+        index = tuple(int(i) for i in np.unravel_index(number, array.shape))
+        yield index, array[index]
+
+
+def _element(index: tuple[int, ...], element: object) -> TextSeen:
+    if isinstance(element, str):
+        return _text_element(index, element, len(element.encode("utf-8", "surrogatepass")))
+    if not isinstance(element, bytes):
+        return TextSeen(index, type(element).__name__, -1, "not looked at")
+    media = media_of(element)
+    if media is not None:
+        return TextSeen(index, media.kind.partition("/")[2].upper(), len(element), media.said, media)
+    try:
+        return _text_element(index, element.decode("utf-8"), len(element))
+    except UnicodeDecodeError:
+        return TextSeen(index, "hex", len(element), _hex(element))
+
+
+def _text_element(index: tuple[int, ...], text: str, size: int) -> TextSeen:
+    if text[:1] in ("{", "[") and size <= LARGEST:
+        try:
+            return TextSeen(
+                index, "JSON", size, _cut(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+            )
+        except (ValueError, RecursionError):
+            pass
+    return TextSeen(index, "text", size, _cut(text))
+
+
+def _cut(text: str) -> str:
+    more = len(text) - CHARACTERS
+    return text if more <= 0 else f"{text[:CHARACTERS]}\n… {more:,} more characters"
+
+
+def _hex(data: bytes) -> str:
+    rows = []
+    for at in range(0, min(len(data), HEX), 16):
+        row = data[at : at + 16]
+        words = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        rows.append(f"{at:04x}  {row.hex(' '):<47}  {words}")
+    more = len(data) - HEX
+    return "\n".join([*rows, *([f"… {more:,} more bytes"] if more > 0 else [])])
