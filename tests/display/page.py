@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from typing import Any
 
@@ -60,3 +61,8 @@ def as_text(value: Any, **given: Any) -> str:
 def as_html(value: Any, **given: Any) -> str:
     """What a notebook shows."""
     return render(value, **given).html
+
+
+def svg_words(svg: str) -> list[str]:
+    """Return the texts that a picture shows."""
+    return ["".join(text.itertext()) for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.lifetimes.display.block_facts import device_facts, stacked
-from bls_notebook.lifetimes.display.flame_graph import flame_figure, flame_lines, flame_svg, flames
+from bls_notebook.lifetimes.display.flame_graph import flame_lines, flame_svg, flames
 from bls_notebook.lifetimes.display.picture import tall
 from bls_notebook.lifetimes.records import CodeLine, Lifetimes
 from tests.display import lifetimes_samples as samples
-from tests.display.figures import words_in
+from tests.display.page import svg_words
 from tests.display.test_lifetimes_facts import bytes_at, tracks
 
 
@@ -67,8 +67,8 @@ def test_what_is_stacked_adds_up(record: Lifetimes) -> None:
 def test_pictures_name_models_functions_and_lines() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        words = words_in(flame_figure(samples.lined()))
         svg = flame_svg(samples.lined())
+    words = svg_words(svg)
     assert "gpu:0 (simulated): 592 MiB at 11.3 ms" in words
     assert any(word.startswith("keep:14  576 MiB   self.kept.append") for word in words)
     ET.fromstring(svg)

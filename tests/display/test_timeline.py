@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any
@@ -21,14 +20,12 @@ from bls_notebook.profiling.timeline.lanes import Bins, TimelineLayout, lay_out
 from bls_notebook.profiling.timeline.picture import (
     timeline_alt,
     timeline_block,
-    timeline_figure,
     timeline_svg,
     timeline_text,
 )
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
 from bls_notebook.records.seen import TensorSeen
-from tests.display.figures import figure_svg
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
 from tests.observe.strategies import sessions
@@ -350,11 +347,6 @@ def test_the_figure_in_words() -> None:
     )
 
 
-def test_the_picture_needs_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert "image/svg+xml" in timeline_block([pipeline(True)]).html
-
-
 def test_the_picture_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.display.palette._session", Inks())  # no colour is taken
     assert len(timeline_block([many(64)]).html) < 12_000
@@ -369,16 +361,6 @@ def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
         assert float(axis.get("x", "")[:-1]) + float(axis.get("width", "")[:-1]) < 100
     assert shapes.get("preserveAspectRatio") == "none"
     assert all(0 <= float(text.get("x", "0%")[:-1]) <= 100 for text in words.iter(f"{svg}text"))
-
-
-@pytest.mark.parametrize(
-    "session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name
-)
-def test_it_is_also_a_figure(session: Session) -> None:
-    pytest.importorskip("matplotlib")
-    svg = figure_svg(timeline_figure(session))
-    assert svg.startswith("<svg")
-    assert svg == figure_svg(timeline_figure(session))
 
 
 # -- ranges ---------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bls_notebook.display import text
 from bls_notebook.display.palette import Ink, model_inks
@@ -16,9 +15,6 @@ from bls_notebook.lifetimes.records import Lifetimes, LineBytes
 from bls_notebook.records.visible import visible
 
 from .block_facts import device_facts, line_text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ROW, _HEAD, _GAP, _SIDE = 23.0, 24.0, 14.0, 2.0  # px
 _LOOKS = (1.0, 0.55, 0.28)  # of models, functions and lines
@@ -101,16 +97,6 @@ def flame_svg(record: Lifetimes) -> str:
         return ""
     pen = SvgPen(_WHOLE, _SIDE, _SIDE)
     return pen.document(*_draw(pen, found))
-
-
-def flame_figure(record: Lifetimes) -> Figure:
-    """Draw what made the peaks with matplotlib, 10 inches wide; an ImportError where that is not
-    installed.
-    """
-    from bls_notebook.display.pictures.plot import PlotPen
-
-    pen = PlotPen(_WHOLE, _SIDE, _SIDE)
-    return pen.figure(*_draw(pen, flames(record)))
 
 
 def _draw(pen: Pen, found: Sequence[Flame]) -> tuple[float, float]:

@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bls_notebook.display import text
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
@@ -43,10 +42,6 @@ from .block_facts import (
     sums_text,
 )
 from .lanes import LifeGroup, LifeRow, highest, layout
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 _ROW, _HEAD, _BAR = 18.0, 23.0, 13.0  # px
 _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a row with all their marks
@@ -227,17 +222,6 @@ def lifetimes_svg(record: Lifetimes) -> str:
     """Draw a memory track as an SVG document, as wide as its page: equal records give equal text."""
     pen = SvgPen(end_of(record), _side(record), _HOLDERS)
     return pen.document(*_draw(pen, record))
-
-
-def lifetimes_figure(record: Lifetimes) -> Figure:
-    """Draw a memory track with matplotlib, 10 inches wide and as high as its rows need.
-
-    An ImportError where matplotlib is not installed.
-    """
-    from bls_notebook.display.pictures.plot import PlotPen
-
-    pen = PlotPen(end_of(record), _side(record), _HOLDERS)
-    return pen.figure(*_draw(pen, record))
 
 
 def _side(record: Lifetimes) -> float:

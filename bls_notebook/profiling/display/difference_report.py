@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log10
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
@@ -21,10 +21,6 @@ from bls_notebook.profiling.timeline.picture import timeline_block
 from bls_notebook.records.quartiles import Quartiles
 
 from .session_report import verdict_words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 _Changed = TypeVar("_Changed", ModelChange, EdgeChange)
 _MOST = 30  # rows
@@ -45,14 +41,6 @@ def difference_picture(difference: Difference) -> Html:
     """
     pen = SvgPen(1.0, _LEFT, _RIGHT)
     return picture_html(pen.document(*_draw(pen, difference)), difference_alt(difference))
-
-
-def difference_figure(difference: Difference) -> Figure:
-    """Draw the same as `difference_picture` with matplotlib, which it needs."""
-    from bls_notebook.display.pictures.plot import PlotPen
-
-    pen = PlotPen(1.0, _LEFT, _RIGHT)
-    return pen.figure(*_draw(pen, difference))
 
 
 def difference_alt(difference: Difference) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.document import Both
@@ -26,10 +26,6 @@ from bls_notebook.records.visible import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
 from .panel import LOCK, draw_panel, lane_words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 WORK, CALLS, NEVER, MARK, GHOST, TURNS = "█", "▒", "×", "▼", "┄", "▚"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
@@ -157,17 +153,6 @@ _MODELS = 8
 
 Critical = Sequence[Iterable[Step]]
 AnyPen = TypeVar("AnyPen", bound=Pen)
-
-
-def timeline_figure(*sessions: Session, critical: Critical | None = None) -> Figure:
-    """Draw a session, or several below each other on the same scale, with matplotlib: 10 inches wide.
-
-    ``critical`` are the critical paths to be lit. An ImportError where matplotlib is not installed.
-    """
-    from bls_notebook.display.pictures.plot import PlotPen
-
-    pen, height, bottom = _draw(PlotPen, sessions, critical)
-    return pen.figure(height, bottom)
 
 
 def timeline_svg(*sessions: Session, critical: Critical | None = None) -> str:
