@@ -9,17 +9,19 @@ were.
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import Context
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.root import Root, root_of
+from bls_notebook.engine.waiting.interrupt import Interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
@@ -130,14 +132,19 @@ class Host:
             Of the `Response`; with `stream`, of the list of all responses. An error is a response.
             Cancelling it cancels the request, which is answered with an error then.
         """
+        # A root of this thread: only what runs in another one can be interrupted.
         future = SentRequest(root_of(self._server))
-        sender = self._sender
+        sender, model = self._sender, request._model_name
 
         def work() -> None:
-            future.root.thread = threading.get_ident()
             caller_var.set(future.root)
+            began = perf_counter()
             try:
                 result: Any = list(sender.walk(request)) if stream else sender.send(request)
+            except Interrupted:
+                cancelled = cancelled_response(model)
+                response = sender.response(request, cancelled, began)
+                future.set_result([response] if stream else response)
             except BaseException as error:
                 future.set_exception(error)
             else:

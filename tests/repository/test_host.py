@@ -1,0 +1,441 @@
+"""`Host`: the contract of each method, as a capability outside the core uses it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook import pb_utils
+from bls_notebook.engine.recording import log as recording
+from bls_notebook.engine.waiting.ctrl_c import press
+from bls_notebook.extending import Host, critical, host_of, observe
+from bls_notebook.repository.config import parse_config
+from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
+from tests.engine.harness import until
+
+X = np.float32([1, 2])
+DOUBLE = """
+import triton_python_backend_utils as pb_utils
+
+def response(values):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.set_max_batch_size(0)
+        return config
+
+    def execute(self, requests):
+        return [response(2 * request.inputs()[0].as_numpy()) for request in requests]
+"""
+TRIPLE = DOUBLE.replace("2 * request", "3 * request")
+_EXECUTE = "def execute(self, requests):"
+WAITING = DOUBLE.replace(_EXECUTE, f"{_EXECUTE}\n        while True:\n            pass")
+TWICE = """
+import triton_python_backend_utils as pb_utils
+
+def response(values):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.set_max_batch_size(0)
+        config.set_model_transaction_policy({"decoupled": True})
+        return config
+
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for factor in (1, 2):
+                sender.send(response(factor * request.inputs()[0].as_numpy()))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+REMOTE_CONFIG = """
+backend: "remote"
+input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
+
+@pytest.fixture
+def host(disk: bls.ModelRepository) -> Host:
+    return Host(disk)
+
+
+def write(host: Host, name: str, source: str = DOUBLE) -> Path:
+    folder = host.repository.paths[0] / name
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text(source)
+    return folder
+
+
+def answer_of(host: Host, name: str) -> list[float]:
+    response = host.repository.infer(name, {"X": X})
+    assert response.error is None, response.error
+    return list(response["Y"].as_numpy())
+
+
+# -- models ----------------------------------------------------------------------------------------------
+
+
+def test_the_host_of_no_repository_is_that_of_the_current_one(disk: bls.ModelRepository) -> None:
+    before = bls.current_repository()
+    bls.set_current_repository(disk)
+    try:
+        assert host_of().repository is disk
+        assert host_of(before).repository is before
+    finally:
+        bls.set_current_repository(before)
+
+
+def test_names_are_those_of_loaded_models(host: Host) -> None:
+    write(host, "in_folder")
+    host.repository.define("b", DOUBLE)
+    host.repository.define("a", DOUBLE)
+    names = host.names()
+    host.repository.unload("a")
+    assert (names, host.names()) == (["a", "b"], ["b"])
+
+
+def test_find_never_loads(host: Host) -> None:
+    write(host, "in_folder")
+    assert host.find("in_folder") is None
+    assert host.find("nowhere") is None
+    host.repository.load("in_folder")
+    model = host.find("in_folder", 1)
+    assert model is host.find("in_folder")
+    assert model is not None
+    assert (model.name, model.version, host.find("in_folder", 2)) == ("in_folder", 1, None)
+
+
+def test_ready_suggests_names(host: Host) -> None:
+    host.repository.define("double", DOUBLE)
+    assert host.ready("double") is host.find("double")
+    with pytest.raises(bls.ModelNotFoundError, match="did you mean `double`"):
+        host.ready("dubble")
+
+
+def test_own_versions_are_beneath_a_substitution(host: Host) -> None:
+    host.repository.define("double", DOUBLE)
+    own = host.versions("double")
+    with host.repository.stub("double", {"Y": [7.0]}):
+        assert host.versions("double") != own
+        assert host.versions("double", own=True) == own
+    assert host.versions("double") == own
+
+
+def test_source_reads_the_folder_and_runs_nothing(host: Host) -> None:
+    folder = write(host, "broken", "raise RuntimeError('it ran')")
+    assert host.source("broken").folder == folder
+    host.repository.define("cell", DOUBLE)
+    assert host.source("cell").origin == "cell"
+    with pytest.raises(bls.ModelNotFoundError):
+        host.source("nowhere")
+
+
+def test_the_loaded_source_is_what_serves(host: Host) -> None:
+    write(host, "double")
+    with pytest.raises(bls.ModelNotFoundError):
+        host.source("double", loaded=True)
+    host.repository.load("double", {"max_batch_size": 0})
+    assert host.source("double", loaded=True).config_is_json
+    assert not host.source("double").config_is_json
+
+
+def test_failed_says_why_in_the_index(host: Host) -> None:
+    write(host, "double")
+    host.failed("double", "its weights are missing")
+    (record,) = host.repository.index()
+    assert (record.state, record.reason) == ("UNAVAILABLE", "its weights are missing")
+    host.repository.load("double")
+    assert host.repository.index()[0].state == "READY"
+
+
+# -- requests --------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_validated_and_not_sent(host: Host) -> None:
+    host.repository.define("double", DOUBLE)
+    request = host.request("double", {"X": [1, 2]}, request_id="7")
+    assert isinstance(request, pb_utils.InferenceRequest)
+    assert (request.request_id(), host.repository.statistics_records("double")[0].success.count) == ("7", 0)
+    with pytest.raises(bls.BLSError, match="model 'double'"):
+        host.request("double", {"X": object()})
+
+
+def test_send_gives_a_future_of_the_response(host: Host) -> None:
+    host.repository.define("double", DOUBLE)
+    host.repository.define("twice", TWICE)
+    future = host.send(host.request("double", {"X": X}))
+    assert list(future.result()["Y"].as_numpy()) == [2, 4]
+    assert not future.cancel()
+    streamed = host.send(host.request("twice", {"X": X}), stream=True).result()
+    assert [float(response["Y"].as_numpy()[1]) for response in streamed] == [2, 4]
+    missing = host.send(host.request("nowhere", {"X": X})).result()
+    assert missing.error is not None
+
+
+def test_cancelling_a_future_cancels_the_request(host: Host) -> None:
+    host.repository.define("waiting", WAITING)
+    future = host.send(host.request("waiting", {"X": X}))
+    model = host.ready("waiting")
+    until(lambda: model.instances[0].holder is not None)
+    assert future.cancel()
+    assert future.result().error is not None
+    assert not future.cancel()
+
+
+# -- other answers, other versions -----------------------------------------------------------------------
+
+
+class Seven:
+    """Answers every call with 7."""
+
+    def answer(self, call: Any, wait: Any) -> Iterator[Any]:
+        yield pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.float32([7]))])
+
+
+def test_substitute_answers_for_several_models(host: Host) -> None:
+    host.repository.define("a", DOUBLE)
+    host.repository.define("b", DOUBLE)
+    with host.substitute({"a": Seven(), "b": Seven()}) as substitution:
+        assert answer_of(host, "a") + answer_of(host, "b") == [7, 7]
+    assert [call.model for call in substitution.calls] == ["a", "b"]
+    assert answer_of(host, "a") == [2, 4]
+
+
+def test_a_variant_is_loaded_beside_the_serving_version(host: Host) -> None:
+    from bls_notebook.repository.substitution.variant import VariantChange
+
+    host.repository.define("double", DOUBLE)
+    with host.variant({"double": VariantChange(source=TRIPLE)}) as variant:
+        assert answer_of(host, "double") == [2, 4]
+        with variant.serving():
+            assert answer_of(host, "double") == [3, 6]
+    assert answer_of(host, "double") == [2, 4]
+
+
+class Elsewhere:
+    """A model on a server that is a function here."""
+
+    address = "grpc://elsewhere:8001"
+    closed = False
+    lost = ""
+    is_async = False
+
+    def __init__(self, factor: float = 10.0, problem: str = "") -> None:
+        self.factor, self.problem = factor, problem
+        self.report_waits: list[Callable[[], None]] = []
+        self.finalized = 0
+
+    @property
+    def link(self) -> Elsewhere:
+        return self
+
+    def is_gone(self) -> bool:
+        return False
+
+    @contextmanager
+    def described(self, name: str) -> Iterator[RemoteVersions]:
+        if self.problem:
+            raise bls.ModelLoadError(self.problem, name)
+        yield RemoteVersions(parse_config(REMOTE_CONFIG, model=name), {3: lambda decoupled, outputs: self})
+
+    def send(self, request: pb_utils.InferenceRequest) -> Any:
+        given = [request]
+
+        class Exchange:
+            def run(exchange) -> pb_utils.InferenceResponse:  # noqa: N805
+                values = given.pop().inputs()[0].as_numpy() * np.float32(self.factor)
+                return pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])
+
+            def cancel(exchange, lost: str = "") -> None:  # noqa: N805
+                pass
+
+        return Exchange()
+
+    def execute(self, requests: list[pb_utils.InferenceRequest]) -> Any:
+        raise NotImplementedError
+
+    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
+        return []
+
+    def ready(self) -> bool:
+        return True
+
+    def finalize(self) -> None:
+        self.finalized += 1
+
+
+def test_registered_models_serve_until_they_are_removed(host: Host) -> None:
+    models = {"a": Elsewhere(), "b": Elsewhere(100)}
+    registration = host.register(models)
+    assert answer_of(host, "a") + answer_of(host, "b") == [10, 20, 100, 200]
+    assert host.ready("b").version == 3
+    registration.lost("it is switched off")
+    assert {record.reason for record in host.repository.index()} == {"it is switched off"}
+    registration.refresh()  # nothing while it is lost
+    registration.lost("")
+    assert {record.state for record in host.repository.index()} == {"READY"}
+    models["a"].factor = 20
+    registration.refresh()
+    assert answer_of(host, "a") == [20, 40]
+    registration.remove()
+    registration.remove()
+    assert (host.names(), host.repository.index()) == ([], [])
+    assert models["b"].finalized > 0
+
+
+def test_registering_is_all_or_nothing(host: Host) -> None:
+    with pytest.raises(bls.ModelLoadError, match="no such model there"):
+        host.register({"a": Elsewhere(), "b": Elsewhere(problem="no such model there")})
+    assert (host.names(), host.repository.index()) == ([], [])
+
+
+def test_a_registration_leaves_other_models_of_its_names_alone(host: Host) -> None:
+    registration = host.register({"a": Elsewhere(), "b": Elsewhere()})
+    host.repository.define("a", DOUBLE)
+    assert registration.names() == ["b"]
+    registration.remove()
+    assert answer_of(host, "a") == [2, 4]
+
+
+# -- hooks -----------------------------------------------------------------------------------------------
+
+
+def test_on_missing_loads_on_the_thread_of_the_request(host: Host) -> None:
+    write(host, "double")
+    threads: list[int] = []
+
+    def load(name: str) -> str:
+        threads.append(threading.get_ident())
+        if name != "double":
+            return "only double is known"
+        host.repository.load(name)
+        return ""
+
+    undo = host.on_missing(load)
+    assert answer_of(host, "double") == [2, 4]
+    assert threads == [threading.get_ident()]
+    missing = host.repository.infer("other", {"X": X}).error
+    assert missing is not None
+    assert "only double is known" in missing.message()
+    undo()
+    undo()
+    host.repository.unload("double")
+    assert host.repository.infer("double", {"X": X}).error is not None
+    assert len(threads) == 2
+
+
+def test_before_load_changes_sources_of_folders(host: Host) -> None:
+    for name in ("a", "b"):
+        write(host, name)
+
+    def changed(source: ModelSource) -> ModelSource:
+        if source.name == "b":
+            raise bls.BLSError("b may not load")
+        return replace(source, config='max_batch_size: 0 parameters { key: "k" value { string_value: "v" } }')
+
+    undo = host.before_load(changed)
+    host.repository.load("a")
+    assert host.ready("a").spec.parameters == {"k": "v"}
+    with pytest.raises(bls.BLSError, match="b may not load"):
+        host.repository.load("b")
+    undo()
+    undo()
+    host.repository.load("b")
+    assert answer_of(host, "b") == [2, 4]
+
+
+def test_before_serving_sees_versions_before_any_request(host: Host) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def note(versions: Mapping[int, Any]) -> None:
+        for model in versions.values():
+            seen.append((model.name, host.find(model.name) is model))
+
+    undo = host.before_serving(note)
+    host.repository.define("double", DOUBLE)
+    undo()
+    undo()
+    host.repository.define("other", DOUBLE)
+    assert seen == [("double", False)]
+
+
+def test_a_hook_may_use_the_repository(host: Host) -> None:
+    """No lock that the hook's calls need is held."""
+    host.repository.define("other", DOUBLE)
+    answers: list[list[float]] = []
+
+    def ask(source: ModelSource) -> ModelSource:
+        thread = threading.Thread(target=lambda: answers.append(answer_of(host, "other")))
+        thread.start()
+        thread.join(20)
+        host.repository.reload("other")
+        return source
+
+    write(host, "double")
+    host.before_load(ask)
+    host.repository.load("double")
+    assert answers == [[2, 4]]
+
+
+def test_added_folders_are_searched_and_private_ones_removed(host: Host, tmp_path: Path) -> None:
+    other = tmp_path / "more"
+    (other / "late" / "1").mkdir(parents=True)
+    (other / "late" / "1" / "model.py").write_text(DOUBLE)
+    assert host.add_folder(other) == other.resolve()
+    assert host.add_folder(other) in host.repository.paths
+    assert len(host.repository.paths) == 2
+    host.repository.load("late")
+    private = host.add_folder()
+    (private / "file").write_text("x")
+    assert private not in host.repository.paths
+    with pytest.raises(bls.BLSError, match="no such folder"):
+        host.add_folder(tmp_path / "nowhere")
+    host.repository.close()
+    assert not private.exists()
+
+
+# -- the process -----------------------------------------------------------------------------------------
+
+
+def test_observe_records_until_it_is_stopped(host: Host) -> None:
+    host.repository.define("double", DOUBLE)
+    observation = observe(10)
+    other = observe(10)
+    assert recording.active is observation.log is other.log
+    answer_of(host, "double")
+    observation.stop()
+    observation.stop()
+    assert recording.active is other.log
+    del other  # which also ends it
+    assert recording.active is None
+
+
+def test_ctrl_c_does_not_split_a_critical_section() -> None:
+    done: list[str] = []
+
+    def change() -> None:
+        with critical():
+            done.append("begun")
+            press()
+            done.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        change()
+    assert done == ["begun", "ended"]
