@@ -155,7 +155,7 @@ class Host:
 
     # -- other answers, other versions ---------------------------------------------------------------
 
-    def substitute(self, answers: Mapping[str, Answers], **options: Any) -> Substitution:
+    def substitute(self, answers: Mapping[str, Answers | None], **options: Any) -> Substitution:
         """Return a context manager in which other code answers for models; all names or none.
 
         See `repository.substitution.substitution.substitute` for the options.

@@ -28,7 +28,6 @@ from bls_notebook.records.visible import first_line, spoken
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
-from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.testing.recording.recorder import record
 from bls_notebook.testing.records.drilled import VERDICTS, Drilled, DrilledCase, Planted
 
@@ -124,7 +123,7 @@ class Driller:
     def __init__(self, asker: Asker, file: TestFile | None = None) -> None:
         self.asker, self.file = asker, file
         self.repository = asker.repository
-        self.server = self.repository._server
+        self.server = asker.server
         self.model = asker.model
         self._stopped = ""
 
@@ -164,7 +163,7 @@ class Driller:
     def _why(self, outcome: Outcome) -> str:
         if outcome.error is None:
             return "it is not answered; give a request that is"
-        error = advised(outcome.error, self.repository._catalog.known)
+        error = advised(outcome.error, self.asker.host.known)
         said = first_line(spoken(error.message), 1000)
         return f"{said}; {error.hint or 'give a request that is answered'}"
 
@@ -232,7 +231,7 @@ class Driller:
             counted = Counter(call.model for call in substitution.calls)
             return {name: 1 if each is None else counted[name] for name, each in answers.items()}
 
-        with substitute(self.repository, answers) as substitution:
+        with self.asker.host.substitute(answers) as substitution:
             before = self._asked(answers)
             outcome = self.asker.ask(hold, calls)
             after = self._asked(answers)
@@ -279,7 +278,7 @@ class Driller:
     def _ask_recorded(self, callees: list[Callee]) -> Outcome:
         """Send the request with every callee answering from the recording: what they take is left out."""
         answers = {callee.name: _failing(callee, WELL, DelayedResponse(), lambda: None) for callee in callees}
-        with substitute(self.repository, answers):
+        with self.asker.host.substitute(answers):
             return self.asker.ask()
 
     def _version(self) -> int:

@@ -29,6 +29,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.idle_loops import blocked
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.repository.repository import ModelRepository
@@ -167,8 +168,9 @@ class Asker:
         options: Mapping[str, Any],
         timeout: float,
     ) -> None:
-        found = repository._catalog.ready_model(model)
-        self.repository, self.model = repository, model
+        self.host = Host(repository)
+        found = self.host.ready(model)
+        self.repository, self.model, self.server = repository, model, found.server
         self.decoupled, self.spec = found.decoupled, found.spec
         self.timeout = timeout
         self.usual = _FIRST  # seconds that an answer takes when all is well
@@ -187,7 +189,7 @@ class Asker:
         ``hold`` keeps a model from answering, and is let go before this returns; ``calls`` says how many
         requests models have got.
         """
-        root = root_of(self.repository._server)  # of this thread: what runs in another can be interrupted
+        root = root_of(self.server)  # of this thread: what runs in another can be interrupted
         box: list[Any] = []
         done = threading.Event()
 
