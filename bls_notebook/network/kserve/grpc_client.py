@@ -211,8 +211,10 @@ class GrpcClient(Client):
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.CANCELLED and (lost or "cancelled by" in details.lower() or self.closed):
             return self.cancelled(lost)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return self.unanswered(f"no answer within {asked:g} s", True) if asked else self.timed_out()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and asked:
+            return self.unanswered(f"no answer within {asked:g} s", True)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and self.address.timeout is not None:
+            return self.timed_out()  # else it is the server's own error
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
             not_sent = _NOT_SENT.search(details) is not None and code is grpc.StatusCode.UNAVAILABLE
             if not_sent or _LOST.search(details):

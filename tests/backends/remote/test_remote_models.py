@@ -99,7 +99,10 @@ def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository)
 
 @pytest.mark.parametrize(
     ("code", "ours"),
-    [("INVALID_ARGUMENT", "INVALID_ARG"), ("UNAVAILABLE", "UNAVAILABLE"), ("ABORTED", "UNKNOWN")],
+    [
+        ("INVALID_ARGUMENT", "INVALID_ARG"), ("UNAVAILABLE", "UNAVAILABLE"), ("ABORTED", "UNKNOWN"),
+        ("DEADLINE_EXCEEDED", "UNKNOWN"),
+    ],
 )
 def test_errors_keep_text_and_code(service: Service, repo: bls.ModelRepository, code: str, ours: str) -> None:
     with serving(service) as port:
@@ -420,7 +423,7 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"name": [1]}, {"name": None}, {"datatype": [1]}, {"shape": [1] * 70, "data": [1]},
     {"data": [[1], [2, 3]]}, {"shape": [1 << 62, 0], "data": []}, {"shape": [1 << 70, 0], "data": []},
     {"shape": [float("inf")]}, {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}},
-    {"parameters": 7}, {"shape": 2},
+    {"parameters": 7}, {"shape": 2}, {"shape": [1 << 63] * 45000, "data": []},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
     from bls_notebook.network.kserve.json_codec import decode_response as decode_response
