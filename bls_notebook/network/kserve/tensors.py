@@ -31,9 +31,6 @@ class AnswerError(ValueError):
     """What a server answered is not what the protocol says; the text is one line."""
 
 
-# -- both ways ---------------------------------------------------------------------------------------
-
-
 def bytes_of(tensor: Tensor) -> Buffer:
     """Return the bytes of a tensor in C order, on the CPU; the array's own where they can be lent."""
     array: Any = tensor._array
@@ -67,9 +64,6 @@ def count_of(shape: Sequence[int]) -> int:
     if count > _MOST_ELEMENTS or any(size > _MOST_ELEMENTS for size in shape):
         raise ValueError(f"has the shape {list(shape)}, more elements than there can be")
     return count
-
-
-# -- outputs of another server's response ------------------------------------------------------------
 
 
 def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
@@ -146,9 +140,6 @@ def _output_dtype(datatype: str) -> np.dtype[Any]:
     if dtype is None:
         raise AnswerError(f"the data type {datatype!r} is none of the KServe v2 protocol's")
     return dtype
-
-
-# -- inputs of a request to this process -------------------------------------------------------------
 
 
 def input_tensor(

@@ -25,7 +25,7 @@ from bls_notebook.network.kserve import grpc_client as grpc_link
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
-from tests.backends.remote.servers import Service, pb, serving, serving_http
+from tests.network.connection.servers import Service, pb, serving, serving_http
 
 CALLER = """
 import triton_python_backend_utils as pb_utils
@@ -100,7 +100,9 @@ def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository)
 @pytest.mark.parametrize(
     ("code", "ours"),
     [
-        ("INVALID_ARGUMENT", "INVALID_ARG"), ("UNAVAILABLE", "UNAVAILABLE"), ("ABORTED", "UNKNOWN"),
+        ("INVALID_ARGUMENT", "INVALID_ARG"),
+        ("UNAVAILABLE", "UNAVAILABLE"),
+        ("ABORTED", "UNKNOWN"),
         ("DEADLINE_EXCEEDED", "UNKNOWN"),
     ],
 )
