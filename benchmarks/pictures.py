@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bls_notebook.profiling.timeline.picture import timeline_picture  # noqa: E402
-from tests.display.sessions import many  # noqa: E402
+from tests.profiling.sessions import many  # noqa: E402
 
 SIZES = (64, 1_000, 10_000)
 MOST_MS, MOST_BYTES = 10.0, 12_000  # of the first

@@ -28,7 +28,7 @@ MOST_MS, LEAST_FPS = 1000.0, 30.0
 
 HEAD = """
 import time
-from tests.display.sessions import many
+from tests.profiling.sessions import many
 from bls_notebook.profiling.timeline.widget import Timeline
 """
 MAKE = """

@@ -26,7 +26,7 @@ from bls_notebook.repository.instance_counts import with_count, with_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.repository.tuning_graphs import GRAPHS, TuningGraph, define
+from tests.profiling.tuning_graphs import GRAPHS, TuningGraph, define
 
 TARGET = 1.10  # of the best of all settings
 REQUESTS = 4

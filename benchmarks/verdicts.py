@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "verdicts.json"
 sys.path.insert(0, str(HERE.parent))
 
-from tests.repository.workloads import WORKLOADS, Workload, define  # noqa: E402
+from tests.profiling.workloads import WORKLOADS, Workload, define  # noqa: E402
 
 TARGET = 0.2  # predicted against measured
 

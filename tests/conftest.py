@@ -83,8 +83,14 @@ SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browse
 # What takes longest of all that has to stay together begins first, or one worker ends long after the other.
 LONGEST = (
     *("tests/browser/", "tests/conformance/", "tests/triton/", "tests/repository/test_under_load.py"),
-    *("tests/benchmarks/", "tests/devices/test_memory_random.py", "tests/engine/test_memory_track.py"),
-    *("tests/engine/test_recorded_batches.py", "tests/repository/profiling/", "tests/packaging/"),
+    *("tests/benchmarks/", "tests/lifetimes/test_memory_random.py", "tests/lifetimes/test_track_memory.py"),
+    *(
+        "tests/engine/test_recorded_batches.py",
+        "tests/profiling/test_compare.py",
+        "tests/profiling/test_tune.py",
+        "tests/repository/profiling/",
+        "tests/packaging/",
+    ),
     *("tests/testing/test_plugin.py", "tests/engine/test_cycles.py", "tests/display/test_hostile.py"),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Inks
-from tests.display import lifetimes_samples as samples
+from tests.lifetimes import samples
 
 pytestmark = pytest.mark.browser
 

@@ -13,13 +13,13 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.intervals import Interval, total
 from tests.browser.lab import OpenNotebook
-from tests.display.sessions import MS, everything, pipeline
+from tests.profiling.sessions import MS, everything, pipeline
 
 pytestmark = pytest.mark.browser
 
 WHOLE = 1.015  # what the axis shows at first, in lengths of the session
 HEAD = """
-from tests.display.sessions import everything, many, pipeline
+from tests.profiling.sessions import everything, many, pipeline
 from bls_notebook.profiling.timeline.widget import Timeline
 """
 
@@ -447,7 +447,7 @@ def test_the_path_of_many_requests_comes_from_python_when_it_is_asked_for(open_n
 
 def test_a_session_is_a_widget_while_the_kernel_lives_and_a_picture_after(open_notebook: Any) -> None:
     notebook = open_notebook(
-        ["%load_ext bls_notebook", "from tests.display.sessions import *\npipeline(True)"]
+        ["%load_ext bls_notebook", "from tests.profiling.sessions import *\npipeline(True)"]
     )
     page = notebook.page
     page.wait_for_selector(".bls-tl-over")

@@ -21,7 +21,7 @@ from bls_notebook.records.statistics import StatisticsRecord
 from bls_notebook.records.visible import visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
-from tests.display.test_comparison import overlap
+from tests.profiling.test_comparison_report import overlap
 
 ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",

@@ -30,7 +30,6 @@ from bls_notebook.shipping.exports.records import Exported, ExportedModel
 from bls_notebook.shipping.servers.records import ServedModel, ServerRecord
 from bls_notebook.testing.judging import Judgement
 from bls_notebook.trying.records import TriedModel
-from tests.display import lifetimes_samples
 from tests.display.page import Page
 from tests.display.samples import (
     certificate,
@@ -52,9 +51,10 @@ from tests.display.samples import (
     tensor_view,
     tried,
 )
-from tests.display.test_comparison import comparison, overlap
-from tests.display.test_session import pipeline
-from tests.display.test_tuning import tuning
+from tests.lifetimes import samples as lifetimes_samples
+from tests.profiling.test_comparison_report import comparison, overlap
+from tests.profiling.test_session_report import pipeline
+from tests.profiling.test_tuning_report import tuning
 
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
 WIDGETS = {

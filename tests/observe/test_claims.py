@@ -15,8 +15,8 @@ from bls_notebook.records.quantities import quantity
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.testing.claims import FORMS, judge
 from bls_notebook.testing.judging import Judgement
-from tests.display.lifetimes_samples import ALL
-from tests.observe.simulated import Model, Simulation
+from tests.lifetimes.samples import ALL
+from tests.profiling.simulated import Model, Simulation
 
 FOUR = ("scan",) * 4
 

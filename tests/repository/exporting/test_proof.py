@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.shipping.exports.proof_script import Answer, differences
-from tests.repository.profiling.test_tuning import read_by_model_analyzer
+from tests.profiling.test_tune import read_by_model_analyzer
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 WORDS = """\

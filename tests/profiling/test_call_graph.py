@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge, _on_cycles
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
-from tests.observe.simulated import Model, session
-from tests.observe.strategies import sessions
+from tests.profiling.simulated import Model, session
+from tests.profiling.strategies import sessions
 
 
 def edge(graph: CallGraph, caller: str, callee: str) -> Edge:

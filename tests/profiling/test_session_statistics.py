@@ -11,8 +11,8 @@ from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, 
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import total, union
-from tests.observe.simulated import Model, session
-from tests.observe.strategies import sessions
+from tests.profiling.simulated import Model, session
+from tests.profiling.strategies import sessions
 
 
 def of_model(session: Session, name: str) -> ModelStatistics:

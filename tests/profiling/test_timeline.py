@@ -27,8 +27,8 @@ from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
 from bls_notebook.records.seen import TensorSeen
 from tests.display.samples import HOSTILE
-from tests.display.sessions import MS, Made, everything, many, pipeline
-from tests.observe.strategies import sessions
+from tests.profiling.sessions import MS, Made, everything, many, pipeline
+from tests.profiling.strategies import sessions
 
 FORMATS = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 

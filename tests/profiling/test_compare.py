@@ -13,7 +13,7 @@ from bls_notebook.profiling import workload as measuring
 from bls_notebook.profiling.recording.processor_time import Others, Processors
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.repository.instance_counts import with_instances
-from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
+from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
 _CERTAIN = (

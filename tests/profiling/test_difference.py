@@ -10,8 +10,8 @@ from hypothesis import given
 from bls_notebook.profiling.analysis.difference import Difference, ModelChange, direction
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.records.quartiles import quartiles
-from tests.observe.simulated import Model, session
-from tests.observe.strategies import sessions
+from tests.profiling.simulated import Model, session
+from tests.profiling.strategies import sessions
 
 
 def of_model(difference: Difference, name: str) -> ModelChange:

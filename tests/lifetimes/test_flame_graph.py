@@ -15,9 +15,9 @@ from bls_notebook.lifetimes.display.block_facts import device_facts, stacked
 from bls_notebook.lifetimes.display.flame_graph import flame_lines, flame_svg, flames
 from bls_notebook.lifetimes.display.picture import tall
 from bls_notebook.lifetimes.records import CodeLine, Lifetimes
-from tests.display import lifetimes_samples as samples
 from tests.display.page import svg_words
-from tests.display.test_lifetimes_facts import bytes_at, tracks
+from tests.lifetimes import samples
+from tests.lifetimes.test_block_facts import bytes_at, tracks
 
 
 @st.composite

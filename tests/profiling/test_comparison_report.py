@@ -11,7 +11,7 @@ from bls_notebook.profiling.records.comparison import Comparison, Measured, Meas
 from bls_notebook.profiling.records.overlap import Overlap
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.quartiles import quartiles
-from tests.observe.simulated import Model, session
+from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 HOSTILE = "<script>alert(1)</script>`&\u202e"

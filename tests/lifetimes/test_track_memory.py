@@ -17,9 +17,9 @@ from bls_notebook.devices import allocation_log, observer
 from bls_notebook.lifetimes import memory_recording as memory_track
 from bls_notebook.lifetimes import owners as holders_of
 from bls_notebook.lifetimes.records import Life
-from tests.devices import memory_models as models
 from tests.engine import gates
 from tests.engine.harness import until
+from tests.lifetimes import memory_models as models
 
 BIG = 5_000  # elements: larger than what is copied in any case
 

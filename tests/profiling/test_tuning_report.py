@@ -12,7 +12,7 @@ from bls_notebook.profiling.analysis.setting_search import advice, config_lines,
 from bls_notebook.profiling.records.comparison import Verdict
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE
-from tests.observe.simulated import Model, session
+from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 ONE, THREE = ModelSetting(1), ModelSetting(3)

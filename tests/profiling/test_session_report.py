@@ -20,8 +20,8 @@ from bls_notebook.profiling.display.difference_report import (
 from bls_notebook.profiling.display.session_report import session_figures
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from tests.display.page import as_html, as_text
-from tests.observe.simulated import Model, session
-from tests.observe.strategies import sessions
+from tests.profiling.simulated import Model, session
+from tests.profiling.strategies import sessions
 
 MS = 1_000_000
 

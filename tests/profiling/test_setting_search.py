@@ -21,7 +21,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
 from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, hop, search, uses
 from bls_notebook.profiling.records.comparison import ClockSample
 from bls_notebook.profiling.records.tuning import ModelSetting
-from tests.observe.simulated import Model, session
+from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 A, B = ("a", 1), ("b", 1)

@@ -19,7 +19,7 @@ from bls_notebook.profiling.analysis.queue_simulation import (
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
-from tests.observe.simulated import Model, session
+from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 N = 8

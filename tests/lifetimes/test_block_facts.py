@@ -12,7 +12,7 @@ from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts
 from bls_notebook.lifetimes.display.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker
-from tests.display import lifetimes_samples as samples
+from tests.lifetimes import samples
 
 
 @st.composite

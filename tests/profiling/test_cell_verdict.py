@@ -10,7 +10,7 @@ from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import Ghost, LockHeld
 from bls_notebook.profiling.records.verdicts import CAUSES, Verdict
-from tests.observe.simulated import Model, session
+from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 TWO = {"a": Model([10 * MS], 2)}

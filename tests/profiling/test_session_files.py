@@ -26,8 +26,8 @@ from bls_notebook.profiling.records.session import (
 from bls_notebook.profiling.session_files import FORMAT, json_bytes, save_session
 from bls_notebook.profiling.trace_export import chrome_trace, tracks
 from bls_notebook.records.exceptions import BLSError
-from tests.observe.simulated import Model, session
-from tests.observe.strategies import sessions
+from tests.profiling.simulated import Model, session
+from tests.profiling.strategies import sessions
 
 HOSTILE = "<b>&\"'\n\u202e\ud800=cmd|"
 ODD = Session(

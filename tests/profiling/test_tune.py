@@ -14,9 +14,9 @@ from bls_notebook.display import render
 from bls_notebook.profiling import Tuning
 from bls_notebook.profiling import tuner as tuning
 from bls_notebook.profiling.model_costs import InstanceMemory, memory_of_instance
-from tests.repository.tuning_graphs import GRAPHS, define
-from tests.repository.workloads import CONFIG, HEAD, WORKLOADS
-from tests.repository.workloads import define as define_workload
+from tests.profiling.tuning_graphs import GRAPHS, define
+from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS
+from tests.profiling.workloads import define as define_workload
 
 LIMITED = """
 class TritonPythonModel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.records.session import Session
-from tests.observe.simulated import Model, Step, session
+from tests.profiling.simulated import Model, Step, session
 
 NAMES = "abcde"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bls_notebook.display import bundle
+from bls_notebook.display import render
 from bls_notebook.display.browser.on_top import VIEW, with_view
-from tests.display.sessions import many, pipeline
+from tests.profiling.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
 
@@ -53,13 +53,14 @@ def test_frontends_that_start_widgets_for_their_view_get_it(monkeypatch: pytest.
 
 
 def test_without_a_kernel_there_is_nothing_live() -> None:
-    assert bundle._widget("Session", pipeline(True), 100) is None
+    assert render(pipeline(True), live=True).widget is None
 
 
 def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.display.browser.alive.can_live", lambda: True)
     session = pipeline(True)
-    shown = bundle._widget("Session", session, 100)
+    shown = render(session, live=True).widget
+    assert isinstance(shown, Timeline)
     lit = Timeline(session, critical=[session.critical_path()], lit=True)
     assert (shown.lit, shown.titled) == (False, False)
     assert (lit.lit, lit.titled) == (True, True)

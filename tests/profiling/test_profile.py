@@ -12,17 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    idle,
-    infer,
-    ints,
-    model,
-    pbtxt,
-    queued,
-    until,
-)
+from tests.engine.harness import DOUBLE, Caller, idle, infer, ints, model, pbtxt, queued, until
 from tests.engine.span_checks import STREAM, WAITS, check, tree
 
 

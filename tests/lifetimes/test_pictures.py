@@ -21,10 +21,10 @@ from bls_notebook.display.pictures.svg import SvgPen
 from bls_notebook.lifetimes.display.picture import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes
-from tests.display import lifetimes_samples as samples
 from tests.display.page import Page, as_html, as_text, svg_words
 from tests.display.test_hostile import ALLOWED_ATTRIBUTES, ALLOWED_STYLES, ALLOWED_TAGS
-from tests.display.test_lifetimes_facts import tracks
+from tests.lifetimes import samples
+from tests.lifetimes.test_block_facts import tracks
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from hypothesis import given
 
 from bls_notebook.profiling.analysis.span_tree import SpanTree, holds
 from bls_notebook.profiling.records.session import Mark, Session, Span
-from tests.observe.simulated import Model, Step, session
-from tests.observe.strategies import sessions, systems
+from tests.profiling.simulated import Model, Step, session
+from tests.profiling.strategies import sessions, systems
 
 
 def told(record: Session) -> list[tuple[str, str, int]]:

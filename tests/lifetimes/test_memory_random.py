@@ -16,8 +16,8 @@ import bls_notebook as bls
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine import runner
 from bls_notebook.lifetimes import allocation_table as book
-from tests.devices import memory_models as models
 from tests.engine.harness import until
+from tests.lifetimes import memory_models as models
 
 WALKS, CALLS = 2, 700  # in small pieces, so that a busy machine is not taken for one that hangs
 NUMPY = np.lib.tracemalloc_domain

@@ -15,7 +15,7 @@ from bls_notebook.profiling.recording import profiler as profile
 from bls_notebook.profiling.recording.processor_time import Processors
 from bls_notebook.repository.instance_counts import with_instances
 from tests.engine import gates
-from tests.repository.workloads import CONFIG, HEAD, Workload, define
+from tests.profiling.workloads import CONFIG, HEAD, Workload, define
 
 ONES = {"IN": [1.0]}
 ANSWERS = """

@@ -14,8 +14,8 @@ from hypothesis import given
 from bls_notebook.lifetimes.memory_viz import memory_viz
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.records.exceptions import FileError
-from tests.display import lifetimes_samples as samples
-from tests.display.test_lifetimes_facts import tracks
+from tests.lifetimes import samples
+from tests.lifetimes.test_block_facts import tracks
 
 # What the page's own reader of pickles knows.
 READABLE = {
