@@ -24,7 +24,7 @@ from bls_notebook.network.kserve.shared_memory import Regions
 
 from .admission import UNAUTHORIZED, Admission, Counted
 from .elsewhere import elsewhere
-from .grpc_stream import Answers
+from .grpc_stream import AnswerStream
 from .models import Models, version_of
 from .sending import answered, send, send_stream
 from .settings import LOG, TRACE, unchanged
@@ -147,7 +147,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             return encode_response(pb, call, response, self._regions)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
-        answers = Answers(context, self._regions, self._admission)
+        answers = AnswerStream(context, self._regions, self._admission)
         writing = asyncio.ensure_future(answers.write())
         try:
             async for request in requests:

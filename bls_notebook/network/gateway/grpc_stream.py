@@ -39,7 +39,7 @@ class _Asked:
         self.failed: BaseException | None = None
 
 
-class Answers:
+class AnswerStream:
     """The answers to the requests of one stream."""
 
     def __init__(self, context: Any, regions: Regions, admission: Admission) -> None:
