@@ -187,7 +187,7 @@ def remove_stale_entries(root: Path = PACKAGE, file: Path = ALLOWED) -> None:
     """Remove the allowed violations that no longer occur. Nothing is ever added."""
     found = set(violations(root))
     lines = file.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not line or line.startswith("#") or line in found]
+    kept = [line for line in dict.fromkeys(lines) if line.startswith("#") or line in found]
     file.write_text("\n".join(kept) + "\n", encoding="utf-8")
 
 
