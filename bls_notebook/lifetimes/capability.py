@@ -12,5 +12,5 @@ CAPABILITY = Capability(
         ".records:Lifetimes": Drawing(display=".display.interactive:lifetimes_display"),
     },
     loaders={"bls_notebook.lifetimes": ".records:load_lifetimes"},
-    shell=(".memory_watch:watch_memory",),
+    shell=(".notebook_variables:watch_memory",),
 )

@@ -1,4 +1,4 @@
-"""One workload run in two ways, again and again, in random order; and what was measured of it."""
+"""A workload run by sequential `exec` and by gathered `async_exec`, in random order, with its figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory ledger knows of a notebook: which cell runs, what variables there are, what to type."""
+"""Connect memory recordings to a notebook: the running cell, and variables that may own memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ owner_kinds[Responses] = owner_kinds[Streams] = "response"
 
 
 def watch_memory(notebook: Notebook) -> Callable[[], None]:
-    """Tell the ledger of a notebook; what this returns takes all of it back."""
+    """Register a notebook: its cells name what is allocated, its variables own memory; return the undo."""
     events: Any = notebook.shell.events
 
     def cell_begins(info: object = None) -> None:
