@@ -5,5 +5,5 @@ from bls_notebook.extending import Capability
 CAPABILITY = Capability(
     "simulation",
     names={"simulate_gpus": "bls_notebook.repository.gpus:simulate_gpus"},
-    hooks={"simulated GPUs": ".backend:simulate"},
+    hooks={"simulated GPUs": ".simulated_backend:simulate"},
 )

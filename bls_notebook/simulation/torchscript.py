@@ -1,4 +1,4 @@
-"""TorchScript whose code names CUDA devices, as what was traced on a GPU does, made to work on the CPU."""
+"""Rewrite TorchScript that names CUDA devices (as traces made on a GPU do) to run on the CPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 
 def compute_on_host(module: Any) -> Any:
-    """Return a loaded module whose code, and that of its parts, uses the CPU wherever it names a CUDA device.
+    """Make a loaded module and its submodules use the CPU instead of CUDA devices, in place.
 
-    It is changed in place: constants that are CUDA devices, and calls of ``Tensor.cuda()``.
+    It changes constants that are CUDA devices, and calls of ``Tensor.cuda()``.
     """
     for part in module.modules():
-        code: Any = getattr(part, "_c", None)  # None where a part is no TorchScript
+        code: Any = getattr(part, "_c", None)  # None if it is not TorchScript
         for name in () if code is None else code._method_names():
             graph = code._get_method(name).graph
             for constant in graph.findAllNodes("prim::Constant"):

@@ -18,7 +18,7 @@ import bls_notebook as bls
 from bls_notebook.devices import registry
 from bls_notebook.devices.registry import gpus
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.simulation import machine
+from bls_notebook.simulation import gpu_memory
 
 CAPACITY = 64 << 20
 
@@ -88,9 +88,9 @@ def gpu(device_kind: str) -> Iterator[Kit]:
 
 def nothing_left() -> None:
     """No test leaves memory of a simulated GPU behind."""
-    if any(one.used for one in machine.gpus()):  # a test's own circles
+    if any(one.used for one in gpu_memory.gpus()):  # a test's own circles
         gc.collect()
-    assert [one.used for one in machine.gpus()] == [0] * len(machine.gpus())
+    assert [one.used for one in gpu_memory.gpus()] == [0] * len(gpu_memory.gpus())
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import bls_notebook as bls
 from bls_notebook.devices import model_code as entering
 from bls_notebook.devices import observer
 from bls_notebook.devices.own_gpu import OwnGPU
-from bls_notebook.simulation import machine
+from bls_notebook.simulation import gpu_memory
 
 from .conftest import CAPACITY, Kit
 from .lazy_torch import needs_torch, torch
@@ -29,7 +29,7 @@ pytestmark = needs_torch
 @pytest.fixture
 def inside() -> Iterator[Kit]:
     """Two simulated GPUs, and this thread runs a model's code."""
-    machine.set_gpus(0, CAPACITY)  # of what others have left nothing counts
+    gpu_memory.set_gpus(0, CAPACITY)  # of what others have left nothing counts
     bls.simulate_gpus(2, CAPACITY, even_with_cuda=True)
     with OwnGPU().current():
         yield Kit("simulated", bls.cupy(), 2)

@@ -16,7 +16,7 @@ from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.pb_utils.tensor import TextOnGPU
 from bls_notebook.records.differences import Compared
 from bls_notebook.records.plain import Record
-from bls_notebook.simulation.array import ndarray
+from bls_notebook.simulation.cupy_array import ndarray
 
 MODEL = """
 import numpy as np

@@ -1,6 +1,4 @@
-"""What NumPy has and CuPy (14.2) has not: a simulated GPU must not have it either, or a model that runs on it
-would fail on a real one.
-"""
+"""Names of NumPy that CuPy (14.2) lacks; simulated GPUs lack them too, as a model would fail on real ones."""
 
 from __future__ import annotations
 
@@ -28,5 +26,5 @@ ABSENT: dict[str, frozenset[str]] = {
 
 
 def is_absent(module: str, name: str) -> bool:
-    """Whether CuPy has no such function."""
+    """Whether CuPy lacks this function."""
     return name in ABSENT.get(module, ())

@@ -1,6 +1,4 @@
-"""`cupy.cuda` of the simulation: devices, streams, events, memory pools. Work is done at once, so waiting is
-nothing.
-"""
+"""`cupy.cuda` of the simulation: devices, streams, events and memory pools. Work finishes at once."""
 
 from __future__ import annotations
 
@@ -11,19 +9,19 @@ from typing import Any
 
 from bls_notebook.devices.device import DeviceError, OutOfMemoryError
 
-from . import machine
+from . import gpu_memory
 
 
 class Device:
     """A simulated GPU, by default the current one; as a context manager, the current one of the thread."""
 
     def __init__(self, device: Any = None) -> None:
-        self.id = machine.current_gpu().index if device is None else int(device)
-        machine.gpu_at(self.id)
+        self.id = gpu_memory.current_gpu().index if device is None else int(device)
+        gpu_memory.gpu_at(self.id)
         self._before: list[int] = []
 
     def use(self) -> None:
-        machine.set_current(self.id)
+        gpu_memory.set_current(self.id)
 
     def synchronize(self) -> None:
         """Wait for its work: it is done."""
@@ -31,15 +29,15 @@ class Device:
     @property
     def mem_info(self) -> tuple[int, int]:
         """Bytes that are free, and the capacity."""
-        gpu = machine.gpu_at(self.id)
+        gpu = gpu_memory.gpu_at(self.id)
         return gpu.capacity - gpu.used, gpu.capacity
 
     def __enter__(self) -> Device:
-        self._before.append(machine.set_current(self.id))
+        self._before.append(gpu_memory.set_current(self.id))
         return self
 
     def __exit__(self, *problem: object) -> None:
-        machine.set_current(self._before.pop())
+        gpu_memory.set_current(self._before.pop())
 
     def __int__(self) -> int:
         return self.id
@@ -116,7 +114,7 @@ class MemoryPool:
     """The memory of the current GPU, as a pool that keeps nothing back."""
 
     def used_bytes(self) -> int:
-        return machine.current_gpu().used
+        return gpu_memory.current_gpu().used
 
     total_bytes = used_bytes
 
@@ -129,10 +127,10 @@ class MemoryPool:
         """Nothing is kept back."""
 
     def get_limit(self) -> int:
-        return machine.current_gpu().capacity
+        return gpu_memory.current_gpu().capacity
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        gpu = machine.current_gpu()
+        gpu = gpu_memory.current_gpu()
         if size is None and fraction is not None:
             size = int(gpu.capacity * fraction)
         gpu.capacity = size or gpu.capacity
@@ -146,7 +144,7 @@ class PinnedMemoryPool:
 
 
 def _properties(index: int) -> dict[str, Any]:
-    gpu = machine.gpu_at(index)
+    gpu = gpu_memory.gpu_at(index)
     return {"name": b"simulated GPU", "totalGlobalMem": gpu.capacity, "major": 0, "minor": 0}
 
 
@@ -159,9 +157,9 @@ def _module(name: str, **names: Any) -> ModuleType:
 runtime = _module(
     "cuda.runtime",
     CUDARuntimeError=DeviceError,
-    getDeviceCount=lambda: len(machine.gpus()),
-    getDevice=lambda: machine.current_gpu().index,
-    setDevice=machine.set_current,
+    getDeviceCount=lambda: len(gpu_memory.gpus()),
+    getDevice=lambda: gpu_memory.current_gpu().index,
+    setDevice=gpu_memory.set_current,
     deviceSynchronize=lambda: None,
     deviceCanAccessPeer=lambda device, peer: 0,
     getDeviceProperties=_properties,
@@ -180,9 +178,9 @@ cuda = _module(
     Stream=Stream,
     get_current_stream=lambda device_id=-1: current_stream(),
     get_elapsed_time=lambda start, end: (end.ns - start.ns) / 1e6,  # milliseconds
-    is_available=lambda: bool(machine.gpus()),
+    is_available=lambda: bool(gpu_memory.gpus()),
     runtime=runtime,
     memory=_module("cuda.memory", OutOfMemoryError=OutOfMemoryError),
-    device=SimpleNamespace(get_device_id=lambda: machine.current_gpu().index),
+    device=SimpleNamespace(get_device_id=lambda: gpu_memory.current_gpu().index),
 )
 """`cupy.cuda`."""

@@ -1,7 +1,7 @@
-"""What models import as `cupy` while GPUs are simulated: NumPy's functions, on the simulated GPU.
+"""The module that models import as `cupy` while GPUs are simulated: NumPy's functions, for simulated arrays.
 
-A function has the same name and arguments as NumPy's, as CuPy's have; what is made is made on the current
-GPU. What only CUDA can do (kernels in C, for example) is not there, and the error says so.
+A function has NumPy's name and arguments, like CuPy's; new arrays are on the current GPU. Names of NumPy that
+CuPy lacks are missing here too (`missing_in_cupy.py`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from bls_notebook.devices import dlpack, observer
 
-from . import machine
-from .absent import ABSENT, is_absent
-from .array import array_of, ndarray, place, unwrapped, wrapped
-from .cuda import MemoryPool, PinnedMemoryPool, cuda
+from . import gpu_memory
+from .cupy_array import array_of, ndarray, place, unwrapped, wrapped
+from .cupy_cuda import MemoryPool, PinnedMemoryPool, cuda
+from .missing_in_cupy import ABSENT, is_absent
 
 _Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ def array(
     """Return an array on the current GPU, a copy of anything that NumPy or the GPU can make an array of."""
     if isinstance(obj, ndarray):
         same = dtype is None or np.dtype(dtype) == obj.dtype
-        if not copy and same and obj._memory.gpu is machine.current_gpu() and ndmin <= obj.ndim:
+        if not copy and same and obj._memory.gpu is gpu_memory.current_gpu() and ndmin <= obj.ndim:
             return obj
         return place(np.array(obj._host, dtype=dtype, ndmin=ndmin))
     if isinstance(obj, (list, tuple)) and _has_array(obj):

@@ -1,4 +1,4 @@
-"""Puts simulated GPUs into PyTorch when somebody imports it; it is never imported for that."""
+"""Install simulated GPUs in PyTorch when it is imported; the hook never imports it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _installed = False
 
 
 def watch() -> None:
-    """Put them in now where PyTorch is imported, else when it is."""
+    """Install now if PyTorch is imported, else when it is."""
     if _installed:
         return
-    if getattr(sys.modules.get("torch"), "from_dlpack", None) is not None:  # it is whole
+    if getattr(sys.modules.get("torch"), "from_dlpack", None) is not None:  # its import is complete
         _install()
     elif _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
@@ -28,14 +28,14 @@ def _install() -> None:
     global _installed
     with _lock:
         if not _installed:
-            from .torch import switch
+            from .torch import installation
 
-            switch.install()
+            installation.install()
             _installed = True
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds PyTorch as the other finders do, and sees when it has been imported."""
+    """Delegates to the other finders, and wraps PyTorch's loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -46,14 +46,14 @@ class _Finder(importlib.abc.MetaPathFinder):
             find: Any = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = None if finder is self or find is None else find(fullname, path, target)
             if spec is not None:
-                if spec.loader is not None and type(spec.name) is str:  # else a model has one of its own
+                if spec.loader is not None and type(spec.name) is str:  # else the model has its own `torch`
                     spec.loader = _Loader(spec.loader)
                 return spec
         return None
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads a module as its loader does, and then puts the GPUs in."""
+    """Loads PyTorch with its own loader, then installs the simulated GPUs."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

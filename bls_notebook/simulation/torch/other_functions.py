@@ -1,6 +1,6 @@
-"""What else of PyTorch names a device, on simulated GPUs: generators, autocast, loading, compiling.
+"""Other functions of PyTorch with devices: generators, default device, autocast, loading, compiling.
 
-Each function gets PyTorch's own as its first argument.
+Each function receives PyTorch's own as its first argument.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ import torch
 from bls_notebook.devices import model_code
 from bls_notebook.simulation.torchscript import compute_on_host
 
-from .functions import plainly
-from .legacy import set_default_tensor_type
-from .places import gpu_index, named
-from .special import told
-from .tensors import NATIVE, placed
+from .gpu_tensor import NATIVE, gpu_index, named, placed, plainly
+from .tensor_methods import set_default_tensor_type, warn_no_effect
 
 
 class Generator(torch._C.Generator):  # type: ignore[misc]
-    """Random numbers for a GPU; they are made on the CPU."""
+    """A generator on a GPU; the CPU makes its numbers."""
 
     _index = 0
 
@@ -40,7 +37,7 @@ def generator(original: Any, device: Any = "cpu") -> Any:
 
 
 def set_default_device(original: Any, device: Any) -> None:
-    """Have a model's new tensors on a device; the notebook's stay where they are."""
+    """Set the default device of the model, not of the notebook."""
     process = model_code.here()
     assert process is not None
     process.default_device = (
@@ -49,7 +46,7 @@ def set_default_device(original: Any, device: Any) -> None:
 
 
 def get_default_device(original: Any) -> Any:
-    """Return where a model's new tensors are."""
+    """Return the default device of the model."""
     process = model_code.here()
     device = original()
     if device.type != "cpu" or process is None or process.default_device is None:
@@ -59,24 +56,21 @@ def get_default_device(original: Any) -> Any:
 
 
 def compiled(original: Any, model: Any = None, **options: Any) -> Any:
-    told("torch.compile does nothing: the model runs as it is")
+    warn_no_effect("torch.compile does nothing: the model runs as it is")
     return (lambda function: function) if model is None else model
 
 
 def compiled_in_place(original: Any, module: Any, *args: Any, **options: Any) -> None:
-    told("Module.compile does nothing: the module runs as it is")
+    warn_no_effect("Module.compile does nothing: the module runs as it is")
 
 
 def in_parallel(original: Any, module: Any, *args: Any, **options: Any) -> Any:
-    """`DataParallel.forward`: all of a batch on one GPU."""
+    """`DataParallel.forward`: run the whole batch on one GPU."""
     return module.module(*args, **options)
 
 
-# -- autocast ----------------------------------------------------------------------------------------
-
-
 def entered_autocast(original: Any, context: Any) -> Any:
-    """Enter `torch.autocast`; that of CUDA is one of the CPU too."""
+    """Enter `torch.autocast`; that of CUDA also enters that of the CPU."""
     if context.device == "cuda":
         beside = torch.autocast("cpu", context.fast_dtype, context._enabled, context._cache_enabled)
         context._beside = [*getattr(context, "_beside", []), beside]
@@ -92,11 +86,8 @@ def left_autocast(original: Any, context: Any, *problem: Any) -> Any:
     return result
 
 
-# -- loading -----------------------------------------------------------------------------------------
-
-
 def on_gpu(storage: Any, index: int) -> Any:
-    """Have the tensors that are made of a storage be on a GPU."""
+    """Mark a storage so that tensors made from it are on a GPU."""
     if index >= 0:
         storage._simulated_gpu = index
     return storage
@@ -114,7 +105,7 @@ def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **option
         if location == "meta" or (
             isinstance(wanted, str) and wanted.partition(":")[0] not in ("cpu", "cuda")
         ):
-            return None  # PyTorch knows what to do
+            return None  # PyTorch's default
         return on_gpu(storage, gpu_index(wanted))
 
     takes_part = map_location is None or not callable(map_location)
@@ -122,7 +113,7 @@ def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **option
 
 
 def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
-    """Put a tensor together that was saved."""
+    """Rebuild a saved tensor on its GPU."""
     tensor = original(storage, *args)
     index = getattr(getattr(storage, "_untyped_storage", storage), "_simulated_gpu", -1)
     if index < 0:
@@ -132,7 +123,7 @@ def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
 
 
 def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.jit.load`, to simulated GPUs; the script itself runs on the CPU, wherever it names CUDA's."""
+    """`torch.jit.load` to simulated GPUs; code that names CUDA devices runs on the CPU."""
     index = gpu_index(map_location)
     if index >= 0:
         return compute_on_host(original(f, "cpu", *args, **options)).to(named(index))
@@ -150,11 +141,11 @@ def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, *
 
 
 def on_cpu(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call what has tensors run through code of PyTorch's own that is in C++; there they are the CPU's."""
+    """Call a function whose tensors pass through PyTorch's C++ code, as CPU tensors."""
     return plainly(lambda *a, **k: original(function, *a, **k), args, kwargs)
 
 
-# By where they are, from `torch`: PyTorch's modules and classes.
+# By path below `torch`.
 OTHERS: dict[str, Callable[..., Any]] = {
     "_functorch.apis.vmap_impl": on_cpu,
     "_functorch.eager_transforms.grad_impl": on_cpu,

@@ -1,25 +1,172 @@
-"""The functions of `torch.cuda` on simulated GPUs, by their names."""
+"""Functions, streams and events of `torch.cuda` on simulated GPUs. Work finishes at once."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable
+from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from bls_notebook.simulation import machine
-from bls_notebook.simulation.machine import SimulatedGPU
+from bls_notebook.simulation import gpu_memory
+from bls_notebook.simulation.gpu_memory import SimulatedGPU
 
-from . import streams
-from .places import chosen
+from .gpu_tensor import chosen, named
+
+_numbers = itertools.count(1)
+
+
+class Event:
+    cuda_event = 0
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        self._timed = enable_timing
+        self.ns = 0
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.ns = perf_counter_ns()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Return the milliseconds to a later event."""
+        if not (self._timed and end_event._timed):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if not (self.ns and end_event.ns):
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        return (end_event.ns - self.ns) / 1e6
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "<torch.cuda.Event (simulated)>"
+
+
+class Stream:
+    """A queue of work that is done at once."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = named(chosen(device))
+        self.device_index = self.device.index
+        self.priority = priority
+        self.cuda_stream = self.stream_id = next(_numbers)
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Event) -> None:
+        """Nothing to wait for."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> Stream:
+        self._before = [*getattr(self, "_before", []), _set(self)]
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        _restore(self._before.pop())
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x} (simulated)>"
+
+
+class ExternalStream(Stream):
+    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+        super().__init__(device)
+        self.cuda_stream = self.stream_id = stream_ptr
+
+
+class StreamContext:
+    """Makes a stream the current one, and its GPU."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+        self._before: list[tuple[int, Stream | None]] = []
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before.append(_set(self.stream))
+
+    def __exit__(self, *problem: object) -> None:
+        if self._before:
+            _restore(self._before.pop())
+
+
+class _Streams(threading.local):
+    def __init__(self) -> None:
+        self.current: dict[int, Stream] = {}
+
+
+_here = _Streams()
+_default: dict[int, Stream] = {}
+
+
+def default_stream(device: Any = None) -> Stream:
+    """Return the stream that work of a GPU is put on where nobody says otherwise."""
+    index = chosen(device)
+    if index not in _default:
+        stream = Stream(index)
+        stream.cuda_stream = stream.stream_id = 0
+        _default[index] = stream
+    return _default[index]
+
+
+def current_stream(device: Any = None) -> Stream:
+    """Return the stream that this thread puts work of a GPU on."""
+    index = chosen(device)
+    return _here.current.get(index) or default_stream(index)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make a stream the current one of this thread, and its GPU."""
+    if stream is not None:
+        _set(stream)
+
+
+def _set(stream: Stream) -> tuple[int, Stream | None]:
+    index = stream.device_index
+    before = gpu_memory.set_current(index), _here.current.get(index)
+    _here.current[index] = stream
+    return before
+
+
+def _restore(before: tuple[int, Stream | None]) -> None:
+    gpu, stream = before
+    index = gpu_memory.set_current(gpu)
+    if stream is None:
+        _here.current.pop(index, None)
+    else:
+        _here.current[index] = stream
+
 
 NAME = "simulated GPU"
 CAPABILITY = (8, 0)  # what libraries ask before they use bfloat16, say
 
 
 def _gpu(device: Any = None) -> SimulatedGPU:
-    return machine.gpu_at(chosen(device))
+    return gpu_memory.gpu_at(chosen(device))
 
 
 def _index_of(device: Any) -> int:
@@ -32,11 +179,11 @@ def set_device(device: Any) -> None:
     """Make a GPU the one that this thread works on."""
     index = _index_of(device)
     if index >= 0:
-        machine.set_current(index)
+        gpu_memory.set_current(index)
 
 
 def exchange_device(index: int) -> int:
-    return machine.current_gpu().index if index < 0 else machine.set_current(index)
+    return gpu_memory.current_gpu().index if index < 0 else gpu_memory.set_current(index)
 
 
 def properties(device: Any = None) -> SimpleNamespace:
@@ -132,10 +279,10 @@ _ALIKE: dict[Callable[..., Any], str] = {
 }
 CUDA: dict[str, Callable[..., Any]] = {
     **{name: function for function, names in _ALIKE.items() for name in names.split()},
-    "current_device": lambda: machine.current_gpu().index,
-    "current_stream": streams.current_stream,
-    "default_stream": streams.default_stream,
-    "device_count": lambda: len(machine.gpus()),
+    "current_device": lambda: gpu_memory.current_gpu().index,
+    "current_stream": current_stream,
+    "default_stream": default_stream,
+    "device_count": lambda: len(gpu_memory.gpus()),
     "get_arch_list": lambda: ["sm_80"],
     "get_device_capability": lambda device=None: (properties(device).major, properties(device).minor),
     "get_device_name": lambda device=None: f"{NAME} {_gpu(device).index}",
@@ -143,7 +290,7 @@ CUDA: dict[str, Callable[..., Any]] = {
     "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "get_rng_state_all": lambda: [torch.get_rng_state()],
     "initial_seed": torch.initial_seed,
-    "is_available": lambda: len(machine.gpus()) > 0,
+    "is_available": lambda: len(gpu_memory.gpus()) > 0,
     "mem_get_info": mem_get_info,
     "memory_stats": memory_stats,
     "memory_summary": memory_summary,
@@ -151,8 +298,8 @@ CUDA: dict[str, Callable[..., Any]] = {
     "set_per_process_memory_fraction": set_fraction,
     "set_rng_state": set_rng_state,
     "set_rng_state_all": lambda new_states: set_rng_state(new_states[0]),
-    "set_stream": streams.set_stream,
-    "stream": streams.StreamContext,
+    "set_stream": set_stream,
+    "stream": StreamContext,
     "synchronize": _synchronize,
     "utilization": lambda device=None: 0,
 }

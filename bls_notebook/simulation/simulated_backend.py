@@ -1,4 +1,4 @@
-"""`SimulatedGPUs`: simulated GPUs as the engine sees them."""
+"""`SimulatedGPUs`: the simulated GPUs as a device backend of the engine."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from bls_notebook.devices.device import Device
 from bls_notebook.records.devices import DeviceRecord
 
-from . import importing, machine
-from .array import array_of, ndarray, place
+from . import gpu_memory, torch_import_hook
+from .cupy_array import array_of, ndarray, place
 
 _Array = np.ndarray[Any, Any]
 
 
 class SimulatedGPUs:
-    """See `GPUs`. Work is done at once here, so there is never any to wait for."""
+    """Implements `GPUs`. Work finishes at once."""
 
     simulated = True
     array_class: type[Any] = ndarray
 
     @property
     def count(self) -> int:
-        return len(machine.gpus())
+        return len(gpu_memory.gpus())
 
     def usage(self, index: int) -> DeviceRecord:
-        one = machine.gpu_at(index)
+        one = gpu_memory.gpu_at(index)
         return DeviceRecord(
             one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity
         )
@@ -37,7 +37,7 @@ class SimulatedGPUs:
         return device
 
     def from_host(self, host: _Array, index: int) -> Any:
-        gpu = machine.gpu_at(index)
+        gpu = gpu_memory.gpu_at(index)
         gpu.check(host.nbytes)
         return place(np.array(host, order="C", subok=False), gpu)
 
@@ -61,39 +61,39 @@ class SimulatedGPUs:
         return array_of(capsule)
 
     def array_module(self) -> Any:
-        from .namespace import cupy
+        from .cupy_module import cupy
 
         return cupy
 
     def current(self) -> int:
-        return machine.current_gpu().index
+        return gpu_memory.current_gpu().index
 
     def set_current(self, index: int) -> None:
-        machine.set_current(index)
+        gpu_memory.set_current(index)
 
 
 def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:
-    """Return simulated GPUs, so many of this capacity in bytes; `in_torch`: models see them in PyTorch."""
+    """Create `count` GPUs of `capacity` bytes; with `in_torch`, models see them in PyTorch too."""
     if in_torch:
-        importing.watch()
-    machine.set_gpus(count, capacity)
+        torch_import_hook.watch()
+    gpu_memory.set_gpus(count, capacity)
     return _gpus
 
 
 def _counts(array: Any) -> tuple[int, ...]:
-    """How many hold each part of an array: its block, the host array over it, and what that is a view of."""
+    """Return the reference counts of an array's block, its host array, and the host array's base."""
     memory, host = array._memory, array._host
     base = host.base
     if base is memory:
         return sys.getrefcount(memory), sys.getrefcount(host), 0
     if isinstance(base, np.ndarray) and base.base is memory:
         return sys.getrefcount(memory), sys.getrefcount(host), sys.getrefcount(base)
-    return ()  # over a DLPack capsule, say
+    return ()  # such as an array over a DLPack capsule
 
 
 def _calibrate() -> frozenset[tuple[int, ...]]:
-    """What `_counts` gives for arrays that nobody else holds; measured, because Pythons differ."""
-    gpu = machine.SimulatedGPU(0, 1 << 20)
+    """Measure `_counts` of arrays without other references; Python versions differ."""
+    gpu = gpu_memory.SimulatedGPU(0, 1 << 20)
     plain = place(np.zeros(4), gpu)
     view = place(np.zeros(4), gpu).reshape(2, 2)
     return frozenset({_counts(plain), _counts(view)})

@@ -1,9 +1,9 @@
-"""The simulated GPUs that there are, which of them a thread works on, and their memory.
+"""The simulated GPUs, their memory, and the current GPU of each thread.
 
-Guarantees: safe from any thread. Which GPU is current is a thread's own, as with CUDA. GPUs that are taken
-away stay usable for arrays that are still on them. A block of memory counts from before it is usable until
-the last array, view or DLPack capsule over it is gone, and is given back at that moment, not later; `free`
-takes no lock, so that it may run inside a garbage collection.
+Guarantees: thread-safe. As with CUDA, each thread has its own current GPU. Removed GPUs stay usable for
+arrays that are still on them. A memory block counts from before it is usable until its last array, view or
+DLPack capsule is gone, and is released at that moment; `free` takes no lock, so it may run in a garbage
+collection.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SimulatedGPU:
         self._freed.append(size)
 
 
-class Block:
+class SimulatedBlock:
     """A block of a simulated GPU's memory, counted for as long as this object lives.
 
     Its address is the host's, so whoever takes it for one of CUDA gets CUDA's error. Its `key` is below 0,
@@ -110,7 +110,7 @@ class Block:
         return f"<{self.size:,} bytes of {self.gpu.device.label}>"
 
 
-class SimulatedMemory(Block):
+class SimulatedMemory(SimulatedBlock):
     """A block of arrays, which have it as their base, and keep it; nobody else has the memory of `host`."""
 
     __slots__ = ("__array_interface__", "_host")

@@ -1,9 +1,9 @@
-"""Puts simulated GPUs into PyTorch, once; for threads that run models' code.
+"""Install the simulated GPUs in PyTorch, once, for threads that run models' code.
 
-Each function put in place of PyTorch's own asks whether a model's code runs (`model_code`), and calls the own
-one otherwise. Classes (`torch.cuda.Stream`) are replaced by subclasses that know both kinds of objects.
+Each replaced function tests whether a model's code runs on this thread (`model_code`), and otherwise calls
+PyTorch's own. Classes (`torch.cuda.Stream`) are replaced by subclasses that accept both kinds of objects.
 
-Guarantees: nothing of it stays on a thread that leaves a model's code.
+Guarantee: a thread that leaves a model's code sees PyTorch unchanged.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from bls_notebook.devices import model_code
 
-from . import cuda, legacy, others, special, streams
-from .functions import dispatch
-from .tensors import block_of
+from . import cuda_functions, other_functions, tensor_methods
+from .gpu_tensor import block_of, dispatch
 
 
 class Mode(TorchFunctionMode):  # type: ignore[misc]
-    """Shows every call of PyTorch's functions on a thread to `dispatch`."""
+    """Passes every call of PyTorch's functions on a thread to `dispatch`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return dispatch(func, args, kwargs or {})
@@ -33,29 +32,29 @@ _mode = Mode()
 
 
 def _turn(on: bool) -> None:
-    """Have this thread see the simulated GPUs, or PyTorch as it is."""
+    """Turn the simulated GPUs on or off for this thread."""
     if on:
         _mode.__enter__()
-    elif _mode in _get_current_function_mode_stack():  # else the model has taken away what is not its own
+    elif _mode in _get_current_function_mode_stack():  # else the model removed it
         while torch._C._pop_torch_function_stack() is not _mode:
-            pass  # what the model has put on top of it
+            pass  # modes that the model pushed
 
 
 def install() -> None:
-    """Put the simulated GPUs into PyTorch, which is imported."""
+    """Replace functions and classes of PyTorch, which is imported."""
     for module, functions in (
-        (torch.cuda, cuda.CUDA),
-        (torch.cuda.memory, cuda.CUDA),
-        (torch.cuda.random, cuda.CUDA),
-        (getattr(torch.cuda, "nvtx", None), cuda.NVTX),
-        (getattr(torch, "accelerator", None), cuda.ACCELERATOR),
-        (getattr(getattr(torch, "accelerator", None), "memory", None), cuda.ACCELERATOR),
+        (torch.cuda, cuda_functions.CUDA),
+        (torch.cuda.memory, cuda_functions.CUDA),
+        (torch.cuda.random, cuda_functions.CUDA),
+        (getattr(torch.cuda, "nvtx", None), cuda_functions.NVTX),
+        (getattr(torch, "accelerator", None), cuda_functions.ACCELERATOR),
+        (getattr(getattr(torch, "accelerator", None), "memory", None), cuda_functions.ACCELERATOR),
     ):
         for name, ours in functions.items():
             own = getattr(module, name, None)
             if own is not None and not hasattr(own, "_of_simulated_gpus"):
                 setattr(module, name, _either(own, ours))
-    for path, ours in others.OTHERS.items():
+    for path, ours in other_functions.OTHERS.items():
         *parents, name = path.split(".")
         try:
             place = functools.reduce(getattr, parents, torch)
@@ -64,32 +63,34 @@ def install() -> None:
             continue  # not in this version of PyTorch
         setattr(place, name, _either(own, functools.partial(ours, own)))
     for name, made in (
-        ("Stream", streams.Stream),
-        ("Event", streams.Event),
-        ("ExternalStream", streams.ExternalStream),
+        ("Stream", cuda_functions.Stream),
+        ("Event", cuda_functions.Event),
+        ("ExternalStream", cuda_functions.ExternalStream),
     ):
         own = getattr(torch.cuda, name)
         for module in (torch.cuda, torch.cuda.streams):
             setattr(module, name, _either_class(own, made, made))
-    for name in legacy.NAMES:
+    for name in tensor_methods.NAMES:
         if hasattr(torch.cuda, name):
-            setattr(torch.cuda, name, legacy.legacy_type(name))
+            setattr(torch.cuda, name, tensor_methods.legacy_type(name))
     torch.Generator = _either_class(
-        torch._C.Generator, functools.partial(others.generator, torch._C.Generator), others.Generator
+        torch._C.Generator,
+        functools.partial(other_functions.generator, torch._C.Generator),
+        other_functions.Generator,
     )
     to_dlpack, from_dlpack = torch._C._to_dlpack, torch.from_dlpack
 
     def shared(ext_tensor: Any, **options: Any) -> Any:
-        return special.from_dlpack(ext_tensor, from_dlpack, **options)
+        return tensor_methods.from_dlpack(ext_tensor, from_dlpack, **options)
 
-    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, tensor_methods.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
     model_code.foreign_blocks.append(block_of)
     model_code.install(_turn)
 
 
 def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls ours for models, and PyTorch's own for everybody else."""
+    """Return a function that calls `ours` in a model's code and `own` elsewhere."""
 
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -100,11 +101,11 @@ def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., 
 
 
 def _either_class(own: Any, make: Callable[..., Any], ours: type) -> type:
-    """Return a class in whose place `own` was, objects of which are PyTorch's own or ours."""
+    """Return a replacement of class `own` whose instances are PyTorch's or ours."""
 
     class Either(type(own)):  # type: ignore[misc]
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            if cls is not either:  # of a class that somebody has derived
+            if cls is not either:  # a user's subclass
                 return super().__call__(*args, **kwargs)
             return own(*args, **kwargs) if model_code.here() is None else make(*args, **kwargs)
 

@@ -1,8 +1,8 @@
-"""`ndarray`: an array on a simulated GPU. It behaves as CuPy's, on host memory.
+"""`ndarray`: an array on a simulated GPU, in host memory, that behaves like CuPy's; and its DLPack capsules.
 
-What CuPy allows works: operators, NumPy's ufuncs and functions, slices, `.get()`. What CuPy refuses is
-refused with its words: turning into a NumPy array by itself, mixing with NumPy arrays, working on an array
-of another GPU than the current one.
+Operators, NumPy's ufuncs and functions, slices and `.get()` work as with CuPy. What CuPy refuses is refused
+with CuPy's message: implicit conversion to NumPy, NumPy arrays as operands, and arrays of a GPU that is not
+the current one.
 """
 
 from __future__ import annotations
@@ -12,15 +12,39 @@ from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from bls_notebook.devices import dlpack, observer
+from bls_notebook.devices.device import DLPackError
 
-from .absent import is_absent
-from .machine import Block, SimulatedGPU, SimulatedMemory, current_gpu
-from .sharing import block_of_capsule, exported
+from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
+from .missing_in_cupy import is_absent
+
+# By the address of a capsule's tensor.
+_exported: WeakValueDictionary[int, SimulatedBlock] = WeakValueDictionary()
+
+
+def exported(capsule: object, memory: SimulatedBlock) -> object:
+    """Turn an unused capsule of host memory into one of the block's GPU."""
+    dlpack.move_capsule(capsule, (2, memory.device_id))
+    _exported[dlpack.address_of_capsule(capsule)] = memory
+    return capsule
+
+
+def block_of_capsule(capsule: object) -> SimulatedBlock:
+    """Return the block of a capsule from `exported`, and consume it; DLPackError for other capsules."""
+    kind, index = dlpack.device_of_capsule(capsule)
+    memory = _exported.pop(dlpack.address_of_capsule(capsule), None)
+    if kind not in dlpack.CUDA_DEVICES or memory is None:
+        raise DLPackError(
+            f"The DLPack capsule holds memory of device type {kind}, number {index}, which is not that of a "
+            "simulated GPU"
+        )
+    return memory
+
 
 _Array = np.ndarray[Any, Any]
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -30,7 +54,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 class Pointer:
     """Where an array's elements begin (`ndarray.data`)."""
 
-    mem: Block
+    mem: SimulatedBlock
     ptr: int
 
     @property
@@ -51,17 +75,15 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     __array_priority__ = 100
 
     _host: _Array
-    _memory: Block
+    _memory: SimulatedBlock
 
     def __new__(cls, shape: Any = (), dtype: Any = float) -> ndarray:
         """Return an array without contents, as `cupy.ndarray(shape, dtype)`."""
         return place(np.empty(shape, dtype))
 
-    # -- what it is --------------------------------------------------------------------------------
-
     @property
     def device(self) -> Any:
-        from .cuda import Device as CudaDevice
+        from .cupy_cuda import Device as CudaDevice
 
         return CudaDevice(self._memory.device_id)
 
@@ -106,8 +128,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         """Return a copy, on the current GPU."""
         return place(self._host.copy(order=order))
 
-    # -- to the host: only where asked for -----------------------------------------------------------
-
     def get(self, stream: Any = None, order: Any = "C", out: Any = None, blocking: bool = True) -> _Array:
         """Return a copy in host memory."""
         started = perf_counter_ns()
@@ -146,8 +166,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     def __reduce__(self) -> Any:
         return place, (self._host.copy(),)
 
-    # -- elements ----------------------------------------------------------------------------------
-
     def __getitem__(self, key: Any) -> Any:
         return wrapped(self._host[unwrapped(key, indices=True)], self._memory)
 
@@ -165,8 +183,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
                 raise unsupported(value)
             value = value.item()
         self._host[unwrapped(key, indices=True)] = unwrapped(value)
-
-    # -- NumPy's functions ---------------------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
@@ -197,8 +213,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         elif type(result) is int and func is np.count_nonzero:  # as older versions of NumPy count
             result = np.intp(result)
         return wrapped(result, *_memories(args))
-
-    # -- DLPack --------------------------------------------------------------------------------------
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
@@ -275,7 +289,7 @@ def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
     return over(memory.array(), memory)
 
 
-def over(host: _Array, memory: Block) -> ndarray:
+def over(host: _Array, memory: SimulatedBlock) -> ndarray:
     """Return host memory that lies in a block as an array on the block's GPU."""
     array = object.__new__(ndarray)
     array._host = host
@@ -283,7 +297,7 @@ def over(host: _Array, memory: Block) -> ndarray:
     return array
 
 
-def _memory_of(host: _Array, known: tuple[Block, ...]) -> Block | None:
+def _memory_of(host: _Array, known: tuple[SimulatedBlock, ...]) -> SimulatedBlock | None:
     """The block that a host array lies in; `known` are those that cannot be found by its bases."""
     base: Any = host
     while isinstance(base, np.ndarray):
@@ -294,7 +308,7 @@ def _memory_of(host: _Array, known: tuple[Block, ...]) -> Block | None:
     return next((m for m in known if m.size and m.ptr <= start < m.ptr + m.size), None)
 
 
-def wrapped(result: Any, *known: Block) -> Any:
+def wrapped(result: Any, *known: SimulatedBlock) -> Any:
     """Return what NumPy computed as it is on the GPU: new arrays count, views of old ones do not."""
     if isinstance(result, np.ndarray):
         if result.dtype.hasobject:
@@ -345,7 +359,7 @@ def unwrapped(value: Any, indices: bool = False) -> Any:
     return value
 
 
-def _memories(args: Any) -> Iterator[Block]:
+def _memories(args: Any) -> Iterator[SimulatedBlock]:
     for value in args:
         if isinstance(value, ndarray):
             yield value._memory

@@ -1,20 +1,163 @@
-"""PyTorch's functions that say where a tensor is, or make one of something else, for simulated GPUs."""
+"""Overrides of PyTorch's functions on simulated GPUs: devices, transfers, DLPack, tensor types."""
 
 from __future__ import annotations
 
 import warnings
+from time import perf_counter_ns
 from typing import Any
 
 import torch
 
 from bls_notebook.devices import dlpack, model_code
-from bls_notebook.simulation.sharing import block_of_capsule, exported
+from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
-from .functions import call, dispatch, plainly, special
-from .legacy import name_of, of_host
-from .moving import moved
-from .places import gpu_index, named
-from .tensors import NATIVE, GpuTensor, Tensor, block_of, index_of, placed, unplaced
+from .gpu_tensor import (
+    NATIVE,
+    GpuTensor,
+    Tensor,
+    block_of,
+    call,
+    check_room,
+    dispatch,
+    gpu_index,
+    index_of,
+    named,
+    placed,
+    plainly,
+    special,
+    tell_moved,
+    unplaced,
+)
+
+_PREFIX = "torch.cuda."
+NAMES = tuple(
+    f"{kind}Tensor"
+    for kind in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
+)
+
+
+class _Type(type):
+    """A legacy tensor type; PyTorch's own type (`_own`) outside models' code."""
+
+    _own: Any
+    _host: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if model_code.here() is None:
+            return cls._own(*args, **kwargs)
+        with NATIVE():
+            made = cls._host(*args)
+        return dispatch(Tensor.cuda, (made,), {})
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if index_of(instance) < 0:
+            return isinstance(instance, cls._own)
+        with NATIVE():
+            return isinstance(instance, cls._host)
+
+    @property
+    def dtype(cls) -> Any:
+        return cls._own.dtype
+
+    def __repr__(cls) -> str:
+        return repr(cls._own)
+
+
+def legacy_type(name: str) -> Any:
+    own, host = getattr(torch.cuda, name), getattr(torch, name)
+    return _Type(name, (), {"_own": own, "_host": host, "__module__": "torch.cuda", "__doc__": own.__doc__})
+
+
+def name_of(kind: Any) -> str:
+    """Return the name of a tensor type given as class or string; empty for a dtype."""
+    if isinstance(kind, str):
+        return kind
+    return f"{kind.__module__}.{kind.__name__}" if isinstance(kind, type) else ""
+
+
+def of_host(name: str) -> str:
+    """Return the CPU counterpart of a CUDA tensor type; empty for any other type."""
+    return f"torch.{name.removeprefix(_PREFIX)}" if name.startswith(_PREFIX) else ""
+
+
+def set_default_tensor_type(original: Any, kind: Any) -> None:
+    """Set the default dtype and device of the model's new tensors."""
+    process = model_code.here()
+    assert process is not None
+    host = of_host(name_of(kind))
+    original(host or kind)
+    process.default_device = torch.device("cuda") if host else None
+
+
+def moved(
+    tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any
+) -> Any:
+    """Return a tensor on a GPU or the CPU (-1); the same one if device and dtype already match.
+
+    `device` is PyTorch's device if the target is not a simulated GPU.
+    """
+    before = index_of(tensor)
+    crosses = before != index
+    started = perf_counter_ns()
+    with NATIVE():
+        if crosses and index >= 0:
+            check_room(tensor.numel() * (dtype or tensor.dtype).itemsize, index)
+        result = tensor.to(device=device, dtype=dtype, copy=copy or crosses, **options)
+        if index >= 0 and result is not tensor:
+            placed(result, index)
+        if crosses:
+            tell_moved(tensor, result, started)
+    return result
+
+
+@special(Tensor.to)
+def _to(func: Any, args: Any, kwargs: Any) -> Any:
+    tensor, *rest = args
+    options = dict(kwargs)
+    device, dtype, other = (options.pop(name, None) for name in ("device", "dtype", "other"))
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    elif rest and isinstance(rest[0], torch.dtype):
+        dtype = rest.pop(0)
+    elif rest:
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
+            dtype = rest.pop(0)
+    before = index_of(tensor)
+    if other is not None:
+        there, dtype = index_of(other), other.dtype
+        device = other.device if there < 0 else None
+    else:
+        there = before if device is None else gpu_index(device)
+    if before < 0 and there < 0:
+        return plainly(func, args, kwargs)
+    options.pop("non_blocking", None)  # work finishes at once
+    copy = options.pop("copy", False) or (len(rest) > 1 and rest[1])
+    return moved(tensor, there, dtype, copy, "cpu" if there >= 0 else device, **options)
+
+
+@special(Tensor.cuda)
+def _cuda(func: Any, args: Any, kwargs: Any) -> Any:
+    device = args[1] if len(args) > 1 else kwargs.get("device")
+    there = gpu_index("cuda" if device is None else device)
+    if there < 0:
+        raise RuntimeError(f"Invalid device, must be cuda device, got {device}")
+    return moved(args[0], there, **_format(kwargs))
+
+
+@special(Tensor.cpu)
+def _cpu(func: Any, args: Any, kwargs: Any) -> Any:
+    return moved(args[0], -1, **_format(kwargs))
+
+
+@special(Tensor.type_as)
+def _type_as(func: Any, args: Any, kwargs: Any) -> Any:
+    return moved(args[0], index_of(args[1]), args[1].dtype)
+
+
+def _format(kwargs: Any) -> dict[str, Any]:
+    return {"memory_format": kwargs["memory_format"]} if "memory_format" in kwargs else {}
+
 
 Getter = Any
 
@@ -193,9 +336,6 @@ def _reduced(func: Any, args: Any, kwargs: Any) -> Any:
         return host.requires_grad_(tensor.requires_grad).__reduce_ex__(args[1])
 
 
-# -- DLPack ------------------------------------------------------------------------------------------
-
-
 @special(Tensor.__dlpack_device__)
 def _dlpack_device(func: Any, args: Any, kwargs: Any) -> Any:
     index = index_of(args[0])
@@ -239,6 +379,6 @@ def from_dlpack(ext_tensor: Any, original: Any, **options: Any) -> Any:
         return placed(torch._C._from_dlpack(capsule), block.device_id, block)
 
 
-def told(what: str) -> None:
-    """Warn of what does nothing here."""
+def warn_no_effect(what: str) -> None:
+    """Warn that a call has no effect."""
     warnings.warn(f"{what} on a simulated GPU", RuntimeWarning, stacklevel=4)

@@ -1,0 +1,335 @@
+"""`GpuTensor`, a tensor in host memory on a simulated GPU, and the dispatch of PyTorch's functions on it.
+
+`dispatch` receives every call with such a tensor, and every call on a thread that runs a model's code. Unless
+a function has an override (`special`), it runs on the CPU, and new tensors are on the GPU of its arguments.
+
+Guarantees: a memory block counts as long as anything in PyTorch uses it: views, gradients, parameters, DLPack
+capsules. It is attached to PyTorch's storage, which all of these share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.utils import _device
+
+from bls_notebook.devices import model_code, observer
+from bls_notebook.devices.device import OutOfMemoryError
+from bls_notebook.simulation import gpu_memory
+from bls_notebook.simulation.gpu_memory import SimulatedBlock, SimulatedGPU
+
+
+def gpu_index(device: Any) -> int:
+    """Return the GPU number of a PyTorch device; -1 for another device and for None.
+
+    An integer is a GPU number. Raises RuntimeError if there is no such GPU or device.
+    """
+    if device is None or isinstance(device, bool):
+        return -1
+    if isinstance(device, int):
+        index: int | None = device
+    else:
+        named = device if isinstance(device, torch.device) else torch.device(device)
+        if named.type != "cuda":
+            return -1
+        index = named.index
+    return gpu_memory.gpu_at(gpu_memory.current_gpu().index if index is None else index).index
+
+
+def chosen(device: Any) -> int:
+    """Return the GPU number of an argument of `torch.cuda`, by default the current one."""
+    found = gpu_index("cuda" if device is None else device)
+    if found < 0:
+        raise ValueError(f"Expected a cuda device, but got: {device}")
+    return found
+
+
+def named(index: int) -> Any:
+    return torch.device("cuda", index)
+
+
+_BLOCK = "_simulated_block"
+NATIVE = torch._C.DisableTorchFunction  # within it, tensors are on the CPU for Python too
+Tensor = torch.Tensor
+
+
+class GpuTensor(torch.Tensor):  # type: ignore[misc]
+    """A tensor on a simulated GPU; created by `placed`."""
+
+    gpu_index = -1
+
+    def record_stream(self, stream: Any) -> None:
+        """Do nothing: no work is pending."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+
+@cache
+def tensor_class(index: int) -> type[GpuTensor]:
+    return type("Tensor", (GpuTensor,), {"gpu_index": index, "__module__": "torch"})
+
+
+@cache
+def parameter_class(index: int) -> type[GpuTensor]:
+    bases = (tensor_class(index), torch.nn.Parameter)
+    return type("Parameter", bases, {"gpu_index": index, "__module__": "torch.nn.parameter"})
+
+
+def index_of(tensor: Any) -> int:
+    """Return the GPU number of a tensor, else -1."""
+    found: int = getattr(type(tensor), "gpu_index", -1)
+    return found
+
+
+def block_of(tensor: Any) -> SimulatedBlock | None:
+    """Return the memory block of a tensor on a GPU; None for sparse tensors and other objects."""
+    if not issubclass(type(tensor), GpuTensor):
+        return None
+    with NATIVE():
+        try:
+            return getattr(tensor.untyped_storage(), _BLOCK, None)
+        except (NotImplementedError, RuntimeError):
+            return None
+
+
+def placed(tensor: Any, index: int, block: SimulatedBlock | None = None) -> Any:
+    """Move a tensor or parameter in host memory to a simulated GPU; call within `NATIVE`.
+
+    Its block is `block`, by default a new one, unless its storage has one. Raises torch.OutOfMemoryError if
+    the GPU has too little memory.
+    """
+    if tensor.is_cpu:
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse: of several
+            storage = None
+        if storage is not None and getattr(storage, _BLOCK, None) is None:
+            setattr(storage, _BLOCK, block or new_block(storage.data_ptr(), storage.nbytes(), index))
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        tensor.__class__ = parameter_class(index) if is_parameter else tensor_class(index)
+    return tensor
+
+
+def unplaced(parameter: Any) -> None:
+    """Move a tensor or parameter to the host after `.data = ...` assigned host memory."""
+    parameter.__class__ = torch.nn.Parameter if isinstance(parameter, torch.nn.Parameter) else Tensor
+
+
+def new_block(ptr: int, size: int, index: int) -> SimulatedBlock:
+    """Allocate a block; raises like `placed`."""
+    gpu = gpu_memory.gpu_at(index)
+    try:
+        return SimulatedBlock(gpu, ptr, size)
+    except OutOfMemoryError:
+        raise out_of_memory(gpu, size) from None
+
+
+def check_room(size: int, index: int) -> None:
+    """Raise if a GPU has too little free memory, before the host allocates it."""
+    gpu = gpu_memory.gpu_at(index)
+    if gpu.used + size > gpu.capacity:
+        raise out_of_memory(gpu, size)
+
+
+def out_of_memory(gpu: SimulatedGPU, size: int) -> Exception:
+    """Return PyTorch's out-of-memory error for a GPU."""
+    used = gpu.used
+    error: Exception = torch.cuda.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {_in_words(size)}. GPU {gpu.index} has a total capacity of "
+        f"{_in_words(gpu.capacity)} of which {_in_words(max(0, gpu.capacity - used))} is free. "
+        f"Of the allocated memory {_in_words(used)} is allocated by PyTorch and by other models "
+        f"({gpu.device.label})."
+    )
+    return error
+
+
+def _in_words(size: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} bytes"
+
+
+def tell_moved(source: Any, result: Any, started: int) -> None:
+    """Report a transfer to the observer of memory; call within `NATIVE`."""
+    if observer.current is None:
+        return
+    gone, come = _seen(source), _seen(result)
+    if gone is not None and come is not None:
+        observer.moved("transfer", gone, come, perf_counter_ns() - started)
+
+
+def _seen(tensor: Any) -> Any:
+    """Return a tensor as an array for the observer, or None if NumPy cannot represent it."""
+    from bls_notebook.simulation.cupy_array import over
+
+    try:
+        # Any dtype will do: the observer reads only the address.
+        host = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None
+    block = block_of(tensor)
+    return host if block is None else over(host, block)
+
+
+Special = Callable[[Any, Any, Any], Any]
+SPECIAL: dict[Any, Special] = {}
+"""Overrides by PyTorch's function; called with it, its arguments and its keyword arguments."""
+
+FACTORIES = frozenset(_device._device_constructors())
+# They take indices, lengths or sources on the CPU together with tensors on a GPU.
+_MIXING = frozenset(
+    {
+        *("__getitem__", "__set__", "__setitem__", "copy_", "index_put", "index_put_", "set_", "backward"),
+        *("_has_compatible_shallow_copy_type", "_pack_padded_sequence", "_pad_packed_sequence"),
+        *("ctc_loss", "gru", "lstm", "rnn_relu", "rnn_tanh", "tensor_split"),
+    }
+)
+_HOST_SECOND = frozenset(
+    {"_pack_padded_sequence", "_pad_packed_sequence"}
+)  # their second result is on the CPU
+_LARGE = 1 << 20  # elements; smaller allocations are not checked beforehand
+_SIZED = frozenset(
+    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}
+)
+
+
+def special(*functions: Any) -> Callable[[Special], Special]:
+    """Register an override of functions of PyTorch."""
+
+    def add(instead: Special) -> Special:
+        SPECIAL.update((function, instead) for function in functions if function is not None)
+        return instead
+
+    return add
+
+
+def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function of PyTorch for code that sees the simulated GPUs."""
+    instead = SPECIAL.get(func)
+    if instead is not None:
+        return instead(func, args, kwargs)
+    return plainly(func, args, kwargs)
+
+
+def plainly(func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function that has no override."""
+    hosts: list[Any] = []
+    index = _look(args, -1, hosts, func)
+    if kwargs:
+        index = _look(kwargs.values(), index, hosts, func)
+    if index >= 0 and hosts:
+        _check(func, index, hosts)
+    asked = kwargs.get("device")
+    if asked is None and func in FACTORIES:
+        process = model_code.here()
+        asked = None if process is None or index >= 0 else process.default_device
+    if asked is not None:
+        where = gpu_index(asked)
+        kwargs = {**kwargs, "device": "cpu" if where >= 0 else asked}
+        if where >= 0 and func in _SIZED and _product((*args, kwargs.get("size", 1))) >= _LARGE:
+            _check_room_for(func, args, kwargs, where)
+        index = where
+    if index < 0 and asked is None and not kwargs.get("pin_memory"):
+        return func(*args, **kwargs)
+    return call(func, args, kwargs, index, hosts)
+
+
+def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
+    """Call a function on the CPU and move its new tensors to GPU `index`; -1 moves none."""
+    pinned = kwargs.get("pin_memory")
+    if pinned is not None:
+        kwargs = {**kwargs, "pin_memory": False}
+    with NATIVE():
+        try:
+            result = func(*args, **kwargs)
+        except RuntimeError as error:
+            if index >= 0 and "DefaultCPUAllocator" in str(error):
+                raise _of_host(error, index) from None
+            raise
+        if index >= 0:
+            name = getattr(func, "__name__", "")
+            if name in _HOST_SECOND:
+                hosts = [*hosts, result[1]]
+            _place_all(result, index, hosts)
+    if pinned:
+        result._pinned = True
+    return result
+
+
+def _place_all(result: Any, index: int, hosts: Any) -> None:
+    kind = type(result)
+    if kind is Tensor or kind is torch.nn.Parameter:
+        if not hosts or not any(result is one for one in hosts):
+            placed(result, index)
+    elif isinstance(result, (tuple, list)):
+        for one in result:
+            _place_all(one, index, hosts)
+    elif kind is dict:
+        _place_all(list(result.values()), index, hosts)
+
+
+def _look(values: Any, index: int, hosts: list[Any], func: Any) -> int:
+    """Return the GPU of the tensors in `values`, -1 for none; append CPU tensors to `hosts`."""
+    for value in values:
+        if isinstance(value, Tensor):
+            found = getattr(type(value), "gpu_index", -1)
+            if found < 0:
+                hosts.append(value)
+            elif index < 0 or index == found:
+                index = found
+            elif _is_strict(func):
+                raise _mixed(f"cuda:{index}", f"cuda:{found}")
+        elif value.__class__ is tuple or value.__class__ is list:
+            index = _look(value, index, hosts, func)
+    return index
+
+
+def _is_strict(func: Any) -> bool:
+    return getattr(func, "__name__", "") not in _MIXING
+
+
+def _check(func: Any, index: int, hosts: list[Any]) -> None:
+    """Raise if CPU tensors are mixed with GPU tensors; scalars are allowed."""
+    with NATIVE():
+        if any(one.ndim and one.is_cpu for one in hosts) and _is_strict(func):
+            raise _mixed(f"cuda:{index}", "cpu")
+
+
+def _mixed(one: str, other: str) -> RuntimeError:
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
+    )
+
+
+def _product(sizes: Any) -> int:
+    """Estimate the number of elements from the integers among the arguments."""
+    product = 1
+    for size in sizes:
+        if isinstance(size, int):
+            product *= max(1, size)
+        elif isinstance(size, (tuple, list)):
+            product *= _product(size)
+    return product
+
+
+def _check_room_for(func: Any, args: Any, kwargs: Any, index: int) -> None:
+    wanted = {name: value for name, value in kwargs.items() if name not in ("generator", "pin_memory", "out")}
+    with NATIVE():
+        try:
+            size = func(*args, **{**wanted, "device": "meta"}).nbytes
+        except (RuntimeError, TypeError, NotImplementedError):
+            return  # the call itself raises the error
+    check_room(size, index)
+
+
+def _of_host(error: RuntimeError, index: int) -> Exception:
+    """Convert the host's out-of-memory error to that of a simulated GPU."""
+    digits = "".join(c if c.isdigit() else " " for c in str(error).partition("allocate")[2]).split()
+    return out_of_memory(gpu_memory.gpu_at(index), int(digits[0]) if digits else 0)
