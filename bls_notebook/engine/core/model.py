@@ -36,7 +36,7 @@ from bls_notebook.records.seen import ModelSeen, TensorSeen
 from .instance import Instance
 from .readiness import is_ready
 from .spec import ModelSpec
-from .statistics import ModelStatistics
+from .statistics import ModelCounters
 
 log = logging.getLogger("bls_notebook")
 _SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # as a profile calls them
@@ -99,7 +99,7 @@ class LoadedModel:
             else not any(getattr(i.backend, "takes_gpu", False) for i in instances)
         )
         self.outputs = OutputCheck(spec, server.strict)
-        self.statistics = ModelStatistics()
+        self.statistics = ModelCounters()
         self.be(
             ModelSeen(
                 name=spec.name,

@@ -28,7 +28,7 @@ def _stat(count: int, ns: int) -> dict[str, int]:
     return {"count": count, "ns": ns}
 
 
-class ModelStatistics:
+class ModelCounters:
     """Counts of one model version."""
 
     __slots__ = (
