@@ -1,9 +1,9 @@
-"""Whether what `--overlap` predicts is what sending calls ahead brings: graphs whose truth is known.
+"""Whether what `bls.overlap` predicts is what the changed program brings: graphs whose truth is known.
 
     python benchmarks/overlap.py [--delay SECONDS] [--only REGEX] [--quick] [--json PATH]
 
 Each callee takes `--delay` seconds. For each graph: predicted and proven speed-up, how far the one is from
-the other, and whether answers are equal where they have to be. See README.md.
+the other, and whether the order of the calls is the true one. See README.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,23 +23,27 @@ import bls_notebook as bls
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.repository.graphs import CONFIG, GRAPHS, Graph, define_callees, model_of
+from tests.profiling.overlap_graphs import CONFIG, GRAPHS, Graph, define_callees, source_of
+from tests.profiling.overlap_traps import TRAPS
 
 TARGET = 0.15  # predicted against proven
 
 
-def measure(repo: bls.ModelRepository, graph: Graph, repeat: int | None) -> dict[str, Any]:
-    """Compare a graph as it is written with its calls sent ahead."""
-    repo.define("caller", model_of(graph), CONFIG)
-    inputs = {"IN": np.array([1.0, -2.0, 3.0, 0.5], np.float32)}
-    found = bls.compare("caller", inputs, repeat=repeat, overlap=True, repo=repo)
+def measure(repo: bls.ModelRepository, graph: Graph, repeat: int | None, place: str) -> dict[str, Any]:
+    """Analyze a graph, and measure its changed program."""
+    repo.define("caller", source_of(graph, place), CONFIG)
+    inputs = {"IN": np.array([1, 2, 3], np.float32)}
+    found = bls.overlap("caller", inputs, repeat=repeat, apply=True, repo=repo)
+    stages = ("+".join(sorted(found.calls[n].model for n in stage)) for stage in found.stages)
+    order = ", ".join(stages) if not found.problem else "?"
+    truth = ", ".join("+".join(sorted(stage.split("+"))) for stage in graph.order.split(", "))
     off = abs(found.predicted - found.speedup) / found.speedup if found.speedup else None
     return {
         "graph": graph.name,
         "predicted": found.predicted,
         "proven": found.speedup,
         "off": off,
-        "as it should be": found.equal == graph.equal,
+        "as it should be": order == truth,
     }
 
 
@@ -52,14 +57,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     rows = []
-    with bls.ModelRepository() as repo:
-        define_callees(repo, 0.002 if options.quick else options.delay)
-        for graph in GRAPHS[:: 4 if options.quick else 1]:
+    with bls.ModelRepository() as repo, TemporaryDirectory() as place:
+        define_callees(repo, place, 0.002 if options.quick else options.delay, instances=4)
+        for graph in (*GRAPHS, *TRAPS)[:: 4 if options.quick else 1]:
             if re.search(options.only, graph.name):
-                rows.append(measure(repo, graph, 1 if options.quick else None))
+                rows.append(measure(repo, graph, 1 if options.quick else None, place))
                 row = rows[-1]
                 off = "" if row["off"] is None else f"{row['off']:6.0%}"
-                told = "" if row["as it should be"] else "   ANSWERS"
+                told = "" if row["as it should be"] else "   ORDER"
                 print(
                     f"{row['graph']:<40}{row['predicted']:7.2f}x{row['proven']:8.2f}x {off}{told}", flush=True
                 )

@@ -14,6 +14,7 @@ from .inspection.repository_watch import watch as watch
 from .lifetimes.memory_recording import track_memory as track_memory
 from .network.connection.connection import connect as connect
 from .network.gateway.server import endpoint as endpoint
+from .profiling.dependences.analysis import overlap as overlap
 from .profiling.recording.profiler import mark as mark
 from .profiling.recording.profiler import profile as profile
 from .profiling.sync_vs_async import compare as compare
@@ -59,6 +60,7 @@ __all__ = [
     "list_devices",
     "load",
     "mark",
+    "overlap",
     "pb_utils",
     "profile",
     "prove",

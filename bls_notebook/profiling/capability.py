@@ -7,6 +7,7 @@ CAPABILITY = Capability(
     names={
         "compare": ".sync_vs_async:compare",
         "mark": ".recording.profiler:mark",
+        "overlap": ".dependences.analysis:overlap",
         "profile": ".recording.profiler:profile",
         "tune": ".tuner:tune",
     },
@@ -14,7 +15,7 @@ CAPABILITY = Capability(
         "CallGraph": ".analysis.call_graph:CallGraph",
         "Comparison": ".records.comparison:Comparison",
         "Difference": ".analysis.difference:Difference",
-        "Overlap": ".records.overlap:Overlap",
+        "Overlap": ".dependences.records:Overlap",
         "Profile": ".recording.profiler:Profile",
         "Session": ".records.session:Session",
         "SessionStatistics": ".analysis.session_statistics:SessionStatistics",
@@ -31,13 +32,13 @@ CAPABILITY = Capability(
         ".analysis.call_graph:CallGraph": Drawing(display=".display.call_graph_diagram:call_graph_display"),
         ".analysis.difference:Difference": Drawing(".display.difference_report:difference_document"),
         ".analysis.session_statistics:SessionStatistics": Drawing(".display.session_report:figures_document"),
+        ".dependences.records:Overlap": Drawing(
+            ".dependences.display:overlap_document", widget=".dependences.display:overlap_widget"
+        ),
         ".recording.profiler:Profile": Drawing(),
         ".records.comparison:Comparison": Drawing(
             ".display.comparison_report:comparison_document",
             widget=".display.comparison_report:comparison_widget",
-        ),
-        ".records.overlap:Overlap": Drawing(
-            ".display.overlap:overlap_document", widget=".display.overlap:overlap_widget"
         ),
         ".records.session:Session": Drawing(
             ".display.session_report:session_document", widget=".display.session_report:session_widget"

@@ -10,7 +10,6 @@ import bls_notebook as bls
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.output.changed_cell import make_cell
 from bls_notebook.magics.parsing.arguments import Parser, counts, identifier, whole_number
 from bls_notebook.magics.parsing.expressions import Variables, evaluate
 from bls_notebook.magics.parsing.request_line import read_line
@@ -18,6 +17,8 @@ from bls_notebook.magics.saving import check_file, save
 from bls_notebook.magics.shell.failing import fail_on, reported
 
 if TYPE_CHECKING:
+    from bls_notebook.profiling.dependences.records import Overlap
+
     from .records.session import SessionAnalysis
 
 
@@ -47,8 +48,9 @@ _add(
 )  # fmt: skip
 _add(
     "--overlap", action="store_true",
-    help="instead: which exec calls of MODEL could have been in flight together, what that brings, proven by "
-    "running MODEL as it is with these calls sent ahead, and the code to write",
+    help="instead: which calls of MODEL are independent, found by running it again with changed answers of "
+    "its callees (up to 50 times; these runs reach no callee), what running them together would bring, and "
+    "the code to write",
 )  # fmt: skip
 _add(
     "--apply", action="store_true",
@@ -114,11 +116,6 @@ _add(
     help="a variable with an earlier profile: show both on one axis of time, and what changed",
 )  # fmt: skip
 _add(
-    "--overlap", action="store_true",
-    help="see, too, which calls of models need each other, and draw where the others could have begun; each "
-    "call takes a little longer for it",
-)  # fmt: skip
-_add(
     "--record", metavar="FILE",
     help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load",
 )  # fmt: skip
@@ -137,15 +134,18 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         return _tuned(notebook, arguments, inputs)
     if arguments.overlap:
         if arguments.instances or arguments.verify or arguments.save:
-            PARSER.error("--overlap compares a model with itself: leave --instances, --verify and --save out")
+            PARSER.error("--overlap examines one model: leave --instances, --verify and --save out")
         with reported(notebook):
-            overlap = bls.compare(
-                arguments.model, inputs, n=arguments.count, repeat=arguments.repeat, overlap=True,
+            overlap = bls.overlap(
+                arguments.model,
+                inputs,
+                n=arguments.count or 1,
+                repeat=arguments.repeat,
                 apply=arguments.apply,
-            )  # fmt: skip
+            )
         notebook.assign(arguments.into, overlap)
         if arguments.apply:
-            make_cell(notebook, overlap, arguments.into or "")
+            _make_cell(notebook, overlap, arguments.into or "")
         return None if arguments.quiet else overlap
     with reported(notebook):
         found = bls.compare(
@@ -160,6 +160,31 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     save(notebook, "%blsprofile", found, arguments.save, readable=True)
     fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
     return None if arguments.quiet else found
+
+
+def _make_cell(notebook: Notebook, overlap: Overlap, variable: str) -> None:
+    """Make a cell with the change that was proven; say what there is to do where there is none."""
+    code = overlap.code
+    if code is None:
+        why = "that was not proven" if overlap.problem else "there is nothing to gain"
+        notebook.say(f"%blsprofile: --apply: no change is made, as {why}", "info")
+        return
+    if not code.source or not code.proven:
+        return  # its display says why
+    where = f"`{variable}.code.source`" if variable else "`code.source` of what this returns"
+    if code.folder:
+        notebook.say(
+            f"%blsprofile: --apply: {overlap.model!r} lies in {code.folder}, which is not written to", "info",
+            f"the changed model.py is {where.replace('`', '')}",
+        )  # fmt: skip
+        return
+    line = notebook.definition_lines.get(overlap.model, overlap.model)
+    shell: Any = notebook.shell
+    shell.set_next_input(f"%%tritonmodel {line.strip()}\n{code.source.rstrip()}\n", replace=False)
+    notebook.say(
+        f"the changed {overlap.model!r} is in the cell below: run it to have it serve",
+        hint="the cell that defines it now is as it was",
+    )
 
 
 def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, object]) -> object:
@@ -201,7 +226,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     before = None if arguments.beside is None else _profile(arguments.beside, variables)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     name = f"In [{notebook.cell_number}]"
-    profile = bls.profile(name=name, overlap=arguments.overlap, **limit)
+    profile = bls.profile(name=name, **limit)
     recorder: Any = nullcontext()
     if arguments.record is not None:
         with reported(notebook):

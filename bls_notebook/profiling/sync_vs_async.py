@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, NamedTuple, overload
+from typing import NamedTuple
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
@@ -23,18 +23,15 @@ from bls_notebook.repository.repository import ModelRepository
 
 from .analysis.verdict import COUNTS, verdict
 from .analysis.verdict_text import WORTH
-from .overlapping import overlap as overlapped
 from .recording.processor_time import gil_share_of, sample_clocks
 from .recording.stack_sampler import Standing
 from .records.comparison import ClockSample, Comparison, MeasuredSetting, Verdict, Verification
-from .records.overlap import Overlap
 from .records.session import Session
 from .workload import LEAST, Inputs, Run, Workload, inputs_of_each, measure
 
 _comparing = threading.Lock()
 
 
-@overload
 def compare(
     model: str,
     inputs: Inputs | Sequence[Inputs],
@@ -43,34 +40,7 @@ def compare(
     repeat: int | None = None,
     verify: bool = False,
     repo: ModelRepository | None = None,
-    overlap: Literal[False] = False,
-) -> Comparison: ...
-
-
-@overload
-def compare(
-    model: str,
-    inputs: Inputs | Sequence[Inputs],
-    n: int | None = None,
-    *,
-    repeat: int | None = None,
-    repo: ModelRepository | None = None,
-    overlap: Literal[True],
-    apply: bool = False,
-) -> Overlap: ...
-
-
-def compare(
-    model: str,
-    inputs: Inputs | Sequence[Inputs],
-    n: int | None = None,
-    instances: Iterable[int] | None = None,
-    repeat: int | None = None,
-    verify: bool = False,
-    repo: ModelRepository | None = None,
-    overlap: bool = False,
-    apply: bool = False,
-) -> Comparison | Overlap:
+) -> Comparison:
     """Compare sequential `exec` with gathered `async_exec`, and say why the one is, or is not, faster.
 
     Parameters
@@ -80,7 +50,7 @@ def compare(
     inputs : mapping of str to array, or sequence of these
         As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
     n : int, optional
-        How many requests, from one caller: 8 by default, and 1 with `overlap`.
+        How many requests, from one caller: 8 by default.
     instances : iterable of int, optional
         Instance counts to measure too, such as ``(1, 2, 4)``: of the models that requests queue for, else of
         `model`. They are loaded again for it, and are as they were afterwards.
@@ -91,18 +61,10 @@ def compare(
         Whether to run the change that is predicted to help most, if it is one of instance counts.
     repo : ModelRepository, optional
         By default the current one.
-    overlap : bool
-        Instead, compare the model as it is written with the same model run with its `exec` calls sent ahead:
-        a call begins when what it needs is there, and the program goes on until it looks at an answer. The
-        requests are sent one after the other. Where that gains, `code` of what is returned is the change to
-        write: `code.source` is the whole model.py, changed; nothing is written anywhere.
-    apply : bool
-        With `overlap`: run the changed model too, on the same requests, and say in `code.proof` whether its
-        answers are equal and it is faster. The model as it is written serves again afterwards.
 
     Returns
     -------
-    Comparison, or Overlap where that is asked for
+    Comparison
         Its `verdict.sentence` says it; `sequential` and `gathered` are the sessions of the median runs.
 
     Raises
@@ -113,28 +75,22 @@ def compare(
     See Also
     --------
     tune : looks for the smallest setting, with a count for each model.
+    overlap : finds independent calls inside a model.
 
     Examples
     --------
     >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)
     >>> print(found.verdict.sentence)
     """
-    n = (1 if overlap else 8) if n is None else n
+    n = 8 if n is None else n
     check_numbers("compare", n, repeat)
     counts = _counts(instances)
-    if overlap and (counts or verify):
-        raise BLSError("compare: overlap compares a model with itself: leave instances and verify out")
-    if apply and not overlap:
-        raise BLSError("compare: apply is for the change that overlap finds: give overlap=True too")
     repository = current_repository() if repo is None else repo
     repository.config(model)  # a name that is not there is told now
     each = inputs_of_each(inputs, n)
     workload = Workload(repository, model, each)
-    with alone("compare"):
-        if overlap:
-            return overlapped(repository, model, each, repeat, apply)
-        with workload.told:
-            return _compare(workload, counts, repeat, verify)
+    with alone("compare"), workload.told:
+        return _compare(workload, counts, repeat, verify)
 
 
 def check_numbers(who: str, n: object, repeat: object) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.profiling.records.overlap import CodeChange, Overlap
+from bls_notebook.profiling.dependences.records import CodeChange, Overlap, SentCall
 from bls_notebook.records.changes import Change
 from bls_notebook.records.metrics import FamilyRecord
 from bls_notebook.records.repository import ModelRecord, ResponseRecord
@@ -50,11 +50,12 @@ def hostile_code() -> list[Overlap]:
     """A change to write, and one to be made by hand; without timelines, which have tests of their own."""
     found = overlap()
     found = replace(found, model=HOSTILE, written=replace(found.written, spans=()))
-    lines = (CodeLine(HOSTILE, 3, HOSTILE, HOSTILE),)
+    call = SentCall(HOSTILE, 0, 0, CodeLine(HOSTILE, 3, HOSTILE, HOSTILE))
+    found = replace(found, sentence=HOSTILE, calls=(call,) * 3, notes=(HOSTILE,), advice=HOSTILE)
     change = Change(HOSTILE, 1, 1, (("-", HOSTILE), ("+", HOSTILE)), (3, 0))
-    by_hand = CodeChange(HOSTILE, HOSTILE, lines, reason=f"`{HOSTILE}`", template=HOSTILE)
+    by_hand = CodeChange(HOSTILE, HOSTILE, reason=f"`{HOSTILE}`", template=HOSTILE)
     return [
-        replace(found, code=CodeChange(HOSTILE, "", lines, HOSTILE, change, proof=HOSTILE)),
+        replace(found, code=CodeChange(HOSTILE, "", HOSTILE, change, proof=HOSTILE)),
         replace(found, code=by_hand),
     ]
 

@@ -8,7 +8,7 @@ import pytest
 
 from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
-from bls_notebook.profiling.records.spans import Ghost, LockHeld
+from bls_notebook.profiling.records.spans import LockHeld
 from bls_notebook.profiling.records.verdicts import CAUSES, Verdict
 from tests.profiling.simulated import Model, session
 
@@ -78,17 +78,6 @@ def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -
     assert "wait for each other on something that they share" in found.sentence
     even = tuple(replace(s, ended=4 * step, inferred=4 * step) for s in spans)
     assert of(replace(record, spans=even)).cause != "contention"
-
-
-def test_a_call_that_could_have_begun_earlier() -> None:
-    record = session({**PIPELINE, "a": Model([MS, "b", "c", MS])}, "a")
-    root, first, second = record.spans
-    ghosts = (
-        Ghost(root.id, root.started, 9 * MS),
-        Ghost(second.id, first.sent, first.sent + second.duration),
-    )
-    found = of(replace(record, ghosts=ghosts))
-    assert found.advice == "`a` need not wait before it calls `c`: 9 ms would do instead of 14 ms."
 
 
 def test_kinds_of_requests_by_model_and_size() -> None:

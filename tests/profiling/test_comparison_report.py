@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from bls_notebook.display import render
 from bls_notebook.profiling.analysis.verdict import verdict
+from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
-from bls_notebook.profiling.records.overlap import Overlap
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.quartiles import quartiles
 from tests.profiling.simulated import Model, session
@@ -36,17 +36,19 @@ def comparison(verification: Verification | None = None) -> Comparison:
 def overlap() -> Overlap:
     """Two calls of `a`, which could have been sent together."""
     now = setting(0, {"a": Model([10 * MS])})
+    calls = (SentCall("b"), SentCall("b"), SentCall("c"))
     return Overlap(
-        "a", 1, 5, "`a` waits.", "Sent ahead.", "With more.", 2.0, 1.9, 0.0, True, "", ("a stream",),
-        now.sequential, now.gathered, now.measured,
+        "a", 1, "`a` waits.", "", calls, (Dependence(0, 2, "data", "scaled"),), ((0, 1), (2,)), ((0, 1),), (),
+        7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",), advice="With more.",
+        code=CodeChange(proof="Proven."),
     )  # fmt: skip
 
 
-def test_an_overlap_says_what_was_left_as_written() -> None:
+def test_an_overlap_says_what_could_be_done_its_proof_and_what_each_call_needs() -> None:
     text = render(overlap()).text
-    places = [
-        text.index(w) for w in ("`a` waits.", "Sent ahead.", "With more.", "left as it is written: a stream")
-    ]
+    said = ("20 runs of the model", "`a` waits.", "2 calls of `b` together, then `c`", "With more.",
+            "Proven.", "note: a guard", "what each of the 3 calls needs", "speed-up")  # fmt: skip
+    places = [text.index(words) for words in said]
     assert places == sorted(places)
 
 

@@ -36,7 +36,7 @@ def own_code(session: SessionData, busy: int) -> str:
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
     """Return a verdict with its words."""
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
-    said = " ".join(filter(None, (_advice(f, session.sender), calls, _ghosts(session))))
+    said = " ".join(filter(None, (_advice(f, session.sender), calls)))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
 
 
@@ -138,9 +138,7 @@ def _most(session: SessionData, model: str) -> str:
 
 
 def _one_after_the_other(session: SessionData) -> str:
-    """Say which calls of an execute might have been sent together; empty for none, and where ghosts tell."""
-    if session.ghosts:
-        return ""
+    """Say which calls of an execute might have been sent together; empty for none."""
     tree = SpanTree(session)
     best: tuple[int, Span, list[Span]] | None = None
     for execution, calls in tree.children.items():
@@ -163,23 +161,7 @@ def _one_after_the_other(session: SessionData) -> str:
         )
     return (
         f"`{caller.model}` waits for {called(mine)}: whether they need each other is told by `%blsprofile "
-        f"{caller.model} … --overlap`, or `%%blsprofile --overlap` here; it may save up to {time_of(saved)}."
-    )
-
-
-def _ghosts(session: SessionData) -> str:
-    """Say what the calls that could have begun earlier would bring, in the execution that gains most."""
-    spans = {span.id: span for span in session.spans}
-    ends = {g.span: g.end for g in session.ghosts if g.begin == spans[g.span].started}
-    gains = {i: spans[i].ended - end for i, end in ends.items()}
-    if not gains:
-        return "No call could have begun earlier." if session.ghosts else ""
-    most = max(gains, key=gains.__getitem__)
-    caller = spans[most]
-    calls = [spans[g.span] for g in session.ghosts if spans[g.span].parent == most]
-    best, now = time_of(ends[most] - caller.started), time_of(caller.ended - caller.started)
-    return (
-        f"`{caller.model}` need not wait before it calls {called(calls)}: {best} would do instead of {now}."
+        f"{caller.model} … --overlap`; it may save up to {time_of(saved)}."
     )
 
 

@@ -8,7 +8,6 @@ any byte code leaves no profile on that nobody can end.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -17,7 +16,6 @@ from time import perf_counter_ns
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.overlap.ahead import Ahead, running_ahead
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.batches import Counted, counted, unbatched
 from bls_notebook.engine.recording.kept import profiles
@@ -25,7 +23,6 @@ from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.profiling.analysis.overlap import ghosts
 from bls_notebook.profiling.records.session import Session, SessionAnalysis
 from bls_notebook.records.statistics import StatisticsRecord
 
@@ -79,7 +76,6 @@ class Profile(SessionAnalysis):
     limit : int
     name : str
     lines : bool
-    overlap : bool
     tape : recording.Tape, optional
         Is told of what requests and responses carry.
     """
@@ -89,7 +85,6 @@ class Profile(SessionAnalysis):
         limit: int = DEFAULT_LIMIT,
         name: str = "",
         lines: bool = True,
-        overlap: bool = False,
         tape: recording.Tape | None = None,
     ) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
@@ -100,8 +95,6 @@ class Profile(SessionAnalysis):
         self._limit = limit
         self._lines = lines
         self._tape = tape
-        self._programs = Ahead(ahead=False, lazy_arrays=False, as_ever=True) if overlap else None
-        self._watched = contextlib.ExitStack()
         self._lock = threading.Lock()
         self._log: recording.Log | None = None
         self._observation: recording.Observation | None = None  # stops with the profile
@@ -133,9 +126,6 @@ class Profile(SessionAnalysis):
                 self._dropped = self._log.dropped
                 self._before = counted()
                 self._servers = [server_counts()]
-                if self._programs is not None:
-                    models = [model for model in list(in_memory) if not model.decoupled]
-                    self._watched.enter_context(running_ahead(models, self._programs))
                 if self._tape is None:  # it would take the requests longer than all that is kept of them
                     self._probe.start(self._log)
                 self._processors = Processors()  # which takes a while to read: before it begins
@@ -143,7 +133,6 @@ class Profile(SessionAnalysis):
         except BaseException:
             if began:
                 self._observation = None
-                self._watched.close()
             raise
         return self
 
@@ -153,7 +142,6 @@ class Profile(SessionAnalysis):
         with critical():
             self._end = perf_counter_ns()
             self._probe.stop()
-            self._watched.close()
             if self._processors is not None:
                 self._used, self._waited = self._processors.used(), self._processors.waited()
             try:
@@ -195,11 +183,6 @@ class Profile(SessionAnalysis):
             )
             held = self._probe.held(self._start, end)
             session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
-            if self._programs is not None:
-                ids = [number - log.base for number in self._programs.spans]
-                known = {span.id for span in session.spans}
-                pairs = zip(ids, self._programs.programs, strict=False)
-                session = replace(session, ghosts=ghosts(session, {i: p for i, p in pairs if i in known}))
             session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
             if self._end:
                 session = with_server_times(session, *self._servers)
@@ -211,7 +194,7 @@ class Profile(SessionAnalysis):
         return f"<profile {self.name!r}, {state}>" if self.name else f"<profile, {state}>"
 
 
-def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, overlap: bool = False) -> Profile:
+def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> Profile:
     """Record what happens to requests: a span for each, in the phases of Triton's statistics.
 
     Requests of every repository of this process are recorded, from the notebook and from models.
@@ -225,10 +208,6 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, over
     lines : bool
         Whether to keep which line of code sent each request, and the code, for the timeline to show. Without
         it a request costs a little less.
-    overlap : bool
-        Whether to see, too, which calls of an `execute` need each other: the session has `ghosts` then, where
-        the others could have begun. Of the models that are loaded when it begins; each call costs some ten
-        microseconds more, and nothing is sent otherwise than it is written.
 
     Returns
     -------
@@ -247,7 +226,7 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, over
     >>> session.statistics().queued, session.critical_path(), session.graph()
     >>> session.save("four.json")
     """
-    return Profile(limit, name, lines, overlap)
+    return Profile(limit, name, lines)
 
 
 def _record_running(log: recording.Log) -> None:

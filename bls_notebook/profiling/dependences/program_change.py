@@ -1,0 +1,390 @@
+"""Write the program that sends calls together: LibCST turns `exec` into awaited calls, and gathers them.
+
+Three patterns are rewritten: calls in consecutive statements, a call in the body of a `for` loop, a call in a
+comprehension. Whether a rewritten place keeps the answers is not decided here: `proof` runs it. Other forms
+raise `NotSimpleError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+
+Place = tuple[str, int]
+"""A pattern and the line where it begins."""
+_NOT_COROUTINES = ("initialize", "finalize", "auto_complete_config")
+_COMPREHENSIONS = m.ListComp() | m.SetComp() | m.DictComp() | m.GeneratorExp()
+_CONDITIONAL = m.IfExp() | m.BooleanOperation() | m.Lambda() | m.NamedExpr() | _COMPREHENSIONS
+_JUMPS = m.Return() | m.Raise() | m.Break() | m.Continue()
+
+
+class NotSimpleError(Exception):
+    """The program has a form that is left to its author, in this line (0: anywhere)."""
+
+    def __init__(self, why: str, line: int = 0) -> None:
+        super().__init__(why)
+        self.line = line
+
+
+class ChangedProgram(NamedTuple):
+    """A source whose calls are awaited, and all places in it that can be gathered."""
+
+    source: str
+    places: tuple[Place, ...]
+
+
+def changed_program(source: str, gathered: Collection[Place]) -> ChangedProgram:
+    """Return a model's source with its calls awaited, and gathered at some places.
+
+    Raises
+    ------
+    NotSimpleError
+    """
+    try:
+        wrapper = MetadataWrapper(cst.parse_module(source))
+    except cst.ParserSyntaxError as error:
+        raise NotSimpleError(f"its source cannot be parsed: {error.message}") from error
+    writer = _Writer(wrapper.module, _senders(wrapper), gathered)
+    module = wrapper.visit(writer)
+    imports: Any = m.findall(module, m.Import())
+    if gathered and not any(_code(alias.name) == "asyncio" for each in imports for alias in each.names):
+        plain = m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.ImportFrom(module=m.Name("__future__"))
+        head = m.SimpleStatementLine(body=[plain])
+        at = next((n for n, line in enumerate(module.body) if not m.matches(line, head)), 0)
+        after = module.body[at].with_changes(leading_lines=[])
+        new = cst.parse_statement("import asyncio").with_changes(leading_lines=module.body[at].leading_lines)
+        module = module.with_changes(body=[*module.body[:at], new, after, *module.body[at + 1 :]])
+    return ChangedProgram(module.code, tuple(writer.places))
+
+
+def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
+    """Return the functions that send calls, themselves or by other functions; check that they can wait."""
+    parents, positions = wrapper.resolve(ParentNodeProvider), wrapper.resolve(PositionProvider)
+    every: Any = m.findall(wrapper.module, m.FunctionDef())
+    functions = {node.name.value: node for node in every}
+    senders: set[cst.FunctionDef] = set()
+    todo: list[Any] = list(
+        m.findall(wrapper.module, m.Call(m.Attribute(attr=m.Name("exec") | m.Name("async_exec"))))
+    )
+    while todo:
+        call = home = todo.pop()
+        line = positions[call].start.line
+        if any(arg.keyword is not None and arg.keyword.value == "decoupled" for arg in call.args):
+            raise NotSimpleError("a decoupled callee answers with an iterator", line)
+        while not isinstance(home, (cst.FunctionDef, cst.Lambda, cst.Module)):
+            home = parents[home]
+        if not isinstance(home, cst.FunctionDef):
+            where = "in a lambda" if isinstance(home, cst.Lambda) else "outside any function"
+            raise NotSimpleError(f"a call {where} cannot be awaited", line)
+        if home in senders:
+            continue
+        name, line = home.name.value, positions[home].start.line
+        dunder = name in _NOT_COROUTINES or name.startswith("__") or bool(home.decorators)
+        if dunder or functions[name] is not home or m.findall(home.body, m.Yield()):
+            raise NotSimpleError(f"`{name}` cannot become a coroutine", line)
+        senders.add(home)
+        for use in m.findall(wrapper.module, m.Name(name)) if name != "execute" else ():
+            place: Any = parents[use]
+            callee = place if isinstance(place, cst.Attribute) and place.attr is use else use
+            caller: Any = parents[callee]
+            if isinstance(caller, cst.Call) and caller.func is callee:
+                todo.append(caller)
+            elif place is not home and (
+                callee is place or (isinstance(caller, cst.Arg) and caller.keyword is not use)
+            ):
+                raise NotSimpleError(
+                    f"`{name}` is passed on, so that it cannot be awaited", positions[use].start.line
+                )
+    return senders
+
+
+class _Writer(m.MatcherDecoratableTransformer):
+    """Awaits what sends; gathers at some places, and lists all."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(
+        self, module: cst.Module, senders: set[cst.FunctionDef], gathered: Collection[Place]
+    ) -> None:
+        super().__init__()
+        self._senders, self._gathered = senders, gathered
+        self._names = {node.name.value for node in senders} - {"execute"}
+        self._taken = _names(m.findall(module, m.Name()))
+        self.places: list[Place] = []
+
+    def _wanted(self, kind: str, node: Any) -> bool:
+        place = (kind, self.get_metadata(PositionProvider, node).start.line)
+        self.places.append(place)
+        return place in self._gathered
+
+    def _variable(self, stem: str) -> str:
+        name = next(n for n in (stem, *(f"{stem}_{i}" for i in range(2, 9999))) if n not in self._taken)
+        self._taken.add(name)
+        return name
+
+    # -- coroutines --------------------------------------------------------------------------------
+
+    def leave_FunctionDef(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
+        sends = original in self._senders and updated.asynchronous is None
+        return updated.with_changes(asynchronous=cst.Asynchronous()) if sends else updated
+
+    def leave_Call(self, original: cst.Call, updated: cst.Call) -> Any:
+        name: Any = updated.func.attr if isinstance(updated.func, cst.Attribute) else updated.func
+        if isinstance(updated.func, cst.Attribute) and name.value == "exec":
+            return cst.Await(updated.with_deep_changes(updated.func, attr=cst.Name("async_exec")))
+        sends = isinstance(name, cst.Name) and name.value in self._names
+        return cst.Await(updated) if sends else _parenthesized(updated, "func")
+
+    def leave_Await(self, original: cst.Await, updated: cst.Await) -> Any:
+        return updated.expression if isinstance(updated.expression, cst.Await) else updated
+
+    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
+        return _parenthesized(updated, "value")
+
+    def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
+        return _parenthesized(updated, "value")
+
+    # -- a comprehension ---------------------------------------------------------------------------
+
+    def leave_GeneratorExp(self, original: cst.GeneratorExp, updated: cst.GeneratorExp) -> Any:
+        awaits = m.findall(updated, m.Await())  # a generator would become an asynchronous one
+        return self.leave_ListComp(original, cst.ListComp(updated.elt, updated.for_in)) if awaits else updated
+
+    def leave_ListComp(self, original: Any, updated: Any) -> Any:
+        loop = updated.for_in
+        elements = [updated.key, updated.value] if isinstance(updated, cst.DictComp) else [updated.elt]
+        calls = [call for element in elements for call in _calls(element) or ()]
+        if len(calls) != 1 or loop.inner_for_in or loop.asynchronous or m.findall(loop, m.Await()):
+            return updated
+        needs = _names(*(_replaced(element, calls[0], "_") for element in elements)) & _stored(loop.target)
+        if (needs and (loop.ifs or not _is_repeatable(loop.iter))) or not self._wanted(
+            "comprehension", original
+        ):
+            return updated
+        conditions = "".join(f" if {_code(each.test)}" for each in loop.ifs)
+        gather = _gather(
+            f"*[{_code(calls[0].expression)} for {_code(loop.target)} in {_code(loop.iter)}{conditions}]"
+        )
+        if isinstance(updated, cst.ListComp) and updated.elt is calls[0]:
+            return cst.parse_expression(gather)
+        answer = self._variable("answer")
+        new = ": ".join(_code(_replaced(element, calls[0], answer)) for element in elements)
+        opening, closing = "[]" if isinstance(updated, cst.ListComp) else "{}"
+        both = f"{_zipped(loop, answer)}, {gather})" if needs else f"{answer} in {gather}"
+        return cst.parse_expression(f"{opening}{new} for {both}{closing}")
+
+    def leave_SetComp(self, original: cst.SetComp, updated: cst.SetComp) -> Any:
+        return self.leave_ListComp(original, updated)
+
+    def leave_DictComp(self, original: cst.DictComp, updated: cst.DictComp) -> Any:
+        return self.leave_ListComp(original, updated)
+
+    # -- loops and consecutive statements ------------------------------------------------------------
+
+    def leave_IndentedBlock(
+        self, original: cst.IndentedBlock, updated: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        body: list[Any] = []
+        for before, statement in zip(original.body, updated.body, strict=True):
+            body += self._loop(before, statement) if isinstance(statement, cst.For) else [statement]
+        return updated.with_changes(body=self._consecutive(body, original))
+
+    def _loop(self, original: Any, loop: Any) -> list[Any]:
+        body = list(getattr(loop.body, "body", ()))
+        at = next((n for n, each in enumerate(body) if m.findall(each, m.Await())), -1)
+        calls = _simple(body[at]) if at >= 0 else None
+        before, after = body[: max(at, 0)], body[at + 1 :]
+        if not calls or len(calls) > 1 or loop.orelse or loop.asynchronous or m.findall(loop.iter, m.Await()):
+            return [loop]
+        if any(m.findall(each, _JUMPS) for each in before) or any(
+            m.findall(s, m.Await() | m.Break()) for s in after
+        ):
+            return [loop]
+        rest = [_replaced(body[at], calls[0], "_"), *after]
+        loaded = set().union(*map(_names, rest))
+        if set().union(*map(_stored, before)) & loaded or not self._wanted("loop", original):
+            return [loop]
+        target = _target(body[at], calls[0])
+        answer = target or self._variable("answer")
+        rest = after if target else [_replaced(body[at], calls[0], answer), *after]
+        sent, items, out = _code(calls[0].expression), _code(loop.iter), []
+        if before:
+            variable = self._variable("calls")
+            first = loop.with_deep_changes(
+                loop.body, body=[*before, cst.parse_statement(f"{variable}.append({sent})")]
+            )
+            out = [cst.parse_statement(f"{variable} = []"), first.with_changes(leading_lines=[])]
+            gather = _gather(f"*{variable}")
+        else:
+            gather = _gather(f"*[{sent} for {_code(loop.target)} in {items}]")
+        needs = loaded & _stored(loop.target)
+        if needs and not _is_repeatable(loop.iter):
+            variable = self._variable("items")
+            out = [cst.parse_statement(f"{variable} = list({items})"), *out]
+            loop = loop.with_changes(iter=cst.Name(variable))
+            gather = gather.replace(f" in {items}]", f" in {variable}]")
+            if before:
+                out[-1] = out[-1].with_changes(iter=cst.Name(variable))
+        head = f"{_zipped(loop, answer)}, {gather})" if needs else f"{answer} in {gather}"
+        last: Any = cst.parse_statement(f"for {head}:\n    pass\n")
+        out.append(last.with_changes(body=loop.body.with_changes(body=rest)) if rest else last)
+        return [out[0].with_changes(leading_lines=loop.leading_lines), *out[1:]]
+
+    def _consecutive(self, body: Sequence[Any], original: cst.IndentedBlock) -> list[Any]:
+        """Gather calls of which none needs another; what uses their answers comes after them."""
+        out: list[Any] = []
+        group: list[tuple[Any, list[Any]]] = []  # statements that send, and their calls
+        after: list[Any] = []  # these and those that use their answers
+        bound: set[str] = set()
+        used: set[str] = set()
+
+        def close() -> None:
+            calls = [call for _, each in group for call in each]
+            first = original.body[min(len(out), len(original.body) - 1)]
+            out.extend(
+                self._gathered_first(calls, after)
+                if len(calls) > 1 and self._wanted("consecutive", first)
+                else after
+            )
+            for each in (group, after, bound, used):
+                each.clear()
+
+        for statement in body:
+            calls = _simple(statement)
+            sent = set().union(*(_names(call.expression) for call in calls or ()))
+            if calls is None or sent & bound or (not calls and _stored(statement) & used):
+                close()
+            moves = bool(calls) or (
+                bool(group) and (_names(statement) & bound or m.findall(statement, _JUMPS))
+            )
+            if calls:
+                group.append((statement, calls))
+            (after if moves and calls is not None else out).append(statement)
+            if moves:
+                bound |= _stored(statement)
+                used |= _names(statement)
+        close()
+        return out
+
+    def _gathered_first(self, calls: Sequence[Any], statements: Sequence[Any]) -> list[Any]:
+        out: list[Any] = []
+        names: dict[Any, str] = {}
+        for statement in statements:
+            own = [call for call in calls if _has(statement, call)]
+            target = _target(statement, own[0]) if len(own) == 1 else ""
+            if target and not any(target in _names(each) for each in out):
+                names[own[0]] = target
+            elif own and m.matches(statement, m.SimpleStatementLine(body=[m.Expr(m.Await())])):
+                names[own[0]] = "_"
+            else:
+                names.update({call: self._variable("answer") for call in own})
+                out.append(statement.visit(_Replacer(names)))
+        targets = ", ".join(names[call] for call in calls)
+        sent = "".join(f"    {_code(call.expression)},\n" for call in calls)
+        targets = "" if set(names.values()) == {"_"} else f"{targets} = "
+        gather = cst.parse_statement(f"{targets}{_gather(f'{chr(10)}{sent}')}\n")
+        return [gather.with_changes(leading_lines=statements[0].leading_lines), *out]
+
+
+# -- questions about code ------------------------------------------------------------------------
+
+
+def _calls(node: Any) -> list[Any] | None:
+    """Return the awaited calls of code in order; None if one is conditional, repeated, or needs another."""
+    found: list[Any] = list(m.findall(node, m.Await()))
+    parts: list[Any] = [part for part in m.findall(node, _CONDITIONAL) if not isinstance(part, cst.ListComp)]
+    parts += [part.elt for part in m.findall(node, m.ListComp())]  # type: ignore[attr-defined]
+    unclear = any(m.findall(part, m.Await()) for part in (*parts, *(call.expression for call in found)))
+    return None if unclear else found
+
+
+def _simple(statement: Any) -> list[Any] | None:
+    """Return the calls of a statement that can be sent before it; None if it has others."""
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+        return _calls(statement.body[0])
+    return None if m.findall(statement, m.Await()) else []
+
+
+def _target(statement: Any, call: Any) -> str:
+    """Return the variable that a statement assigns the call to, if it does nothing else."""
+    plain = m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(m.Name())], value=m.Await())])
+    return str(statement.body[0].targets[0].target.value) if m.matches(statement, plain) else ""
+
+
+def _names(*nodes: Any) -> set[str]:
+    """Return the variables and members that code names."""
+    out: set[str] = set()
+    for node in (
+        each
+        for n in nodes
+        for each in (n if isinstance(n, (list, tuple)) else m.findall(n, m.Name() | m.Attribute()))
+    ):
+        if isinstance(node, cst.Attribute) and m.matches(node.value, m.Name("self")):
+            out.add(f"self.{node.attr.value}")
+        elif isinstance(node, cst.Name) and node.value != "self":
+            out.add(node.value)
+    return out
+
+
+def _stored(node: Any) -> set[str]:
+    """Return the variables and members that code assigns, or calls a method of."""
+    if isinstance(node, cst.BaseExpression):
+        while isinstance(node, (cst.Subscript, cst.Attribute)) and not m.matches(
+            node, m.Attribute(m.Name("self"))
+        ):
+            node = node.value
+        return _names(node)
+    stores = m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For() | m.NamedExpr()
+    targets: list[Any] = [each.target for each in m.findall(node, stores)]  # type: ignore[attr-defined]
+    targets += [each.name for each in m.findall(node, m.AsName())]  # type: ignore[attr-defined]
+    methods: Any = m.findall(node, m.Expr(m.Call(m.Attribute())))
+    return set().union(*map(_stored, [*targets, *(each.value.func.value for each in methods)]))
+
+
+def _is_repeatable(items: Any) -> bool:
+    """Whether an expression gives its items a second time."""
+    plain = m.Name() | m.Attribute() | m.Subscript() | m.Tuple() | m.List() | m.Call(m.Name("range"))
+    return m.matches(items, plain)
+
+
+def _zipped(loop: Any, answer: str) -> str:
+    target = _code(loop.target)
+    target = f"({target})" if isinstance(loop.target, cst.Tuple) and not loop.target.lpar else target
+    return f"{target}, {answer} in zip({_code(loop.iter)}"
+
+
+class _Replacer(cst.CSTTransformer):
+    def __init__(self, names: dict[Any, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        name = self._names.get(original_node)
+        return cst.Name(name) if name is not None else updated_node
+
+
+def _replaced(node: Any, call: Any, name: str) -> Any:
+    return node.visit(_Replacer({call: name}))
+
+
+def _has(node: Any, call: Any) -> bool:
+    return any(found is call for found in m.findall(node, m.Await()))
+
+
+def _parenthesized(node: Any, field: str) -> Any:
+    inner = getattr(node, field)
+    if not isinstance(inner, cst.Await) or inner.lpar:
+        return node
+    return node.with_changes(**{field: inner.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])})
+
+
+def _gather(arguments: str) -> str:
+    return f"await asyncio.gather({arguments})"
+
+
+def _code(node: Any) -> str:
+    return cst.Module([]).code_for_node(node)

@@ -1,0 +1,97 @@
+"""The result of `overlap`: calls, their dependences, the changed program. Frozen, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.records.changes import Change
+from bls_notebook.records.plain import Record
+from bls_notebook.records.seen import CodeLine
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SentCall(Record):
+    """A call of the recorded run, to the callee ``model``.
+
+    ``request`` numbers the model's own request from 0, ``span`` is the call's id in `Overlap.written` (0
+    if it is not there), ``line`` the line of code that sent it.
+    """
+
+    model: str
+    request: int = 0
+    span: int = 0
+    line: CodeLine | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Dependence(Record):
+    """Why call ``later`` has to follow call ``earlier``, or may have to (both index `Overlap.calls`).
+
+    ``kind`` is data (a changed answer changed its inputs), control (it was not sent), sequence (both
+    belong to one sequence), state (the answers of a callee depend on chance or on earlier requests), or
+    unknown. ``reason`` names the change of the answer, or says why it is unknown.
+    """
+
+    earlier: int
+    later: int
+    kind: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CodeChange(Record):
+    """The program that sends independent calls together.
+
+    ``source`` is the whole changed model.py and ``change`` its difference; if it is empty, ``reason`` says
+    why and ``template`` shows the form of a change by hand. If the changed model ran with its real
+    callees, ``proof`` is the result, ``proven`` whether its answers were equal and it was faster. ``file``
+    names the source, ``folder`` its folder on disk.
+    """
+
+    file: str = ""
+    folder: str = ""
+    source: str = ""
+    change: Change | None = None
+    reason: str = ""
+    template: str = ""
+    proof: str = ""
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Overlap(Record):
+    """Which calls of an `execute` could be in flight together.
+
+    ``calls`` are in the order of sending; pairs without a direct or indirect dependence showed none in at
+    least ``changes`` changed answers. ``stages`` are calls by the earliest stage in which they can be
+    sent, ``together`` those stages whose calls were not in flight together, ``already`` those whose calls
+    were. ``runs`` counts the runs of the model, ``callee_requests`` those to its callees. ``varying`` callees
+    answered equal requests differently at once, ``stateful`` ones after other requests. ``written`` is the
+    session of the recorded run, with `ghosts` where calls could have begun, ``changed`` that of the
+    changed program. ``predicted`` is the speedup by the spans of ``written``, ``speedup`` the measured one
+    (0: not proven). A ``problem`` says why nothing is known.
+    """
+
+    model: str
+    requests: int
+    sentence: str
+    problem: str
+    calls: tuple[SentCall, ...]
+    dependences: tuple[Dependence, ...]
+    stages: tuple[tuple[int, ...], ...]
+    together: tuple[tuple[int, ...], ...]
+    already: tuple[tuple[int, ...], ...]
+    changes: int
+    runs: int
+    callee_requests: int
+    seconds: float
+    predicted: float
+    written: Session
+    changed: Session | None = None
+    speedup: float = 0.0
+    varying: tuple[str, ...] = ()
+    stateful: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    advice: str = ""
+    code: CodeChange | None = None

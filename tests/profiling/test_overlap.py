@@ -1,0 +1,335 @@
+"""`overlap`: what it says about calls is true of graphs whose dependences are known."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.profiling import Overlap
+from bls_notebook.profiling.dependences import analysis, counterfactual, perturbation, proof
+from bls_notebook.profiling.dependences.evidence import Evidence, RunDifference, closure, explore
+from tests.profiling.overlap_graphs import CALLEE, CONFIG, GRAPHS, Graph, define_callees, source_of
+from tests.profiling.overlap_traps import TRAPS
+
+X = {"IN": np.array([1, 2, 3], np.float32)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="module")
+def repo(place: str) -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        define_callees(repository, place)
+        yield repository
+
+
+def order_of(found: Overlap) -> str:
+    """Return the calls by stages, as `Graph.order` has them."""
+    if found.problem:
+        return "?"
+    return ", ".join("+".join(sorted(found.calls[n].model for n in stage)) for stage in found.stages)
+
+
+def found_of(repo: bls.ModelRepository, graph: Graph, place: str = "", **options: object) -> Overlap:
+    repo.define("caller", source_of(graph, place), config=CONFIG)
+    return bls.overlap("caller", X, repo=repo, **options)  # type: ignore[arg-type]
+
+
+def graph(body: str, name: str = "", is_async: bool = False) -> Graph:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    return Graph(name, f"    {'async ' * is_async}def one(self, x):\n{lines}", "", is_async)
+
+
+@pytest.mark.parametrize("example", [*GRAPHS, *TRAPS], ids=lambda g: g.name)
+def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: str, example: Graph) -> None:
+    found = found_of(repo, example, place)
+    parts = [", ".join("+".join(sorted(s.split("+"))) for s in example.order.split(", "))]
+    assert [order_of(found)] == parts, found.sentence
+    assert found.runs <= 2 + 50 + 2 + 30
+    assert Overlap.from_dict(found.to_dict()) == found
+    shown = render(found)
+    assert " ".join(found.sentence.split()) in " ".join(shown.text.split())
+    assert repo.infer("caller", X).error is None or example.name == "fails"
+
+
+# -- limits, state, requests -------------------------------------------------------------------------
+
+
+def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> None:
+    found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(64)))"))
+    assert order_of(found) == "+".join(64 * ["a"])
+    assert found.runs < 30
+    assert found.callee_requests == 2 * 64 + 2 * 4  # recorded, profiled; two of them asked again
+
+
+def test_a_long_chain_costs_few_runs(repo: bls.ModelRepository) -> None:
+    found = found_of(repo, graph("for i in range(40):\n    x = out(ask('a', x * 0.4).exec())\nreturn ok(x)"))
+    assert order_of(found) == ", ".join(40 * ["a"])
+    assert found.runs < 40
+
+
+def test_what_was_not_tried_is_not_claimed(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(analysis, "RUNS", 5)
+    monkeypatch.setattr(counterfactual, "RUNS", 5)
+    found = found_of(repo, graph("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))"))
+    assert found.together == ()
+    assert "not known: the limit of 5 runs was reached" in found.sentence
+
+
+def test_the_serving_model_keeps_its_state(repo: bls.ModelRepository) -> None:
+    """Neither the runs of the analysis nor their answers reach the instance that serves."""
+    body = "self.n = getattr(self, 'n', 0) + 1\na = out(ask('a', x).exec())\nprint('from the model')\n"
+    counting = graph(body + "return ok(out(ask('b', x).exec()) * 0 + self.n)")
+    repo.define("caller", source_of(counting, ""), config=CONFIG)
+    before = repo.infer("caller", X)["OUT"].as_numpy()[0]
+    found = bls.overlap("caller", X, repo=repo)
+    assert order_of(found) == "a+b"
+    assert repo.infer("caller", X)["OUT"].as_numpy()[0] == before + 1
+
+
+def test_several_requests(repo: bls.ModelRepository) -> None:
+    body = "a = out(ask('a', x + getattr(self, 'last', 0)).exec())\nself.last = a\n"
+    found = found_of(repo, graph(body + "return ok(out(ask('b', a).exec()))"), n=3)
+    assert [call.request for call in found.calls] == [0, 0, 1, 1, 2, 2]
+    assert {(d.earlier, d.later) for d in found.dependences} == {(0, 1), (2, 3), (4, 5)}
+
+
+def test_requests_of_a_sequence_keep_their_order(repo: bls.ModelRepository) -> None:
+    config = CONFIG + "sequence_batching { max_sequence_idle_microseconds: 60000000 }"
+    source = CALLEE.replace("{delay}", "0").replace("{body}", "answer = x * 0 + self.count")
+    repo.define("counter", source, config=config)
+    body = "r = [ask('counter', x, flags=f, correlation_id=7).exec() for f in (1, 0, 2)]\n"
+    body += "return ok(sum(map(out, r)) + out(ask('a', x).exec()))"
+    example = graph(body)
+    source = source_of(example, "").replace("def ask(model, x):", "def ask(model, x, **options):")
+    repo.define("caller", source.replace("inputs=inputs)", "inputs=inputs, **options)"), config=CONFIG)
+    found = bls.overlap("caller", X, repo=repo)
+    assert order_of(found) == "a+counter, counter, counter"
+    assert "one sequence keep their order" in found.sentence
+
+
+def test_what_cannot_be_analyzed_is_said(repo: bls.ModelRepository) -> None:
+    failing = found_of(repo, graph("return ok(out(ask('fails', x).exec()))"))
+    assert "a request fails" in failing.problem
+    repo.set_config("pair", ENSEMBLE)
+    with pytest.raises(bls.BLSError, match="is an ensemble"):
+        bls.overlap("pair", X, repo=repo)
+    with pytest.raises(bls.BLSError, match="n: got 0"):
+        bls.overlap("a", X, n=0, repo=repo)
+
+
+ENSEMBLE = f"""platform: "ensemble" {CONFIG}
+ensemble_scheduling {{ step [ {{ model_name: "a" model_version: -1
+    input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} ] }}"""
+GPU_CALLEE = """import cupy
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        arrays = [cupy.asarray(r.inputs()[0].as_numpy()) + 1 for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", a)]) for a in arrays]
+"""
+
+
+def test_answers_stay_on_their_device() -> None:
+    """A model that asks `is_cpu()` takes the same way with kept answers."""
+    body = (
+        "import cupy\nparts = []\nfor m in ('one', 'other'):\n    t = ask(m, x).exec().output_tensors()[0]\n"
+    )
+    body += "    assert not t.is_cpu()\n    parts.append(cupy.from_dlpack(t.to_dlpack()).get())\n"
+    source = source_of(graph(body + "return ok(parts[0] + parts[1])"), "")
+    wanted = "preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU), "
+    bls.simulate_gpus(1, even_with_cuda=True)
+    try:
+        with bls.ModelRepository() as repo:
+            for name in ("one", "other"):
+                repo.define(name, GPU_CALLEE, config=CONFIG + "instance_group { kind: KIND_GPU }")
+            source = source.replace("inputs=inputs", wanted + "inputs=inputs")
+            repo.define("caller", source, config=CONFIG + "instance_group { kind: KIND_CPU }")
+            found = bls.overlap("caller", X, repo=repo)
+    finally:
+        bls.simulate_gpus(0)
+    assert order_of(found) == "one+other", found.sentence
+
+
+# -- the code to write -------------------------------------------------------------------------------
+
+LOOP = """results = []
+for n, value in enumerate(x):
+    tensor = np.array([value], np.float32)
+    request = ask('a', tensor)
+    response = request.exec()
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    results.append(out(response) + n)
+return ok(np.concatenate(results))"""
+STATEMENTS = """first = ask('a', x)
+first_response = first.exec()
+if first_response.has_error():
+    return pb_utils.InferenceResponse(error=first_response.error())
+second = ask('b', x)
+second_response = second.exec()
+return ok(out(first_response) + out(second_response))"""
+
+
+@pytest.fixture(scope="module")
+def slow(place: str) -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        define_callees(repository, place, delay=0.02, instances=4)
+        yield repository
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (
+            LOOP,
+            ("calls.append(request.async_exec())", "for (n, value), response in zip(items, await asyncio"),
+        ),
+        (STATEMENTS, ("first_response, second_response = await asyncio.gather(",)),
+        ("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))", ("for answer in await asyncio",)),
+        (
+            "return ok(sum({m: out(ask(m, x).exec()) for m in ('a', 'b')}.values()))",
+            ("for m, answer in zip(",),
+        ),
+    ],
+    ids=("loop", "statements", "generator", "dict"),
+)
+def test_the_changed_program_is_proven(slow: bls.ModelRepository, body: str, lines: tuple[str, ...]) -> None:
+    found = found_of(slow, graph(body), apply=True, repeat=1)
+    code = found.code
+    assert code is not None
+    assert all(line in code.source for line in lines), code.source
+    assert "equal answers on 2 runs" in code.proof.lower()
+    assert found.changed is not None
+    shown = render(found)
+    assert "asyncio.gather" in shown.text
+    assert "asyncio.gather" in shown.html
+    slow.define("caller", code.source, config=CONFIG)
+    again = bls.overlap("caller", X, repo=slow)
+    assert again.together == ()
+    assert "already runs" in again.sentence
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return ok(sum(map(lambda m: out(ask(m, x).exec()), ('a', 'b'))))", "a call in a lambda"),
+        ("try:\n    a = out(ask('a', x).exec())\nfinally:\n    b = out(ask('b', x).exec())\nreturn ok(a + b)",
+         "not in consecutive statements"),
+        ("y = x.copy()\na = out(ask('a', y).exec())\ny += 1\nreturn ok(a + out(ask('b', y).exec()))",
+         "not in consecutive statements"),
+        ("a, b = out(ask('a', x).exec()), out(ask('b', x).exec())\nreturn ok(a + b + np.random.rand())",
+         "its answer is another one"),
+    ],
+)  # fmt: skip
+def test_other_forms_have_a_reason_and_a_template(slow: bls.ModelRepository, body: str, why: str) -> None:
+    code = found_of(slow, graph(body)).code
+    assert code is not None
+    assert code.source == ""
+    assert why in code.reason
+    assert "a_response, b_response = await asyncio.gather(" in code.template
+
+
+def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
+    """Gathered coroutines that append to a list do so in the order of the answers: no change is written."""
+    body = "acc = []\ndef step(m):\n    acc.append(out(ask(m, x).exec()))\nstep('a')\nstep('b')\n"
+    code = found_of(slow, graph(body + "return ok(acc[0] - acc[1])")).code
+    assert code is not None
+    assert "depends on their order" in code.reason
+
+
+def test_one_instance_leaves_nothing_to_gain(place: str) -> None:
+    with bls.ModelRepository() as repo:
+        define_callees(repo, place, delay=0.01)
+        found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"))
+    assert found.code is None
+    assert "`instance_group.count` 3 for `a`" in found.advice
+
+
+def test_without_libcst_one_line_says_how_to_get_it(
+    slow: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bls_notebook.profiling.dependences.program_change", None)
+    code = found_of(slow, graph(STATEMENTS)).code
+    assert code is not None
+    assert "pip install 'bls_notebook[overlap]'" in code.reason
+
+
+def test_a_wrong_change_is_not_applied(slow: bls.ModelRepository) -> None:
+    found = found_of(slow, graph(STATEMENTS))
+    assert found.code is not None
+    wrong = source_of(graph(STATEMENTS.replace("out(second_response))", "2 * out(second_response))")), "")
+    runs = counterfactual.Runs(slow, "caller", [X])
+    proven = proof.proven(runs, replace(found, code=replace(found.code, source=wrong)), 1)
+    assert proven.code is not None
+    assert proven.code.proof == "Not equal: the answers differ. Nothing is applied."
+    unchanged = replace(found.code, source=source_of(graph(STATEMENTS), ""))
+    proven = proof.proven(runs, replace(found, code=unchanged), 1)
+    assert proven.code is not None
+    assert "were not in flight together" in proven.code.proof
+
+
+def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str) -> None:
+    folder = tmp_path / "caller" / "1"
+    folder.mkdir(parents=True)
+    source = source_of(graph(STATEMENTS), place).replace("import asyncio, ", "import ")
+    (folder / "model.py").write_text("import beside\n" + source)
+    (folder / "beside.py").write_text("")
+    (folder.parent / "config.pbtxt").write_text('backend: "python"\n' + CONFIG)
+    before = sorted(p.read_bytes() for p in folder.glob("*.py"))
+    with bls.ModelRepository(tmp_path) as repo:
+        define_callees(repo, place, delay=0.01)
+        repo.load("caller")
+        found = bls.overlap("caller", X, repo=repo, apply=True, repeat=1)
+    assert found.code is not None
+    assert (found.code.file, bool(found.code.folder)) == ("caller/1/model.py", True)
+    assert "import asyncio" in found.code.source
+    assert "equal answers on 2 runs" in found.code.proof.lower()
+    assert sorted(p.read_bytes() for p in folder.glob("*.py")) == before
+
+
+# -- which answers to change -------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(2, 8).flatmap(lambda n: st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)))))
+def test_groups_of_answers_find_every_dependence(pairs: set[tuple[int, int]]) -> None:
+    direct = {(a, b) for a, b in pairs if a < b}
+    count = 1 + max((b for _, b in direct), default=1)
+    evidence = Evidence([(1 << n) - 1 for n in range(count)], [0] * count)
+
+    def run(group: int, change: int) -> RunDifference:
+        inputs = sum(1 << b for b in range(count) if any(group >> a & 1 for a, other in direct if other == b))
+        return RunDifference(inputs, 0, ((1 << count) - 1) & ~inputs, (), group)
+
+    explore(evidence, range(3), run)
+    parents = [sum(1 << a for a, b in direct if b == n) for n in range(count)]
+    assert evidence.ancestors() == closure(parents)
+    assert not any(evidence.open(3))  # every other pair was tried with every change
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8", "bool", "object"])
+def test_changes_are_diverse_and_keep_the_type(dtype: str) -> None:
+    array = np.array([b"en", b"de 12"], object) if dtype == "object" else np.array([1, 0, 3]).astype(dtype)
+    kept = (perturbation.KeptResponse({"OUT": array}),)
+    seen = perturbation.SeenValues({}, {"OUT": 0})
+    made = [perturbation.changed(kept, change, 1, seen) for change in range(perturbation.CHANGES)]
+    arrays = [each[0].outputs["OUT"] for each in made if each is not None]
+    assert len({repr(each.tolist()) for each in arrays}) >= 6
+    assert {each.dtype for each in arrays} == {array.dtype}
+    assert {len(each) for each in arrays} == {len(array) - 1, len(array), len(array) + 1}
+    assert all(not perturbation.same(each, array) for each in arrays)
