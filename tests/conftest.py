@@ -44,7 +44,11 @@ PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", __name__)
 @pytest.fixture(scope="session", autouse=True)
 def _pytest_holds_nothing() -> Iterator[None]:
     """No memory track looks for holders in pytest's own variables: they lead to every test."""
-    from bls_notebook.lifetimes import owners as holders
+    try:
+        from bls_notebook.lifetimes import owners as holders
+    except ImportError:  # the test of removed capabilities
+        yield
+        return
 
     def stacks() -> dict[int, list[FrameType]]:
         return {thread: [f for f in frames if not is_pytests(f)] for thread, frames in all_of_them().items()}

@@ -4,7 +4,7 @@ from bls_notebook.extending import Capability
 
 CAPABILITY = Capability(
     "course",
-    needs=("testing",),
+    needs=("testing", "profiling", "lifetimes"),
     magics={
         "%blscheck": ".check_magic:LINE_MAGIC",
         "%%blscheck": ".check_magic:CELL_MAGIC",

@@ -4,6 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "shipping",
+    needs=("network", "checking"),
     names={
         "export": ".exports.exporter:export",
         "prove": ".proof.proving:prove",

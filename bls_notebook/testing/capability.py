@@ -4,6 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "testing",
+    needs=("profiling", "lifetimes", "shipping"),
     names={
         "drill": ".drills.driller:drill",
         "judge": ".claims:judge",

@@ -70,4 +70,4 @@ def trying(tmp_path: Path) -> Iterator[Callable[..., tuple[bls.ModelRepository, 
     yield run
     for repository in opened:
         repository.close()
-    bls.simulate_gpus(simulated)
+    registry.simulate_gpus(simulated)

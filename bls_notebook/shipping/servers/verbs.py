@@ -27,7 +27,9 @@ def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
             before.stop()
             notebook.state.pop("shipping.server", None)
             return before
-        made = bls.serve(*arguments.names, start_timeout=arguments.timeout, container=arguments.container)
+        made = bls.serve(
+            *arguments.names, start_timeout=arguments.start_timeout, container=arguments.container
+        )
         notebook.state["shipping.server"] = made
         if before is not None:
             before.stop(graceful=False)
@@ -45,13 +47,13 @@ SERVE = Verb(
     "is the server: server.infer(...), server.log(), server.stop(). In scripts: bls.serve(); in a shell: "
     "python -m bls_notebook serve REPOSITORY.",
     "  %tritonrepo serve\n  server = %tritonrepo serve digit_reader\n  %tritonrepo serve --stop\n"
-    "  %tritonrepo serve --container --timeout 10m\n",
+    "  %tritonrepo serve --container --start-timeout 10m\n",
     suggests=serves,
 )  # fmt: skip
 SERVE.parser.add_argument("names", nargs="*", metavar="MODEL", help="models that serve (default: all)")
 SERVE.parser.add_argument("--stop", action="store_true", help="stop the server that runs")
 SERVE.parser.add_argument(
-    "--timeout", type=seconds, default=120.0, metavar="TIME",
+    "--start-timeout", type=seconds, default=120.0, metavar="TIME",
     help="how long loading all of them may take (default: 120s)",
 )  # fmt: skip
 SERVE.parser.add_argument(
