@@ -13,8 +13,7 @@ from tests.lifetimes import samples
 pytestmark = pytest.mark.browser
 
 SETUP = (
-    "from tests.display import lifetimes_samples as samples\n"
-    "from bls_notebook.lifetimes.display.widget import LifetimesWidget"
+    "from tests.lifetimes import samples\nfrom bls_notebook.lifetimes.display.widget import LifetimesWidget"
 )
 # As widgets/lifetimes_paint.js places things in a wide notebook.
 LEFT, RIGHT, PANEL, AXIS, HEAD, ROW, BAR = 180, 150, 74, 24, 24, 18, 13

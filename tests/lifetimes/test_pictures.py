@@ -175,7 +175,7 @@ def in_a_new_process(code: str, given: bytes = b"") -> str:
 
 def test_the_figure_is_the_same_in_every_process() -> None:
     code = (
-        "import sys; from tests.display import lifetimes_samples as s;"
+        "import sys; from tests.lifetimes import samples as s;"
         "from bls_notebook.lifetimes.display.picture import lifetimes_svg;"
         "sys.stdout.buffer.write(lifetimes_svg(s.leak()).encode()); assert 'matplotlib' not in sys.modules"
     )
@@ -256,6 +256,6 @@ def test_a_saved_track_draws_later_without_models() -> None:
         "import sys, json; from bls_notebook.lifetimes.records import Lifetimes;"
         "record = Lifetimes.from_dict(json.load(sys.stdin));"
     )
-    made = "import sys; from tests.display import lifetimes_samples as s; record = s.transfers();"
+    made = "import sys; from tests.lifetimes import samples as s; record = s.transfers();"
     data = json.dumps(samples.transfers().to_dict())
     assert in_a_new_process(read + render_it, data.encode()) == in_a_new_process(made + render_it)

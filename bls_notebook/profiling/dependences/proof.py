@@ -12,6 +12,7 @@ from statistics import median_low
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.analysis.verdict_text import give_or_take, times
 from bls_notebook.profiling.records.session import Session
@@ -32,8 +33,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[int]) -> CodeCha
 
     `blocked` has for each call those that it follows, directly or not.
     """
-    serving = runs.repository._server.serving(runs.model)
-    model = serving[max(serving)]
+    model = Host(runs.repository).ready(runs.model)
     home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
     written = None if home is None else home.written(str(Path(model.directory, "model.py")))
     by_hand = CodeChange(template=_template(overlap))
