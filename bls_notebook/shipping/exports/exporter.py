@@ -20,22 +20,23 @@ from bls_notebook.records.progress import progress
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import shown_path
 
-from .collecting import (
+from .folder_writer import Content, write_archive, write_folder
+from .guide import guide
+from .model_collection import (
     Model,
     collect,
     elsewhere,
+    imported_names,
     python_files,
     refuse_remote,
     refuse_unfit,
     remote_models,
+    requirements,
     total_bytes,
 )
-from .guide import guide
-from .proof import proof_files
+from .proof_files import proof_files
 from .records import Exported, ExportedModel
-from .requirements import imported_names, requirements
 from .targets import TARGETS, files_for, refuse_replicas
-from .writing import Content, write_archive, write_folder
 
 ARCHIVE = ".zip"
 

@@ -1,13 +1,16 @@
-"""Which models an export takes, with their files, and why some cannot ship.
+"""Collect the models of an export with their files and packages, and explain why a model cannot ship.
 
-A model ships as it serves: its files, and the configuration that it was loaded with.
+A model ships as it is loaded: its files, and the configuration that it was loaded with.
 """
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -15,11 +18,12 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
+from bls_notebook.repository.source.imports import imported_modules
 from bls_notebook.repository.source.layout import files_below, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.syntax import syntax_tree
 
-from .writing import Content, is_cache
+from .folder_writer import Content, is_cache
 
 CONFIG = "config.pbtxt"
 KEPT = ".gitkeep"  # in a version folder that is empty, as of ensembles: git and zip keep no such folder
@@ -162,3 +166,44 @@ def total_bytes(models: Iterable[Model]) -> int:
     """Return how large all files are together."""
     contents = [content for model in models for content in model.files.values()]
     return sum(len(c) if isinstance(c, bytes) else c.stat().st_size for c in contents)
+
+
+_OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
+
+
+def imported_names(sources: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the top-level modules that a model's sources, by path and text, import from elsewhere."""
+    texts = dict(sources)
+    own = {part for path in texts for part in path.removesuffix(".py").split("/")}
+    found: set[str] = set()
+    for text in texts.values():
+        tree = syntax_tree(text)
+        found.update(imported_modules(tree) if tree is not None else ())
+    return found - own - _OF_TRITON - sys.stdlib_module_names
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def requirements(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return pip requirements of modules, pinned to the versions that are here, and the modules that are not.
+
+    A version's local part (``+cpu``) is left out: it names a build that an index may not have. Python models
+    on a server take NumPy 1, for which their process is built, whatever there is here (server/build.py).
+    """
+    pinned: set[str] = set()
+    missing: set[str] = set()
+    for name in names:
+        found = _distributions().get(name, ())
+        pinned.update(_pinned(each) for each in found)
+        if not found:
+            missing.add(name)
+    return tuple(sorted(pinned, key=str.lower)), tuple(sorted(missing))
+
+
+def _pinned(distribution: str) -> str:
+    if distribution.lower() == "numpy":
+        return "numpy<2"
+    return f"{distribution}=={metadata.version(distribution).partition('+')[0]}"

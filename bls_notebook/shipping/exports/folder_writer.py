@@ -1,9 +1,9 @@
-"""Writes a folder, or an archive, of files: whole or not at all, and never over what somebody else wrote.
+"""Write a folder or an archive completely or not at all, and never over files that an export did not write.
 
-Guarantees: a folder of the same name is replaced only where every file in it was written here and has not
-been changed since; until the last moment it stays as it was, and what fails, Ctrl-C and a full disk included,
-leaves nothing of the new one; what a killed process left goes with the next. Several processes may write to
-one place. The same files give the same bytes, in archives too.
+Guarantees: a folder of the same name is replaced only if an export wrote every file in it and none has
+changed since. It stays as it was until the last moment; a failure (also Ctrl-C or a full disk) leaves nothing
+of the new one, and the next export removes what a killed process left. Several processes may write to one
+place. The same files give the same bytes, in archives too.
 """
 
 from __future__ import annotations
