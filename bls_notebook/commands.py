@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .records.plain import Record
+from .records.base import Record
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ CAPABILITY = Capability(
         ".records.differences:Compared": Drawing(".display.records.differences:compared_document"),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.metrics:FamilyRecord": Drawing(many=".display.records.metrics:metrics_document"),
-        ".records.repository:MessageRecord": Drawing(".display.records.messages:message_document"),
+        ".records.repository:MessageRecord": Drawing(".display.records.errors:message_document"),
         ".records.repository:ModelRecord": Drawing(
             ".display.records.models:model_document", many=".display.records.models:models_document"
         ),
@@ -39,7 +39,7 @@ CAPABILITY = Capability(
         ".records.statistics:StatisticsRecord": Drawing(
             many=".display.records.statistics:statistics_document"
         ),
-        ".records.streams:StreamRecord": Drawing(many=".display.records.streams:streams_document"),
+        ".records.repository:StreamRecord": Drawing(many=".display.records.streams:streams_document"),
         ".repository.repository:ModelRepository": Drawing(),
         ".repository.requests.response:Response": Drawing(),
     },

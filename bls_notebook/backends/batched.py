@@ -21,7 +21,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.visible_text import encodable
 
 
 class RefusedError(Exception):

@@ -17,7 +17,7 @@ from typing import Any
 
 from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
-from bls_notebook.records.advice.known import nearest
+from bls_notebook.records.remedies.context import nearest
 from bls_notebook.repository.source.imports import imported_modules, installed_as, package_of
 from bls_notebook.repository.source.syntax import model_class_warnings, undefined_names
 

@@ -11,8 +11,8 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier
-from bls_notebook.magics.parsing.expressions import Variables, evaluate
-from bls_notebook.magics.shell.failing import fail_on, reported
+from bls_notebook.magics.parsing.words import Variables, evaluate
+from bls_notebook.magics.shell.cell_errors import fail_on, reported
 
 _CLAIMS = (
     "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "

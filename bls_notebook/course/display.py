@@ -13,12 +13,11 @@ from typing import Any
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.browser.on_top import VIEW, covered, new_place
-from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.bundle import Display
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
 from bls_notebook.display.html import Html, join, prose, tag, text
-from bls_notebook.records.plain import Record
+from bls_notebook.display.widgets import VIEW, covered, new_place, widget_source
+from bls_notebook.records.base import Record
 
 LONGEST = 200  # characters of a guess
 _IMAGES = ("image/svg+xml", "image/png", "image/jpeg")

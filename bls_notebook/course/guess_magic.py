@@ -12,7 +12,7 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier
-from bls_notebook.magics.parsing.expressions import Variables
+from bls_notebook.magics.parsing.words import Variables
 
 PARSER = Parser(
     "%%blsguess",
@@ -79,7 +79,7 @@ class _Card:
     """A guess in the notebook: takes it, keeps it, and shows it from then on."""
 
     def __init__(self, notebook: Notebook, guess: Any, key: tuple[str, ...], name: str | None) -> None:
-        from bls_notebook.display.browser.alive import live
+        from bls_notebook.display.widgets import live
 
         from .display import guess_widget
 

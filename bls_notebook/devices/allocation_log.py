@@ -27,7 +27,7 @@ from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
 
-from bls_notebook.records.seen import Maker
+from bls_notebook.records.raw_events import Maker
 
 from .transfers import device_of, text_bytes
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bls_notebook.display.bundle import Display, render, render_config
-    from bls_notebook.display.records.log_lines import left_out_text, log_line_text
     from bls_notebook.display.units import TIME_PATTERN
+
+    from .records.errors import left_out_text, log_line_text
 
 __all__ = ["TIME_PATTERN", "Display", "left_out_text", "log_line_text", "render", "render_config"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import text
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 
 def document_text(document: doc.Document, width: int = 100) -> str:

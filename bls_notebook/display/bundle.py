@@ -9,10 +9,11 @@ from typing import Any
 from bls_notebook.capabilities import load, registry
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.browser.alive import live as live_widget
-from bls_notebook.display.browser.on_top import with_view
 from bls_notebook.display.document import Document
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
+
+from .widgets import live as live_widget
+from .widgets import with_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def render(
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     """Draw a model's config, in protobuf's text format, as text (of `width` terminal cells) and HTML."""
-    from .records.configs import config_document  # first needed here
+    from .records.models import config_document  # first needed here
 
     return display_of(config_document(name, pbtxt=pbtxt), width)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape as _escape
 
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 
 class Html(str):

@@ -9,8 +9,8 @@ from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said,
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
-from bls_notebook.records.stubbed import went_through
-from bls_notebook.records.visible import visible
+from bls_notebook.records.repository import went_through
+from bls_notebook.records.visible_text import visible
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
 _WRAPS = 40  # characters, from where on a list in a table takes several lines

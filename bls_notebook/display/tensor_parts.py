@@ -7,8 +7,9 @@ import re
 from bls_notebook.display.document import Piece
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.palette import LINE
-from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.records.tensors import Figures, Media
+
+from .pictures.svg_pen import picture_html
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")

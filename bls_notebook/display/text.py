@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from bls_notebook.display.units import TIME_WIDTH
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 GAP = 2
 MOST = 40  # cells of a column that is not the last

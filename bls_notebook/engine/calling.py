@@ -1,7 +1,8 @@
-"""`SendingExecution`: what model code sends requests by: the caller that `pb_utils` finds while a model runs.
+"""Send requests: on behalf of model code (`SendingExecution`) and from outside any model (`Root`).
 
-Guarantees: requests may be sent from any thread or task that carries it; an error of a request is
-returned, never raised.
+Guarantees: requests may be sent from any thread or task that carries the context; an error of a request is
+returned, never raised. Ctrl-C during a call of `Root` never strikes the engine itself: it stops a model or a
+wait at once and is raised before the call returns at the latest; requests already sent are interrupted.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import CLOSED
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.seen import LogLine
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.visible_text import encodable
 
-from . import logs, messages
+from . import error_messages, logs
 from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
-from .description import label_of
+from .exception_text import label_of
 from .failures import error_response, originating, over_bls, seen_inputs
 from .recording import log as recording
 from .recording.spans import record_refused
 from .tensors.inbound import NotReceivedError, received
-from .tensors.placement import memory_problem
+from .tensors.outputs import memory_problem
 from .ticket import Ticket
+from .waiting.ctrl_c import CtrlC
+from .waiting.event_loops import watch_loop
 from .waiting.futures import response_of
-from .waiting.idle_loops import watch_loop
 from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 MAX_DEPTH = 1000
@@ -125,15 +127,15 @@ class SendingExecution(Execution):
     def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
         """What keeps a well-formed request from being sent."""
         if model.decoupled and not decoupled:
-            return messages.decoupled_called_as_plain(model.name)
+            return error_messages.decoupled_called_as_plain(model.name)
         if self.depth >= MAX_DEPTH:
-            return messages.running(
+            return error_messages.running(
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         options = request._options
         problem = parameters_problem(options.parameters) if options.parameters != "{}" else None
         if problem is not None:
-            return messages.running(model.name, problem)
+            return error_messages.running(model.name, problem)
         return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
@@ -233,3 +235,69 @@ def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> Sen
         execution._of = model.name
         model.bare.add(execution)
     return execution
+
+
+_exec = SendingExecution.exec
+
+
+class Root(SendingExecution):
+    """The sender of requests of one call from outside."""
+
+    __slots__ = ()
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Serve a request on this thread, or wait for it."""
+        with CtrlC():
+            try:
+                return _exec(self, request, decoupled, given)
+            except KeyboardInterrupt:
+                self.interrupt()
+                raise
+
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        """Serve a request in the background; needs a running event loop."""
+        with CtrlC():
+            return super().async_exec(request, decoupled, given)
+
+    def responses_of(self, stream: AsyncResponseStream) -> AsyncResponseStream:
+        """Return what the sender of a decoupled request gets."""
+        return _Stream(stream, self)
+
+
+class _Stream:
+    """A stream that is read outside any model; nothing is done when it is dropped."""
+
+    def __init__(self, stream: AsyncResponseStream, root: Root) -> None:
+        self._stream, self._root = stream, root
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Wait for the next response; True with the last one."""
+        with CtrlC():
+            try:
+                return self._stream.next_response()
+            except KeyboardInterrupt:
+                self._root.interrupt()
+                raise
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last one."""
+        return await self._stream.next_response_async()
+
+    def cancel(self) -> None:
+        """Ask the model to stop."""
+        with CtrlC():
+            self._stream.cancel()
+
+    def discard(self) -> None:
+        """Nobody reads any more."""
+        self._stream.discard()
+
+
+def root_of(server: Server) -> Root:
+    """Return what the requests of this thread from outside any model hang on."""
+    # Made as every other one and then a root: in a constructor that makes objects of two classes by turns,
+    # CPython looks up each attribute anew.
+    root: Any = SendingExecution(server, None, None)
+    root.__class__ = Root
+    root.thread = threading.get_ident()
+    return root  # type: ignore[no-any-return]

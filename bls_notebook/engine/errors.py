@@ -5,8 +5,7 @@ An error *response* is never raised: it is data (`Response.error`).
 
 from __future__ import annotations
 
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.errors import BLSError, ErrorRecord
 
 __all__ = [
     "BLSError",

@@ -11,11 +11,11 @@ from dataclasses import replace
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.visible_text import encodable
 
 from .core.model import LoadedModel
-from .description import describe, frame_at, internal_paths
-from .messages import execute_failed
+from .error_messages import execute_failed
+from .exception_text import describe, frame_at, internal_paths
 
 _MOST_UNCHECKED = 1000  # characters of an error that the code passed over
 

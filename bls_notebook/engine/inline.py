@@ -30,20 +30,20 @@ from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
-from .delivering import failure
-from .description import ReturnError
+from .error_messages import execute_failed
+from .exception_text import ReturnError
 from .failures import error_response
 from .logs import log_lost
-from .messages import execute_failed
 from .recording import log as recording
 from .recording import spans
+from .runner import failure
 from .schedulers.lifecycle import Lifecycle
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted
-from .waiting.lost_senders import leave_to_senders
-from .waiting.waiting import first_response
+from .waiting.deadlock import first_response
+from .waiting.reachability import leave_to_senders
 from .warnings import with_warnings
 
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]

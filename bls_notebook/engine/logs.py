@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.records.seen import LogLine
+from bls_notebook.records.raw_events import LogLine
 
 from .core.execution import Execution
 from .ticket import Ticket

@@ -25,17 +25,15 @@ from bls_notebook.pb_utils.sender import CLOSED
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
+from .error_messages import execute_failed, never_finalised, not_ready, unread_responses
 from .failures import cancelled_response, error_response, originating, over_bls
-from .messages import execute_failed, never_finalised, not_ready, unread_responses
 from .recording import log as recording
 from .recording.log import HeldBack
 from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
-from .tensors.reshape import reshape_all
-from .waiting.ctrl_c import awaited
-from .waiting.parking import Parker
-from .waiting.stack_room import need_room
-from .waiting.threads import later
+from .tensors.request_check import reshape_all
+from .waiting.ctrl_c import awaited, need_room
+from .waiting.threads import Parker, later
 from .warnings import with_warnings
 
 _new_lock = threading.Lock

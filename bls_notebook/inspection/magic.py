@@ -8,8 +8,8 @@ import bls_notebook as bls
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
-from bls_notebook.magics.parsing.expressions import Variables, evaluate
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.parsing.words import Variables, evaluate
+from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .inspection import Inspection

@@ -15,11 +15,10 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.display.browser.alive import can_live, live
-from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.html import Html, tag
+from bls_notebook.display.widgets import can_live, covered, live
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 
 from .inspection import Inspection
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.plain import Record
-from bls_notebook.records.seen import NOBODY, NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.records.base import Record
+from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,9 +14,9 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
-from bls_notebook.magics.parsing.expressions import Variables
+from bls_notebook.magics.parsing.words import Variables
 from bls_notebook.magics.saving import check_file, save
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.shell.cell_errors import reported
 from bls_notebook.records.progress import progress
 
 from .owners import SearchRoot, providers

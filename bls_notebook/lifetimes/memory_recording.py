@@ -20,9 +20,9 @@ from bls_notebook.devices.allocation_log import Block, Request
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
-from bls_notebook.engine.recording.kept import tracks
+from bls_notebook.engine.recording.finished_sessions import tracks
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, would_be_lost_in
-from bls_notebook.engine.waiting.loops import in_every_loop
+from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 

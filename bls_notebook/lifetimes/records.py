@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
+from bls_notebook.records.raw_events import NOWHERE, CodeLine, Holder, Maker
 from bls_notebook.records.record_file import RecordFile
-from bls_notebook.records.seen import NOWHERE, CodeLine, Holder, Maker
 
 from .lives import Life, Stay
 

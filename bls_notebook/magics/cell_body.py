@@ -14,9 +14,9 @@ import bls_notebook as bls
 from .magic import Magic
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
-from .parsing.expressions import Variables
+from .parsing.words import Variables
+from .shell.cell_errors import display_of, fail_on
 from .shell.cell_place import place_of
-from .shell.failing import display_of, fail_on
 
 if TYPE_CHECKING:
     from bls_notebook.records.errors import ErrorRecord

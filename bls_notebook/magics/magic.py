@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 from bls_notebook.capabilities import registry
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
-from bls_notebook.magics.parsing.expressions import Variables
+
+from .parsing.words import Variables
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

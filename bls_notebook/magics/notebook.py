@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 
 from .output.results import Models, Records, Responses, Streams, answers_of
 from .shell.settings import BLSNotebook

@@ -19,8 +19,8 @@ from .notebook import Notebook
 from .output.cell_log import show_logs
 from .output.formatters import add_formatters
 from .parsing.arguments import HelpWanted
+from .shell.cell_errors import add_handler
 from .shell.debugger import help_debugger
-from .shell.failing import add_handler
 from .shell.interrupts import hear_interrupts
 from .shell.settings import BLSNotebook
 

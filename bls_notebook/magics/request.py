@@ -16,10 +16,9 @@ from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses, Streams, answers_of
 from .parsing.arguments import Parser, identifier, names, whole_number
-from .parsing.expressions import Variables
-from .parsing.request_line import RequestLine, read_line
-from .parsing.request_options import parameters_of, sequence
-from .shell.failing import CellInterrupted, debug_later, fail_on, reported
+from .parsing.request_line import RequestLine, parameters_of, read_line, sequence
+from .parsing.words import Variables
+from .shell.cell_errors import CellInterrupted, debug_later, fail_on, reported
 
 Call = dict[str, Any]
 Result = Response | Responses | Streams

@@ -9,11 +9,10 @@ import bls_notebook as bls
 from .magic import Magic
 from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
-from .parsing.expressions import Variables
 from .parsing.model_options import add_config_options, config_of
+from .parsing.words import Variables
+from .shell.cell_errors import reported, with_changes_to_show
 from .shell.cell_place import place_of
-from .shell.failing import reported
-from .shell.redefinition import with_changes_to_show
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

@@ -11,10 +11,10 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, counts, identifier, whole_number
-from bls_notebook.magics.parsing.expressions import Variables, evaluate
 from bls_notebook.magics.parsing.request_line import read_line
+from bls_notebook.magics.parsing.words import Variables, evaluate
 from bls_notebook.magics.saving import check_file, save
-from bls_notebook.magics.shell.failing import fail_on, reported
+from bls_notebook.magics.shell.cell_errors import fail_on, reported
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.dependences.records import Overlap

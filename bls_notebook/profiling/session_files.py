@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from bls_notebook.records.exceptions import BLSError
-from bls_notebook.records.plain import plain
+from bls_notebook.records.base import plain
+from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import read_json, told, write_file
 
 from .records.spans import SCHEMA, SessionData

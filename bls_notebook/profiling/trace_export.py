@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.records.intervals import Interval, Rows
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.visible_text import encodable
 
 from .analysis.gil_waits import lock_waits
 from .analysis.span_tree import SpanTree

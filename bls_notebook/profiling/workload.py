@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, cast
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.measurements import quartiles, ratio, relative_error
 from bls_notebook.records.progress import Progress
-from bls_notebook.records.quartiles import quartiles
-from bls_notebook.records.ratios import ratio, relative_error
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 

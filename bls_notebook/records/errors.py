@@ -1,10 +1,18 @@
-"""What is remembered of an error: its text, and where it came from."""
+"""Errors: the base class of this package's exceptions, and the record of an error with its origin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plain import Record
+from .base import Record
+
+
+class BLSError(Exception):
+    """Base class: one clear line that says what, where, got, expected and what to do."""
+
+
+class FileError(BLSError, ValueError):
+    """A file of a record that cannot be read or written, or holds something else."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .plain import Record
+from .base import Record
 
 OWN = "nv_"  # what names of Triton's own metrics begin with
 

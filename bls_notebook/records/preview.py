@@ -11,7 +11,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .visible import visible
+from .visible_text import visible
 
 if TYPE_CHECKING:
     from .repository import TensorRecord

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
-from .exceptions import FileError
-from .plain import Record
-from .visible import visible
+from .base import Record
+from .errors import FileError
+from .visible_text import visible
 
 RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
 ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case

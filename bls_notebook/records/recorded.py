@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .plain import Record
+from .base import Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

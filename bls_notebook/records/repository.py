@@ -1,13 +1,84 @@
-"""What is remembered of models, requests and responses: frozen, JSON-able, never drawn here."""
+"""Records of models, responses and streams: frozen and JSON-able, including changes between definitions,
+filled templates, and the mark of a stub's answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .changes import Change
+from .base import Record
 from .errors import ErrorRecord
-from .plain import Record
 from .tensors import Figures, Media
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(Record):
+    """A file that changed: how many lines came and went, and these with their neighbours.
+
+    Each of ``lines`` is a sign and a text: ``+`` came, ``-`` went, a space stayed, ``…`` stands for a gap.
+    ``numbers`` are theirs in the file as it was, 0 for what came; none where they are not told.
+    """
+
+    file: str
+    added: int = 0
+    removed: int = 0
+    lines: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fill(Record):
+    """A template's value and where it is from.
+
+    ``origin`` is ``given``, ``environment``, ``in the file`` (the template brings it along) or ``default``;
+    ``places`` are the fields that it went to, such as ``max_batch_size``.
+    """
+
+    key: str
+    value: str
+    origin: str
+    places: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StreamRecord(Record):
+    """One request that streamed: when its first and its last response came, in seconds since it was sent.
+
+    ``responses`` counts those with outputs; ``text`` is what its pieces of text say together.
+    """
+
+    model: str
+    version: int = 0
+    index: int = 0
+    responses: int = 0
+    first: float | None = None
+    last: float | None = None
+    text: str = ""
+    error: ErrorRecord | None = None
+    warnings: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()
+
+
+class Stubbed(str):
+    """Name of a model that a stub answered for."""
+
+    __slots__ = ()
+
+
+def stubs_in(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Return the models that stubs answered for, each once, in order."""
+    return tuple(dict.fromkeys(str(each) for each in warnings if each.__class__ is Stubbed))
+
+
+def without_stubs(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Return the warnings that are no such marks."""
+    return tuple(each for each in warnings if each.__class__ is not Stubbed)
+
+
+def went_through(stubs: Iterable[str]) -> str:
+    """Say in a line what an answer went through."""
+    return f"went through a stub: {', '.join(stubs)}; its values are made up"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bls_notebook.capabilities import registry
 
-from .exceptions import FileError
+from .errors import FileError
 from .record_file import told
 
 _BEGINNING = 1 << 16  # bytes

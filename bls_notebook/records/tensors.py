@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plain import Record
+from .base import Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.engine.errors import BLSError
 
-from .callers import called_models
 from .config import ModelConfigMessage
 from .loading.ensembles import members_of
 from .source.syntax import syntax_tree
+from .stale_callers import called_models
 
 if TYPE_CHECKING:
     from .repository import ModelRepository

@@ -24,12 +24,10 @@ from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, Mo
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.advice.known import Known, missing_model
 from bls_notebook.records.progress import progress
+from bls_notebook.records.remedies.context import Known, missing_model
 
-from .callers import called_models
 from .config import ModelConfigMessage, parse_config
-from .for_models import Config, ForModels
 from .loading.ensembles import (
     CircularEnsembleError,
     members_of,
@@ -39,6 +37,8 @@ from .loading.ensembles import (
     refuse_missing,
 )
 from .loading.loader import POLL_FAILED
+from .locks import undivided
+from .model_control import Config, ForModels
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
 from .source.changes import changes, signature, texts_of
@@ -47,8 +47,8 @@ from .source.layout import config_text, find_model, shown_path
 from .source.model_source import ModelSource, SourcePlace
 from .source.names import check_model_name, check_version
 from .source.syntax import model_class_warnings, undefined_name_warnings
+from .stale_callers import called_models
 from .statistics import server_families
-from .undivided import undivided
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

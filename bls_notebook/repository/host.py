@@ -17,16 +17,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bls_notebook.engine.calling import Root, root_of
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.failures import cancelled_response
-from bls_notebook.engine.root import Root, root_of
-from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.engine.waiting.ctrl_c import Interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.advice.known import Known
 from bls_notebook.records.progress import stepped
+from bls_notebook.records.remedies.context import Known
 
 from .catalog import Catalog
 from .requests.response import Response

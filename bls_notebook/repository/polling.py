@@ -11,7 +11,7 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.progress import stepped
 
-from .name_lock import NameLock
+from .locks import NameLock
 from .source.changes import signature
 from .source.layout import find_model, model_names
 from .source.names import check_model_name

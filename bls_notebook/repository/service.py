@@ -15,24 +15,24 @@ from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
+from bls_notebook.engine.abandon import give_up
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
-from bls_notebook.engine.giving_up import give_up
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import progress
 
-from .callers import Callers
-from .index import Index, model_record
 from .loading.ensembles import Dependencies, members_of_source
 from .loading.loader import load_versions
-from .name_lock import NameLock
+from .locks import NameLock
+from .model_index import Index, model_record
 from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
+from .stale_callers import Callers
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

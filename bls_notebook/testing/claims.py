@@ -11,7 +11,7 @@ from typing import Any
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import CAUSES, Comparison
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.errors import BLSError
 from bls_notebook.records.quantities import quantity
 from bls_notebook.records.repository import ResponseRecord
 

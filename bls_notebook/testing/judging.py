@@ -15,8 +15,8 @@ from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.comparison import Comparison
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import Interval, levels
-from bls_notebook.records.plain import Record
 from bls_notebook.records.quantities import count, duration, size
 from bls_notebook.records.repository import ResponseRecord
 

@@ -24,7 +24,7 @@ import numpy as np
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.records.quantities import count
-from bls_notebook.records.visible import first_line, without_traceback
+from bls_notebook.records.visible_text import first_line, without_traceback
 
 from .telling import differences_text, error_text
 from .tensors import unlike

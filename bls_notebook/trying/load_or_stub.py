@@ -13,13 +13,13 @@ from bls_notebook.backends.protocol import OpenModel
 from bls_notebook.backends.python import open_model as open_python
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
-from bls_notebook.engine.description import is_a
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.engine.exception_text import is_a
+from bls_notebook.engine.waiting.ctrl_c import Interrupted
 from bls_notebook.extending import Host
 from bls_notebook.records.progress import progress
 from bls_notebook.records.quantities import listed
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for

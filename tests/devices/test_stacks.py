@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.engine.waiting import stacks
+from bls_notebook.engine.waiting import stack_frames
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def collected() -> Iterator[list[str]]:
     found: list[str] = []
 
     def begins(phase: str, info: Any) -> None:
-        if stacks._lock._is_owned():  # type: ignore[attr-defined]
+        if stack_frames._lock._is_owned():  # type: ignore[attr-defined]
             found.append(phase)
 
     before = gc.get_threshold()
@@ -53,13 +53,13 @@ def sleeper() -> Iterator[threading.Thread]:
 
 def test_a_stack(collected: list[str], sleeper: threading.Thread) -> None:
     for _ in range(50):
-        frames = stacks.stacks()[sleeper.ident or 0]
+        frames = stack_frames.stacks()[sleeper.ident or 0]
         names = [frame.f_code.co_name for frame in frames]
         assert names.count("down") == 21
         assert names[-1] == "_bootstrap"
-        assert stacks.stack_of(sleeper.ident or 0)[-1] is frames[-1]
+        assert stack_frames.stack_of(sleeper.ident or 0)[-1] is frames[-1]
         (innermost, *_) = (frame for frame in frames if frame.f_code.co_name == "down")
-        assert stacks.variables_of(innermost)["kept"] == "here"
+        assert stack_frames.variables_of(innermost)["kept"] == "here"
     assert not collected
 
 
@@ -68,22 +68,22 @@ def test_a_coroutine(collected: list[str]) -> None:
         await asyncio.sleep(1)
 
     coroutine = waits()
-    frame = stacks.frame_of(coroutine)
+    frame = stack_frames.frame_of(coroutine)
     assert frame is not None
     assert frame.f_code is waits.__code__
-    assert stacks.frame_of(frame) is None
+    assert stack_frames.frame_of(frame) is None
     coroutine.close()
     assert not collected
 
 
 def test_nobody(sleeper: threading.Thread) -> None:
-    assert stacks.stack_of(-1) == []
-    assert threading.get_ident() in stacks.stacks()
+    assert stack_frames.stack_of(-1) == []
+    assert threading.get_ident() in stack_frames.stacks()
 
 
 def test_one_in_another(sleeper: threading.Thread) -> None:
-    with stacks.no_collection():
-        stacks.stacks()
+    with stack_frames.no_collection():
+        stack_frames.stacks()
         assert not gc.isenabled()
     assert gc.isenabled()
 
@@ -91,14 +91,14 @@ def test_one_in_another(sleeper: threading.Thread) -> None:
 def test_who_does_without_it_goes_on_so(sleeper: threading.Thread) -> None:
     gc.disable()
     try:
-        stacks.stacks()
+        stack_frames.stacks()
         assert not gc.isenabled()
     finally:
         gc.enable()
 
 
 def test_the_check_would_notice(collected: list[str]) -> None:
-    with stacks._lock:
+    with stack_frames._lock:
         kept: list[list[int]] = []
         for _ in range(3000):
             kept.append([])

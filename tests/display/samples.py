@@ -19,22 +19,22 @@ from bls_notebook.lifetimes.records import Life
 from bls_notebook.network.connection.records import ConnectionRecord
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.changes import Change
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.differences import Compared, TensorsCompared
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.records.raw_events import Maker
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (
+    Change,
     MessageRecord,
     ModelRecord,
     ResponseRecord,
+    StreamRecord,
     TensorRecord,
     TensorSpecRecord,
 )
-from bls_notebook.records.seen import Maker
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times
-from bls_notebook.records.streams import StreamRecord
 from bls_notebook.records.tensors import Figures, Media, TextSeen
 from bls_notebook.shipping.exports.records import Exported, ExportedModel
 from bls_notebook.shipping.proof.certificate import Certificate, Package, Unequal

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.profiling.dependences.records import CodeChange, Overlap, SentCall
-from bls_notebook.records.changes import Change
 from bls_notebook.records.metrics import FamilyRecord
-from bls_notebook.records.repository import ModelRecord, ResponseRecord
-from bls_notebook.records.seen import CodeLine
+from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.repository import Change, ModelRecord, ResponseRecord
 from bls_notebook.records.statistics import StatisticsRecord
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
 from tests.profiling.test_comparison_report import overlap

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import render
 from bls_notebook.display.pictures.histogram import histogram_html, histogram_line
-from bls_notebook.records.latency import latency
-from bls_notebook.records.streams import StreamRecord
+from bls_notebook.records.measurements import latency
+from bls_notebook.records.repository import StreamRecord
 from tests.display.page import Page
 from tests.display.samples import error, response
 

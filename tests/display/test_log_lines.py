@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import left_out_text, log_line_text
-from bls_notebook.records.seen import LEVELS, LogLine
+from bls_notebook.records.raw_events import LEVELS, LogLine
 from tests.display.samples import HOSTILE
 
 PAINT = re.compile(r"\x1b\[[\d;]*m")

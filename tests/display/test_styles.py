@@ -11,21 +11,19 @@ import pytest
 from bls_notebook.course.display import Guess, Shown, guess_display
 from bls_notebook.course.display import shown as outcome
 from bls_notebook.display import bundle, render, render_config
-from bls_notebook.display.browser.widget_files import widget_file
 from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
+from bls_notebook.display.widgets import widget_file
 from bls_notebook.inspection.records import ResponseView
 from bls_notebook.network.connection.records import ConnectionRecord
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
 from bls_notebook.profiling.analysis.difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
-from bls_notebook.records.changes import Change
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.metrics import MetricRecord
-from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.repository import Change, MessageRecord, StreamRecord
 from bls_notebook.records.statistics import Times
-from bls_notebook.records.streams import StreamRecord
 from bls_notebook.shipping.exports.records import Exported, ExportedModel
 from bls_notebook.shipping.servers.records import ServedModel, ServerRecord
 from bls_notebook.testing.judging import Judgement

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from bls_notebook.display.browser import widget_files
-from bls_notebook.display.browser.column_bytes import pack_columns
-from bls_notebook.display.browser.widget_files import widget_file, widget_source
+from bls_notebook.display import widgets
+from bls_notebook.display.column_bytes import pack_columns
+from bls_notebook.display.widgets import widget_file, widget_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,9 +28,7 @@ def test_an_installed_wheel(tmp_path: Path) -> None:
     [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    code = (
-        "from bls_notebook.display.browser.widget_files import widget_file; print(widget_file('common.js'))"
-    )
+    code = "from bls_notebook.display.widgets import widget_file; print(widget_file('common.js'))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -50,7 +48,7 @@ def test_what_is_missing_is_named() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(widget_files, "widget_file", lambda name: tmp_path / name)
+    monkeypatch.setattr(widgets, "widget_file", lambda name: tmp_path / name)
     widget_source.cache_clear()
     yield tmp_path
     widget_source.cache_clear()

@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting import ctrl_c, idle_loops
+from bls_notebook.engine.waiting import ctrl_c, event_loops
 from tests.engine import gates
 from tests.engine.harness import stacks, until
 
@@ -70,7 +70,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 def nobody_waits() -> bool:
-    return not any(isinstance(each, Ticket) for each in list(idle_loops.blocked.values()))
+    return not any(isinstance(each, Ticket) for each in list(event_loops.blocked.values()))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import default as scheduler_module
-from bls_notebook.engine.waiting import waiting
+from bls_notebook.engine.waiting import deadlock
 from bls_notebook.engine.waiting.threads import start_in_thread
 from tests.engine import gates
 from tests.engine.ensembles import chain
@@ -31,7 +31,7 @@ from tests.engine.harness import (
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(waiting, "REPORT_AFTER", 0.03)
+    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
     caplog.set_level("WARNING", "bls_notebook")
     return caplog
 
@@ -139,14 +139,14 @@ def test_a_request_that_a_thread_of_the_engine_is_about_to_take_is_not_reported(
 ) -> None:
     looked = threading.Event()
     jobs: list[Any] = []
-    look = waiting._look_circular
+    look = deadlock._look_circular
 
     def and_say(*args: Any) -> Any:
         found = look(*args)
         looked.set()
         return found
 
-    monkeypatch.setattr(waiting, "_look_circular", and_say)
+    monkeypatch.setattr(deadlock, "_look_circular", and_say)
     monkeypatch.setattr(scheduler_module, "start_in_thread", jobs.append)
     repo.define("double", DOUBLE, pbtxt())
     repo.define("a", _bare("asyncio in a thread", "double"), pbtxt())

@@ -18,7 +18,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log, observer
-from bls_notebook.engine.initializing import as_model
+from bls_notebook.engine.model_code import as_model
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.pb_utils._runtime import caller_var

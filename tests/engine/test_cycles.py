@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting import waiting
+from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -421,7 +421,7 @@ def execute(self, requests):
     gates.pass_gate("answer")
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
-    is_waiting = waiting._is_waiting
+    is_waiting = deadlock._is_waiting
 
     def after_an_answer(node: Any) -> bool:
         gates.open_gate("answer")  # what this wakes is the loop of the circle
@@ -429,5 +429,5 @@ def execute(self, requests):
             time.sleep(0.001)
         return is_waiting(node)
 
-    monkeypatch.setattr(waiting, "_is_waiting", after_an_answer)
+    monkeypatch.setattr(deadlock, "_is_waiting", after_an_answer)
     assert "circular BLS: a -> a." in message(repo.infer("a", ints(0)))

@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display.html import Html
-from bls_notebook.engine.description import MAX_TEXT, ModelHome, describe, home_of
+from bls_notebook.engine.exception_text import MAX_TEXT, ModelHome, describe, home_of
 from tests.display.page import as_html, as_text
 from tests.engine import odd
 from tests.engine.harness import Caller, assert_all_idle, ints, message, model, pbtxt, value

@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.root import root_of
+from bls_notebook.engine.calling import root_of
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,

@@ -12,7 +12,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.waiting.loops import ModelLoop, mailbox
+from bls_notebook.engine.waiting.event_loops import ModelLoop, mailbox
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, infer, ints, message, model, pbtxt, until, value
 from tests.engine.test_reshape import ECHO, config

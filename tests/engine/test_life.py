@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting import idle_loops
-from bls_notebook.engine.waiting.parking import Parker
+from bls_notebook.engine.waiting import event_loops
+from bls_notebook.engine.waiting.threads import Parker
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import (
@@ -462,7 +462,7 @@ def execute(self, requests):
 
     caller = Caller(lambda: list(repo.stream("a", ints(0))))
     until(lambda: "sender" in gates.shared)
-    until(lambda: caller.ident in idle_loops.blocked)
+    until(lambda: caller.ident in event_loops.blocked)
     monkeypatch.setattr(Parker, "unpark", slow_unpark)
     gates.open_gate("reader waits")
     assert [value(r) for r in caller.result()][:1] == [1]

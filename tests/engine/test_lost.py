@@ -9,7 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import logs
-from bls_notebook.records.seen import LogLine
+from bls_notebook.records.raw_events import LogLine
 from tests.engine.harness import assert_all_idle, ints, model, pbtxt, until
 
 CLOSED = "TritonModelException: Unable to send response. Response sender has been closed."

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import delivering
-from bls_notebook.engine.waiting import lost_senders as left_to_senders
+from bls_notebook.engine import runner
+from bls_notebook.engine.waiting import reachability as left_to_senders
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, until, value
 
 LOSES = """
@@ -93,7 +93,7 @@ def test_no_collection_where_execute_answers(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[Any] = []
-    monkeypatch.setattr(delivering, "leave_to_senders", left.append)
+    monkeypatch.setattr(runner, "leave_to_senders", left.append)
     repo.define("a", model('''
 def execute(self, requests):
     for request in requests:

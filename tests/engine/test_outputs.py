@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.description import ReturnError
+from bls_notebook.engine.exception_text import ReturnError
 from bls_notebook.engine.tensors.outputs import answer, check_returned
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError, TritonModelException
 

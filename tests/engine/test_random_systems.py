@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting import waiting
-from bls_notebook.engine.waiting.idle_loops import WatchedSelector
-from bls_notebook.engine.waiting.parking import Parker
+from bls_notebook.engine.waiting import deadlock
+from bls_notebook.engine.waiting.event_loops import WatchedSelector
+from bls_notebook.engine.waiting.threads import Parker
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ints, model, pbtxt, value
 
@@ -245,7 +245,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(waiting, "REPORT_AFTER", 1000.0)  # what is refused is refused at once
+            patch.setattr(deadlock, "REPORT_AFTER", 1000.0)  # what is refused is refused at once
             patch.setattr(Parker, "park", told_park)
             patch.setattr(WatchedSelector, "wait", told_wait)
             play(driver, data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.schedulers.sequences import Sequences, SequenceStep, Slot
+from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
 
 IDLE = 10
 

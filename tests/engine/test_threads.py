@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from bls_notebook.engine.waiting import threads
-from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt, interrupt_thread
-from bls_notebook.engine.waiting.loops import ModelLoop, in_every_loop, mailbox
-from bls_notebook.engine.waiting.parking import Parker
+from bls_notebook.engine.waiting.ctrl_c import Interrupted, clear_interrupt, interrupt_thread
+from bls_notebook.engine.waiting.event_loops import ModelLoop, in_every_loop, mailbox
+from bls_notebook.engine.waiting.threads import Parker
 from tests.engine.harness import LIMIT, Caller, ctrl_c_once, until
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting import waiting
+from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,
@@ -176,7 +176,7 @@ NEEDS = [
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(waiting, "REPORT_AFTER", 0.03)
+    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
     caplog.set_level("WARNING", "bls_notebook")
     return caplog
 
@@ -310,7 +310,7 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
     until(lambda: queued(repo, "a") == 1)
     found: Any = repo._server.find("d")
     until(lambda: found.instances[0].loop.selector.idle)
-    waiting.look_at(in_queue(repo, "a"))
+    deadlock.look_at(in_queue(repo, "a"))
     assert not first.done
     assert not second.done
     gates.open_gate("rescue")

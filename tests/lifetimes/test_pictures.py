@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 from bls_notebook.display import render
 from bls_notebook.display.pictures.pen import width_of
-from bls_notebook.display.pictures.svg import SvgPen
+from bls_notebook.display.pictures.svg_pen import SvgPen
 from bls_notebook.lifetimes.display.picture import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes

@@ -207,7 +207,7 @@ def test_where_there_is_a_frontend_a_widget_covers_the_figure(
     sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("anywidget")
-    monkeypatch.setattr("bls_notebook.display.browser.alive.can_live", lambda: True)
+    monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     assert "data-bls-place" in sender("%%blsmemory\nanswer = %bls times IN=images").html
     assert "data-bls-place" not in sender("%%blsmemory --static\nanswer = %bls times IN=images").html
     sender("%config BLSNotebook.widgets = False")

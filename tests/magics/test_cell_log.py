@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import logs
 from bls_notebook.magics.output.cell_log import BURST, MOST, PER_SECOND, CellLog, Limit
-from bls_notebook.records.seen import LogLine
+from bls_notebook.records.raw_events import LogLine
 from tests.engine import gates
 from tests.engine.harness import until
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.redefinition import with_changes_to_show
+from bls_notebook.magics.shell.cell_errors import with_changes_to_show
 from bls_notebook.magics.shell.settings import BLSNotebook
-from bls_notebook.records.changes import Change
-from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.repository import Change, ModelRecord
 
 CHANGED = (Change("model.py", 1, 1),)
 

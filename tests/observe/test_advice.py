@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.records.advice import code, requests
-from bls_notebook.records.advice.errors import about_loading, advised
-from bls_notebook.records.advice.known import Known, missing_model, nearest
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.records.remedies import model_code, requests
+from bls_notebook.records.remedies.context import Known, missing_model, nearest
+from bls_notebook.records.remedies.lookup import about_loading, advised
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 MODEL = ModelRecord(
@@ -21,7 +21,7 @@ KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))
 FRAME = FrameRecord(
     "m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x"))
 )
-PATTERNS = [*requests._ANSWERS, *code._ANSWERS]
+PATTERNS = [*requests._ANSWERS, *model_code._ANSWERS]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -9,8 +9,7 @@ import pytest
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.errors import BLSError, ErrorRecord
 from bls_notebook.records.quantities import quantity
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.testing.claims import FORMS, judge

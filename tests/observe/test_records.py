@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import bls_notebook.records
 from bls_notebook.records import repository
+from bls_notebook.records.base import Record
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.plain import Record
 from bls_notebook.records.repository import ModelRecord, ResponseRecord, TensorRecord
 
 ALL = [kind for kind in vars(repository).values() if isinstance(kind, type) and issubclass(kind, Record)]

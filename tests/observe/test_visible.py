@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.dependences.records import CodeChange, Dependence, Overlap, SentCall
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verification
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.measurements import quartiles
 from tests.profiling.simulated import Model, session
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from bls_notebook.profiling.analysis.difference import Difference, ModelChange, direction
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
-from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.measurements import quartiles
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
 

@@ -25,7 +25,7 @@ from bls_notebook.profiling.records.session import (
 )
 from bls_notebook.profiling.session_files import FORMAT, json_bytes, save_session
 from bls_notebook.profiling.trace_export import chrome_trace, tracks
-from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.errors import BLSError
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.display.browser.on_top import VIEW, with_view
+from bls_notebook.display.widgets import VIEW, with_view
 from tests.profiling.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
@@ -57,7 +57,7 @@ def test_without_a_kernel_there_is_nothing_live() -> None:
 
 
 def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.browser.alive.can_live", lambda: True)
+    monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     session = pipeline(True)
     shown = render(session, live=True).widget
     assert isinstance(shown, Timeline)

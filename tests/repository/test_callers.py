@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.callers import called_models
+from bls_notebook.repository.stale_callers import called_models
 from tests.repository.models import ECHO, HEAD
 
 CALLEE = f"""{HEAD}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.core import readiness
+from bls_notebook.engine.core import instance
 from bls_notebook.repository.polling import FolderPolling, Poller
 from tests.repository.models import TEXT, said, saying, write
 
@@ -366,11 +366,11 @@ def test_is_ready_of_the_model(repo: bls.ModelRepository, body: str, ready: bool
 
 
 def test_is_ready_that_takes_too_long(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "READY_SECONDS", 0.01)
+    monkeypatch.setattr(instance, "READY_SECONDS", 0.01)
     wait = "here.GATES['begun'].set()\n        return here.GATES['go'].wait(10)"
     repo.define("m", saying("'m'", HERE) + f"\n    def is_ready(self):\n        {wait}\n", TEXT)
     assert not repo.ready("m")
     assert GATES["begun"].wait(10)
-    monkeypatch.setattr(readiness, "READY_SECONDS", 10.0)
+    monkeypatch.setattr(instance, "READY_SECONDS", 10.0)
     GATES["go"].set()
     assert repo.ready("m")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository import ending
+from bls_notebook.repository import shutdown
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -407,10 +407,10 @@ def execute(self, requests):
     infer(repo, "a")
     thread = gates.shared["thread"]
     assert thread.daemon
-    assert thread in ending.model_threads.left()
+    assert thread in shutdown.model_threads.left()
     gates.open_gate("go on")
     thread.join()
-    assert thread not in ending.model_threads.left()
+    assert thread not in shutdown.model_threads.left()
     own = threading.Thread(target=lambda: infer(repo, "a"))
     own.start()
     own.join()

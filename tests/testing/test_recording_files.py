@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.records.exceptions import FileError
+from bls_notebook.records.errors import FileError
 from bls_notebook.testing import Recording
 from bls_notebook.testing.recording.recording import load_recording
 

@@ -7,9 +7,10 @@ from math import ceil, log
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.palette import LINE
 from bls_notebook.display.pictures.pen import Look, Pen
-from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.units import duration
-from bls_notebook.records.latency import Latency
+from bls_notebook.records.measurements import Latency
+
+from .svg_pen import SvgPen, picture_html
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOP, _HEIGHT = 18.0, 64.0

@@ -1,4 +1,4 @@
-"""An error: its message, the models that it came through, the lines of the model that failed."""
+"""Displays of errors, messages and log lines: the message, the models it passed, the failing lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from bls_notebook.display.document import Block, Both, Box, Document, Line, Note
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import shape
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.visible import spoken, visible, without_traceback
+from bls_notebook.records.raw_events import LogLine
+from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
 _TITLES = {
@@ -159,3 +161,58 @@ def _frame(frame: FrameRecord) -> Html:
         for number, source, fails in _numbered(frame)
     )
     return join(where, tag("pre", *lines, cls="error-code") if frame.source else "")
+
+
+_MARKS = {
+    "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),
+    "error": ("✗", "message-wrong"),
+}  # fmt: skip
+
+
+def message_document(record: MessageRecord) -> Document:
+    """Show one message after its mark, and the hint on a line of its own."""
+    mark, cls = _MARKS.get(record.kind, _MARKS["info"])
+    sign = tag("span", mark, cls=f"message-mark {cls}".strip())
+    words = tag("span", parts.coded(record.text).html, cls="message-words")
+    time = parts.time(record.seconds)
+    said = f"{record.text}  {time.text}" if time.text else record.text
+    top = Piece(said, join(sign, words, time.html, by=" "))
+    blocks: list[Block] = [Words(top, indent=f"{mark} ", hang="  ")]
+    if record.hint:
+        blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
+    return Document(blocks, styles="message")
+
+
+MOST = 4000  # characters of a message
+# How a terminal writes each level: as it is called, and in which colour.
+_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}
+# Faint, and not bright black, which cannot be read on a dark page.
+_BOLD, _DIM = "1", "2"
+
+
+def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
+    """Write a line of a model's log: one line for each of the message; whatever that holds, it does nothing.
+
+    ``colour`` says whether to use a terminal's colours, the words are the same without; ``cell`` whose line
+    it is, where it does not stand under its own cell.
+    """
+    message = line.message
+    if len(message) > MOST:
+        message = f"{message[:MOST]} … {len(message) - MOST:,} more characters"
+    first, *rest = visible(message.rstrip("\n"), lines=True).expandtabs(4).split("\n")
+    level = _painted(f"[{visible(line.level)}]", _COLOURS.get(line.level, ""), colour)
+    where = "in the background" if line.background else f"by {cell}" if cell else ""
+    told = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
+    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{told}: "
+    return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
+
+
+def left_out_text(count: int, logger: str, *, colour: bool = False) -> str:
+    """Say that so many messages were not shown, and that the `logger` of that name has them."""
+    messages = f"{count:,} more message" + "s" * (count != 1)
+    text = f"… {messages} of models left out here; Python's logging has all: logger {logger!r}"
+    return _painted(text, _DIM, colour) + "\n"
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text

@@ -14,12 +14,13 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.records.latency import LATENCY_STYLES, LEAST, latency_blocks
 from bls_notebook.display.text import wrap
 from bls_notebook.display.units import count, duration, shape
-from bls_notebook.records.quartiles import quartiles
+from bls_notebook.records.measurements import quartiles
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.records.visible import first_line, spoken, visible
+from bls_notebook.records.visible_text import first_line, spoken, visible
+
+from .statistics import LATENCY_STYLES, LEAST, latency_blocks
 
 _LEFT = "no final flag: the stream was left before its end, so there may be more responses"
 _COLUMNS = 4  # tensor names that get a column each

@@ -1,16 +1,111 @@
-"""One model version: how it runs, what goes in and what comes out; and many of them, a row each."""
+"""Displays of models: one version, several versions, its config.pbtxt, and what a new definition changed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts
+from bls_notebook.display import parts, text
+from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count, shape
-from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.records.repository import Change, ModelRecord, TensorSpecRecord
+from bls_notebook.records.visible_text import visible
 
-from .changes import changes_blocks
+_TOKEN = re.compile(
+    r"""(?P<com>\#[^\n]*)
+    |(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<key>[A-Za-z_]\w*(?=[ \t]*[:{\[]))
+    |(?P<lit>\b[A-Z][A-Z0-9_]+\b|\btrue\b|\bfalse\b|-?\b\d[\w.]*)
+    |\w+""",
+    re.VERBOSE,
+)
+
+
+def config_document(name: str, pbtxt: str) -> Document:
+    """Show a config under the name of its model; never cut, so that it can be copied."""
+    named = Line([parts.name(name), parts.quiet("config.pbtxt")])
+    heading = Forms([Line([f"config.pbtxt of {name}"], mark="#")], [named])
+    return Document([heading, config_block(pbtxt)], styles="config")
+
+
+def config_block(pbtxt: str) -> Both:
+    """Show lines of a config (YAML looks well too); the stylesheet is ``config``."""
+    shown = tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text")
+    return Both(lambda _: [visible(pbtxt.rstrip(), lines=True)], shown)
+
+
+def _coloured(pbtxt: str) -> Html:
+    pieces: list[str] = []
+    end = 0
+    for match in _TOKEN.finditer(pbtxt):
+        pieces += [prose(pbtxt[end : match.start()]), _token(match)]
+        end = match.end()
+    return join(*pieces, prose(pbtxt[end:]))
+
+
+def _token(match: re.Match[str]) -> Html:
+    kind = match.lastgroup
+    return tag("span", prose(match[0]), cls=f"config-{kind}") if kind else prose(match[0])
+
+
+_IN_TEXT = 12  # lines of a file, where nothing can be folded
+_CLASSES = {"+": "changes-came", "-": "changes-went", "…": "dim"}
+
+
+def changes_blocks(changes: Sequence[Change]) -> Iterator[doc.Block]:
+    """Show changes under a line that sums them up; nothing where there are none."""
+    if changes:
+        title = "changed since the last definition: " + ", ".join(map(_count, changes))
+        yield doc.Forms(
+            [doc.Words(title, indent="  "), *(_block(change) for change in changes)],
+            [doc.Fold(title, [_block(change) for change in changes])],
+        )
+
+
+def _count(change: Change) -> str:
+    return f"{change.file} +{change.added} -{change.removed}".replace("-", "−")
+
+
+def _block(change: Change) -> doc.Block:
+    return change_block(change, _IN_TEXT)
+
+
+def change_block(change: Change, most: int) -> doc.Block:
+    """Show a change; as text, so many lines of it."""
+    return doc.Both(lambda width: list(_text(change, width, most)), _html(change))
+
+
+def _text(change: Change, width: int, most: int) -> Iterator[str]:
+    for number, (sign, line) in zip(_numbers(change), change.lines[:most], strict=False):
+        yield from text.wrap(f"{number}{sign} {visible(line)}", width, "    ", "      " + " " * len(number))
+    if len(change.lines) > most:
+        yield f"    … {len(change.lines) - most} more lines"
+
+
+def _numbers(change: Change) -> list[str]:
+    """What stands before each line: its number, where numbers are told."""
+    if not change.numbers or len(change.numbers) != len(change.lines):
+        return [""] * len(change.lines)
+    width = len(str(max(change.numbers)))
+    return [f"{number or '':>{width}} " for number in change.numbers]
+
+
+def _html(change: Change) -> Html:
+    # The newline is for readers without the stylesheet; a block swallows it.
+    lines = (
+        tag(
+            "span",
+            *([tag("span", number, cls="dim")] if number else []),
+            f"{sign} {visible(line)}",
+            Html("\n"),
+            cls=_CLASSES.get(sign, ""),
+        )
+        for number, (sign, line) in zip(_numbers(change), change.lines, strict=True)
+    )
+    return tag("div", tag("span", change.file, cls="dim"), tag("pre", *lines, cls="changes-lines"))
+
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
 _SHORT = 40  # characters of a reason that still stands in the last column

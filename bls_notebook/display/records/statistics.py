@@ -1,15 +1,53 @@
-"""What models have done: a row for each version, with where the time of a request went."""
+"""Displays of statistics: a row for each model version with the phases of its requests, and latencies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bls_notebook.display import parts, text
-from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Table, Words
+from bls_notebook.display.document import (
+    Block,
+    Both,
+    Box,
+    Column,
+    Document,
+    Forms,
+    Piece,
+    Row,
+    Table,
+    Tiles,
+    Words,
+)
 from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.units import count, duration
 from bls_notebook.records.batching import why_not_batched
+from bls_notebook.records.measurements import latency
 from bls_notebook.records.statistics import StatisticsRecord, Times
+
+LATENCY_STYLES = "latency figure session"
+LEAST = 21  # requests that a histogram says something of
+
+
+def latency_blocks(seconds: Iterable[float], what: str = "") -> Iterator[Block]:
+    """Give the figures of times, and their histogram; nothing of a few."""
+    found = latency(seconds)
+    if found is None or found.count < LEAST:
+        return
+    before = f"{what}: " if what else ""  # once is enough
+    tail = [("p99", duration(found.p99), "99 of 100 took no longer")] if found.count >= TAIL else []
+    yield Tiles([
+        (f"{before}median", duration(found.median), "half of them took no longer"),
+        ("p90", duration(found.p90), "9 of 10 took no longer"),
+        *tail,
+        ("quickest", duration(found.least), ""),
+        ("slowest", duration(found.most), ""),
+    ])  # fmt: skip
+    yield Both(
+        lambda _: [f"  {histogram_line(found)}"],
+        histogram_html(found, f"Histogram of {found.count:,} times: {histogram_line(found)}"),
+    )
+
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means of one request; they begin anew when a model is loaded"

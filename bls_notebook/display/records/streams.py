@@ -8,13 +8,14 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.records.latency import LATENCY_STYLES, latency_blocks
 from bls_notebook.display.records.many import left_out, warned_of, with_gaps
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, duration
-from bls_notebook.records.quartiles import quartiles
-from bls_notebook.records.streams import StreamRecord
-from bls_notebook.records.visible import first_line, spoken
+from bls_notebook.records.measurements import quartiles
+from bls_notebook.records.repository import StreamRecord
+from bls_notebook.records.visible_text import first_line, spoken
+
+from .statistics import LATENCY_STYLES, latency_blocks
 
 
 def streams_document(records: Sequence[StreamRecord]) -> doc.Document:

@@ -14,16 +14,15 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.engine.messages import blocking_exec
-from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS
-from bls_notebook.engine.waiting.idle_loops import wake_loop_of
-from bls_notebook.engine.waiting.interrupt import clear_interrupt, interrupt_thread
+from bls_notebook.engine.error_messages import blocking_exec
+from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS, clear_interrupt, interrupt_thread
+from bls_notebook.engine.waiting.event_loops import wake_loop_of
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.stubbed import Stubbed
+from bls_notebook.records.repository import Stubbed
 
 from .instance import Instance
 from .model import LoadedModel

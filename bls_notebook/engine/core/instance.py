@@ -1,23 +1,28 @@
-"""`Instance`: the unit of concurrency of a model version.
+"""`Instance`: the unit of concurrency of a model version, and its `is_ready`.
 
-At most one `execute` runs in an instance at a time (async `execute` of a decoupled model apart). `holder`
-is who occupies it, None while it is idle; it is written under the scheduler's lock.
+At most one `execute` runs in an instance at a time (except async `execute` of a decoupled model). `holder`
+is the execution that occupies it, None while idle; guarded by the scheduler's lock. Guarantees of readiness:
+the answer comes within `READY_SECONDS`, whatever `is_ready` does; concurrent questions share one answer; a
+model without `is_ready` costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.recording.log import RecordedInstance
-from bls_notebook.engine.waiting.loops import ModelLoop
+from bls_notebook.engine.waiting.event_loops import ModelLoop
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.records.seen import ModelSeen
+from bls_notebook.records.raw_events import ModelSeen
 
 from .spec import InstanceSpec
 
@@ -135,3 +140,44 @@ class Instance:
                 self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
+
+
+READY_SECONDS = 5.0
+
+log = logging.getLogger("bls_notebook")
+_lock = threading.Lock()
+_open: WeakKeyDictionary[Instance, _Question] = WeakKeyDictionary()
+
+
+class _Question:
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.ready = False
+
+
+def is_ready(instance: Instance) -> bool:
+    """Whether an instance's model says, in time, that it can serve."""
+    if not getattr(instance.backend, "asks_ready", False):
+        return instance.backend.ready()
+    with _lock:
+        question = _open.get(instance)
+        new = question is None
+        if question is None:
+            question = _open[instance] = _Question()
+    if new:
+        start_in_thread(lambda: _ask(instance, question))
+    if not question.answered.wait(READY_SECONDS):
+        log.warning("is_ready of %s did not answer within %g s", instance.name, READY_SECONDS)
+        return False
+    return question.ready
+
+
+def _ask(instance: Instance, question: _Question) -> None:
+    try:
+        question.ready = instance.backend.ready()
+    except BaseException as error:
+        log.warning("is_ready of %s raised %s", instance.name, describe(error).message)
+    finally:
+        with _lock:
+            _open.pop(instance, None)
+        question.answered.set()

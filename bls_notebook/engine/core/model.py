@@ -21,20 +21,18 @@ from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.engine.description import describe
+from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
 from bls_notebook.engine.tensors.output_check import OutputCheck
-from bls_notebook.engine.tensors.request_check import RequestCheck
-from bls_notebook.engine.tensors.reshape import input_reshapes
+from bls_notebook.engine.tensors.request_check import RequestCheck, input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.seen import ModelSeen, TensorSeen
+from bls_notebook.records.raw_events import ModelSeen, TensorSeen
 
-from .instance import Instance
-from .readiness import is_ready
+from .instance import Instance, is_ready
 from .spec import ModelSpec
 from .statistics import ModelCounters
 

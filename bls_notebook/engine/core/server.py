@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from bls_notebook.engine.description import describe
-from bls_notebook.engine.messages import not_ready
+from bls_notebook.engine.error_messages import not_ready
+from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils import _runtime

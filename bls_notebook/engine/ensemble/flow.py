@@ -1,11 +1,12 @@
-"""`EnsembleFlow`: how far one request has come through an ensemble. Pure: no threads, no models, no clock.
+"""The flow of one request through an ensemble's steps. Pure: no threads, no models, no clock.
 
-A step may run once all of its inputs are there. Responses of a decoupled step are counted, and what is
-made of one of them carries its number, so tensors of different responses never meet. Guarantees: each
-tensor is let go of when its last reader has it (so its memory can move there); after a failure no step
-begins; the final response comes exactly once, when no step is under way any more.
+`Plan` holds the steps as plain data, made once for each model version; `EnsembleFlow` is the progress of one
+request. A step may run once all of its inputs exist. Responses of a decoupled step are numbered, and tensors
+made from a response carry its number, so tensors of different responses never meet.
 
-The caller keeps calls from overlapping. Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
+Guarantees: each tensor is released when its last reader has it, so its memory can move there; after a
+failure no step starts; the final response comes exactly once, when no step is running. The caller keeps
+calls from overlapping. Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
 """
 
 from __future__ import annotations
@@ -16,11 +17,64 @@ from dataclasses import dataclass
 import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.tensors.reshape import reshape_all
+from bls_notebook.engine.tensors.request_check import output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .plan import EnsemblePlan
+
+@dataclass(frozen=True, slots=True)
+class EnsembleStep:
+    """One model of an ensemble.
+
+    `version`: -1 for the newest. `inputs`: the model's inputs, and the tensors of the ensemble that they are.
+    `outputs`: the model's outputs, and the tensors of the ensemble that they become.
+    """
+
+    model: str
+    version: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+class EnsemblePlan:
+    """The steps of an ensemble.
+
+    `spec`: of the ensemble.
+    `models`: the models and versions of the steps, each once.
+    `readers`: the steps that read each tensor.
+    `reshapes`: of the outputs, for `reshape_all`.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.steps = tuple(
+            EnsembleStep(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
+            for s in spec.config.ensemble_scheduling.step
+        )
+        self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))
+        self.reshapes = output_reshapes(spec.outputs)
+        self.readers: dict[str, tuple[int, ...]] = {}
+        self._writer: dict[str, int] = {}
+        for number, step in enumerate(self.steps):
+            for tensor in dict.fromkeys(step.inputs.values()):
+                self.readers[tensor] = (*self.readers.get(tensor, ()), number)
+            self._writer.update(dict.fromkeys(step.outputs.values(), number))
+        self._needed: dict[frozenset[str], frozenset[int]] = {}
+
+    def needed(self, outputs: frozenset[str]) -> frozenset[int]:
+        """Return the steps without which these outputs cannot be made."""
+        found = self._needed.get(outputs)
+        if found is None:
+            steps: set[int] = set()
+            todo = list(outputs)
+            while todo:
+                number = self._writer.get(todo.pop())
+                if number is not None and number not in steps:
+                    steps.add(number)
+                    todo.extend(self.steps[number].inputs.values())
+            found = self._needed[outputs] = frozenset(steps)
+        return found
+
 
 SEQUENCE_START, SEQUENCE_END = 1, 2
 

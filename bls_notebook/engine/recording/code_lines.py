@@ -13,9 +13,9 @@ from sys import _getframe
 from types import CodeType, FrameType
 
 from bls_notebook.devices.allocation_log import Block, Place
-from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
-from bls_notebook.records.seen import CodeLine
-from bls_notebook.records.visible import encodable
+from bls_notebook.engine.exception_text import HOME, ModelHome, label_of, source_of
+from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.visible_text import encodable
 
 _FRAMES = range(40)  # that are looked at: libraries between the model and what makes the tensor
 _TEXT = 200  # characters of a line

@@ -1,12 +1,16 @@
-"""Recording for a profile, off the hot path: what the engine says of a request that is not plain.
+"""Record spans for a profile off the hot path: queued, batched, failed and streamed requests.
 
-Every function does nothing where no profile is on any more. See `engine.recording.log`. Below `Ticket`,
-which is untyped here.
+Every function does nothing while no profile is on; see `engine.recording.log`. Below `Ticket`, which is
+untyped here. A request that a bare thread sends carries no context: its sender is found from the variables
+of the thread's functions (a request or a response sender of the model), else from the instance whose code
+runs, if that serves a single request.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -17,12 +21,14 @@ import numpy as np
 
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.seen import ModelSeen
+from bls_notebook.records.raw_events import ModelSeen
 
 from . import log as recording
 from .log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
@@ -233,3 +239,45 @@ def record_ensemble_over(execution: Execution, response: InferenceResponse, wait
         log.ran.extend(Ran(execution.span, now, now))
         if waits:
             log.answer(execution.span, now, response)
+
+
+def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
+    """Return the number, in the profile that is on, of the request that a thread works for.
+
+    `frame`: of the model's code; those that called it are looked at too. `instance`: whose code it is.
+    Returns int: 0 where no profile is on, or it cannot be told.
+    """
+    if recording.active is None:
+        return 0
+    while frame is not None:
+        for value in _values(frame):
+            if span := _span_of(value):
+                return span
+        frame = frame.f_back
+    return 0 if instance is None else _span_served(instance)
+
+
+def _values(frame: FrameType) -> list[Any]:
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return []  # a module or a class
+    values = list(frame.f_locals.values())
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # it is a copy, which the frame keeps: arrays would live longer by that
+    return values
+
+
+def _span_of(value: Any) -> int:
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, InferenceRequest):
+        return getattr(value, "_span", 0)
+    return getattr(value._request, "span", 0) if isinstance(value, InferenceResponseSender) else 0
+
+
+def _span_served(instance: Instance) -> int:
+    """The request that an instance serves, if it is one alone."""
+    under_way = {getattr(instance.holder, "span", 0)}
+    if instance.loop_thread:
+        under_way |= {execution.span for execution in list(instance.loop.executions)}
+    under_way.discard(0)
+    return under_way.pop() if len(under_way) == 1 else 0

@@ -24,9 +24,9 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.stack_room import need_room
+from bls_notebook.engine.waiting.ctrl_c import need_room
+from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
-from bls_notebook.engine.waiting.waiting import first_response
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle

@@ -13,10 +13,10 @@ from typing import Any
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.delivering import Answers
+from bls_notebook.engine.error_messages import TIMEOUT_EXPIRED, queue_full
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.messages import TIMEOUT_EXPIRED, queue_full
+from bls_notebook.engine.runner import Answers
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode

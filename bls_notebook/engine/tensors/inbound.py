@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine import call_keys, messages
+from bls_notebook.engine import call_keys, error_messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording import log as recording
@@ -20,8 +20,8 @@ from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .handover import hand_over
-from .placement import Wanted
-from .reshape import reshape_all
+from .outputs import Wanted
+from .request_check import reshape_all
 
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
@@ -49,8 +49,8 @@ def received(
     try:
         out._inputs = hand_over(inputs, given, model.cpu_only)
     except (MemoryError, RuntimeError) as error:
-        problem = messages.inputs_not_placed(str(error))
-        raise NotReceivedError(messages.running(model.name, problem)) from error
+        problem = error_messages.inputs_not_placed(str(error))
+        raise NotReceivedError(error_messages.running(model.name, problem)) from error
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names

@@ -12,7 +12,7 @@ from sys import intern
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .reshape import output_reshapes
+from .request_check import output_reshapes
 
 _KEPT = 20  # lines
 

@@ -1,31 +1,55 @@
-"""Ctrl-C, kept out of the engine's own critical sections.
+"""Ctrl-C, kept out of the engine's critical sections; and interrupting model code in other threads.
 
-Python may raise KeyboardInterrupt between any two bytecodes of the main thread, also where an instance has
-just been taken and nobody knows of it yet. While a request is sent from the main thread, the
-handler looks at where the key was pressed: in model code, or while waiting, it raises at once; inside
-the engine it comes back a moment later, until the engine is left, and at the latest when the request
-is over.
+Python may raise KeyboardInterrupt between any two bytecodes of the main thread, even when an instance has
+just been acquired and nobody has recorded it. While a request is sent from the main thread, the handler
+checks where Ctrl-C struck: in model code or during a wait it raises at once; inside the engine it returns a
+moment later, until the engine is left, at the latest when the request is over.
 
-Guarantees: Ctrl-C is never lost, and never arrives after what it was meant for; it costs nothing while
-nobody presses it but one exchange of the handler a request from outside; a handler that somebody else
-has set is left alone.
+Guarantees: Ctrl-C is never lost and never arrives after the request that it was meant for; the only cost
+without Ctrl-C is one exchange of the handler for each request from outside; a foreign handler is left alone.
+`Interrupted` is set in another thread and arrives at its next bytecode (after a sleep or lock in C returns);
+it is not an `Exception`, so models do not swallow it by habit. Critical sections check for room on the stack
+before they acquire anything, because a recursive caller may have only a frame or two left.
 """
 
 from __future__ import annotations
 
-# `signal` without its conversions to enums, which take ten times as long
 import _signal  # type: ignore[import-not-found]
 import _thread
+import ctypes
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dis import opmap
-from functools import partial
+from functools import partial, reduce
 from types import CodeType, FrameType
 
-from .debugged import held, let_go_soon
-from .stacks import walk_back
+from .debugger_threads import held, let_go, let_go_soon
+from .stack_frames import stack_of, walk_back
+
+LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
+_frame, _limit = sys._getframe, sys.getrecursionlimit
+
+
+def _nested(inner: Callable[[], None], _: int) -> Callable[[], None]:
+    return lambda: inner()
+
+
+_try: Callable[[], None] = reduce(_nested, range(LEVELS), lambda: None)
+
+
+def need_room() -> None:
+    """Raise RecursionError now if there is no room for the engine's own calls."""
+    try:
+        _frame(_limit() // 3 - LEVELS)  # what C functions call counts as well, and has no frame
+    except ValueError:
+        return  # plenty: so it is nearly always
+    _try()
+
+
+# `signal` without its conversions to enums, which take ten times as long
+
 
 RETRY_SECONDS = 0.002
 DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
@@ -209,3 +233,44 @@ class LongCtrlC(CtrlC):
         if _get_ident() != _main or _handler_of(_SIGINT) is not _handle:
             self._before = None
         super().__exit__(kind, error, traceback)
+
+
+class Interrupted(BaseException):
+    """The person at the notebook has interrupted what this thread runs."""
+
+
+def _set(thread: int, exception: object) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
+def interrupt_thread(thread: int) -> bool:
+    """Raise `Interrupted` in a thread, soon; False where it must be left alone, and asked again later."""
+    stack = stack_of(thread)
+    if held(stack):
+        let_go()
+        return False
+    if inside_engine(stack):
+        return False
+    _set(thread, ctypes.py_object(Interrupted))
+    let_go_soon()
+    return True
+
+
+def clear_interrupt(thread: int) -> None:
+    """Take back an `Interrupted` that has not arrived yet.
+
+    By the thread itself it is received here: one that is only withdrawn leaves Python, before 3.13, looking
+    for an exception in every thread at every call from then on, and where a debugger traces it, for ever.
+    """
+    if thread != threading.get_ident():
+        _set(thread, None)
+        return
+    try:
+        _set(thread, ctypes.py_object(Interrupted))
+        while True:
+            pass
+    except Interrupted:
+        pass
+    except BaseException:
+        _set(thread, None)
+        raise

@@ -1,62 +1,365 @@
-"""The wait graph: whether a request can still be answered by anything that may yet happen.
+"""Who waits for what, right now, and what is done about a wait that can never end.
 
-Pure and exact. A node is *live* when something outside the graph may still move it. A request that
-waits in a queue is live when any instance that could serve it is held by a live execution; an
-execution that waits is live when what it waits for is. What cannot be shown to be stuck is live, so
-there is no false alarm; a set of nodes that only wait for each other is not live, so no deadlock among
-known waits is missed. Holds no locks: the caller gives a consistent view.
+Guarantees: a thread registers its wait before it sleeps, as does a loop that runs a model's code, under one
+lock, and the wait graph is only read under that lock, so the check sees no half-made wait: a request that
+only waits for its own waiting ancestors gets an error at once, and no other request does. What cannot be
+seen (a lock, a bare thread, a timer that may cancel, a future that somebody outside its loop knows) counts
+as able to move. A wait that lasts and that looks circular, but cannot be proven so, is reported while it
+lasts. Ctrl-C ends any wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Literal, TypeVar
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakSet
 
-Node = TypeVar("Node", bound=Hashable)
-Mode = Literal["live", "any", "all"]
-Need = tuple[Mode, Iterable[Node]]
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.error_messages import running
+from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.pb_utils.response import InferenceResponse
 
-LIVE: Mode = "live"
-ANY: Mode = "any"
-ALL: Mode = "all"
+from .deadlock_search import ANY, LIVE, Need, deadlocked
+from .event_loops import WatchedSelector, blocked, watch_callers
+from .stack_frames import waits_for_threads
+from .wait_graph import Node, candidates, forget_answers, look_closer, needs
+
+SOON = 1 / 64
+REPORT_AFTER = 1.0
+LONGEST_PAUSE = 60.0
+
+_Result = TypeVar("_Result")
+log = logging.getLogger("bls_notebook")
+lock = threading.Lock()
+_get_ident = threading.get_ident
+_reported: WeakSet[Ticket] = WeakSet()
 
 
-def deadlocked(start: Node, needs: Callable[[Node], Need[Node]]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
+def wait_for(ticket: Ticket) -> None:
+    """Wait until the ticket has a response.
 
-    `start`: the node that is asked about. `needs`: gives, for a node, ``("live", ())`` for one that may move
-    by itself, ``("any", nodes)`` for one that moves once any of the nodes does, ``("all", nodes)`` for one
-    that needs them all. "any" of nothing is stuck; "all" of nothing is live. Each node is asked about once.
-    Returns dict: empty where `start` may move.
-
-    Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
+    Raises KeyboardInterrupt: Ctrl-C; the request has been interrupted then.
     """
-    found: dict[Node, list[Node]] = {}
-    waiting: dict[Node, int] = {}
-    users: dict[Node, list[Node]] = {}
-    live: list[Node] = []
-    todo = [start]
+    parker = ticket.parker()
+    if parker is None:
+        return
+
+    def wait() -> None:
+        thread, pause = _get_ident(), REPORT_AFTER
+        if any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare):
+            watch_callers(ticket.parent)
+            pause = SOON
+        while not parker.park(pause):
+            if pause < REPORT_AFTER:
+                watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
+            else:
+                _look_again(ticket)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    try:
+        known_to_wait(ticket, wait)
+    except BaseException:
+        ticket.interrupt()
+        raise
+
+
+def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
+    """Wait, registered, once the request has been refused that has to be so that the wait can end."""
+    thread = _get_ident()
+    outer = _waiting(thread)
+    outer = None if outer is waiting else outer
+    try:
+        try:
+            with lock:
+                blocked[thread] = waiting
+                victim = _victim_of(waiting)
+            if victim is not None:
+                _refuse(victim)
+            return wait()
+        finally:
+            _no_longer(thread, outer)
+    finally:  # once more: an exception may have struck just there
+        _no_longer(thread, outer)
+
+
+def _waiting(thread: int) -> Ticket | WatchedSelector | None:
+    """What a thread waits for; an exception may have struck where it was to say that it does no longer."""
+    waiting = blocked.get(thread)
+    if isinstance(waiting, Ticket):
+        return None if waiting.done else waiting
+    return waiting if waiting is not None and waiting.idle else None
+
+
+def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
+    with lock:
+        if outer is None:
+            blocked.pop(thread, None)
+        else:
+            blocked[thread] = outer
+
+
+def _runs_unseen(execution: Execution, thread: int) -> bool:
+    """Whether a sync execution may wait for a thread of its own in a loop that nobody watches yet."""
+    if execution.task is not None or execution.thread == thread:
+        return False
+    return not isinstance(_waiting(execution.thread), Ticket)
+
+
+def first_response(ticket: Ticket) -> InferenceResponse:
+    """Wait for the first response of a ticket."""
+    while True:
+        taken = ticket.take()
+        if taken is not None:
+            return taken[0]
+        wait_for(ticket)
+
+
+def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
+    """Let a loop sleep, once the requests that it cannot get have been refused."""
+    end = None if timeout is None else time.monotonic() + timeout
+
+    def wait() -> Any:
+        pause = REPORT_AFTER
+        while True:
+            left = pause if end is None else end - time.monotonic()
+            events = watched.wait(min(pause, max(left, 0.0)))
+            if events or (left <= pause and end is not None):
+                return events
+            _look_again(watched)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    return known_to_wait(watched, wait)
+
+
+WatchedSelector.sleep = staticmethod(_sleep)
+
+
+def _look_again(waiting: Ticket | WatchedSelector) -> None:
+    """While a wait lasts: what looked able to move a moment ago may have settled, or wait for a thread."""
+    with lock:
+        joining = waits_for_threads(blocked.keys())
+        for thread, other in joining.items():  # those that wait for others come after them
+            blocked[thread] = blocked[other]
+        try:
+            victim = _victim_of(waiting)
+        finally:
+            for thread in joining:
+                blocked.pop(thread, None)
+        reports = [] if victim is not None else [describe_wait(t) for t in _look_circular()]
+    if victim is not None:
+        _refuse(victim)
+    for report in reports:
+        log.warning(report)
+
+
+def look_at(ticket: Ticket) -> None:
+    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    with lock:
+        victim = _victim(ticket)
+    if victim is not None:
+        _refuse(victim)
+
+
+def _served_soon(ticket: Ticket) -> bool:
+    """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
+    if not ticket.queued:
+        return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
+    for instance in candidates(ticket):
+        holder = instance.holder
+        if holder is None:  # idle: one of the engine's threads is on its way
+            if not instance.is_async or instance.loop_thread not in blocked:
+                return True
+        elif isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
+            if not holder.queued and holder.execution is None and not instance.is_async:
+                return True
+        elif _acts(holder):
+            return True
+    return False
+
+
+def _acts(execution: Execution | None) -> bool:
+    """Whether an execution runs on a thread that does not wait."""
+    return (
+        execution is not None
+        and not execution.combined
+        and not execution.finished
+        and execution.thread not in blocked
+    )
+
+
+def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
+    """One of the requests that wait for the same instances: what holds for it holds for all of them."""
+    seen: set[object] = set()
+    for ticket in waiting:
+        kind = (id(ticket.model), ticket.bound, ticket.expires) if ticket.queued else id(ticket)
+        if kind not in seen:
+            seen.add(kind)
+            yield ticket
+
+
+def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
+    """The request to refuse so that who waits, or a loop that sleeps, can go on; None for none. Lock held."""
+    if isinstance(waiting, Ticket):
+        return _victim(waiting)
+    executions = list(waiting.executions)
+    sent = list(_each_kind(t for e in executions for t in list(e.children)))
+    # One that is plainly served wakes the loop, which then falls asleep again.
+    others = [] if any(map(_served_soon, sent)) else [waiting, *executions]
+    return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
+
+
+def _victim(start: Node) -> Ticket | None:
+    """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
+    if isinstance(start, Ticket) and _served_soon(start):
+        return None
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    forget_answers()
+    if not deadlocked(start, partial(needs, closer=False)):
+        return None
+    look_closer()
+    stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
+    waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
+    if not waiting:
+        return None
+    # One of a circle, and not one that waits behind it.
+    in_circle = next((ticket for ticket in waiting if ticket in _reached(stuck[ticket], stuck)), None)
+    victim: Ticket = in_circle or waiting[0]
+    victim.circle = () if in_circle is None else _cycle(victim, stuck)
+    victim.refused = True  # from here on it can move, and so can who waits for it
+    return victim
+
+
+def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node]:
+    """Yield some nodes and all that they need, each once."""
+    seen: set[Node] = set()
+    todo = list(start)
     while todo:
         node = todo.pop()
-        if node in found:
-            continue
-        mode, needed = needs(node)
-        found[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
-        if mode == LIVE or (mode == ALL and not children):
-            live.append(node)
-            continue
-        waiting[node] = len(children) if mode == ALL else 1
-        for child in children:
-            users.setdefault(child, []).append(node)
-            todo.append(child)
-    while live:
-        node = live.pop()
-        if found.pop(node, None) is None:
-            continue
-        for user in users.get(node, ()):
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                live.append(user)
-    if start not in found:
-        return {}
-    return {node: [n for n in children if n in found] for node, children in found.items()}
+        if node not in seen:
+            seen.add(node)
+            yield node
+            todo.extend(needed[node])
+
+
+def _is_waiting(node: Node) -> bool:
+    return isinstance(node, Ticket) and (node.queued or node.execution is None)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _senders(ticket: Ticket) -> Iterator[Execution]:
+    """Yield the models' executions that a request hangs on, and the threads of models' own."""
+    execution = ticket.parent
+    while execution is not None:
+        if execution.model is not None or execution.bare:
+            yield execution
+        execution = execution.parent
+
+
+def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
+    """Names of the models of the circle that a queued request closes, its own model last."""
+    names = [ticket.model.name]
+    for execution in _senders(ticket):
+        names.append(execution.model_name)
+        if execution.model is ticket.model or (execution.bare and execution.model_name == ticket.model.name):
+            return names[::-1]
+    # Two callers that hold what the other needs: follow the holders around instead.
+    sender = ticket.parent
+    names = [sender.model_name] if sender is not None and (sender.model or sender.bare) else []
+    node: Node = ticket
+    seen: set[Node] = set()
+    while node not in seen:
+        seen.add(node)
+        if _is_waiting(node):
+            names.append(node.model.name)
+        node = next(iter(stuck[node]), node)
+    return names if names[-1] == names[0] else [*names, names[0]]
+
+
+def _refuse(ticket: Ticket) -> None:
+    model = ticket.model
+    count = len(model.instances)
+    circle = " -> ".join(ticket.circle)
+    held = "its only instance is" if count == 1 else f"all {count} of its instances are"
+    remedy = f"instance_group.count = {count + 1} or more for '{model.name}' breaks this circle."
+    if ticket.bound is not None:
+        held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
+        remedy = "A sequence of its own, on another instance, breaks this circle."
+    if ticket.circle:
+        text = (
+            f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held "
+            f"by requests that wait for it (the real server would wait forever). {remedy}"
+        )
+    else:
+        text = (
+            f"the request to '{model.name}' can never be served, because {held} held by requests that wait "
+            "for what nobody can do any more, such as to set an event (the real server would wait forever)."
+        )
+    message = running(model.name, text)
+    if model.scheduler.withdraw(ticket) or ticket.execution is None:
+        ticket.cancelled = True  # one that was handed over but not begun is skipped then
+        ticket.finish(error_response(message))
+
+
+def _look_circular() -> list[Ticket]:
+    """Those queued requests that deserve a word when they last: nobody can tell whether they will be served.
+
+    Whoever has a request under way may be waiting for it, even where the graph cannot see how.
+    """
+    known: set[Ticket] = set()
+    todo: list[Ticket] = []
+    for waiting in list(blocked.values()):
+        if isinstance(waiting, Ticket):
+            todo.append(waiting)
+        else:
+            todo.extend(t for e in list(waiting.executions) for t in list(e.children))
+    while todo:
+        ticket = todo.pop()
+        known.add(ticket)
+        if ticket.execution is not None and ticket.execution.combined:  # nobody waits for its steps but it
+            todo.extend(ticket.execution.waits_for(blocked))
+    sent: dict[Any, list[Ticket]] = {}
+    for ticket in known:
+        for execution in _senders(ticket):
+            sent.setdefault(execution.model_name if execution.bare else execution, []).append(ticket)
+
+    def may_need(node: Node) -> Need[Node]:
+        if isinstance(node, Ticket):
+            free = node.done or node.expires or node.cancelled or node.refused
+            if free or not node.queued:
+                return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
+            holders = [i.holder for i in candidates(node)]
+            return (ANY, holders) if all(holders) else (LIVE, ())
+        found = sent.get(node, []) + sent.get(node.model_name, [])
+        return (ANY, found) if found and not node.finished else (LIVE, ())
+
+    found = [t for t in known if t.queued and t not in _reported and deadlocked(t, may_need)]
+    _reported.update(found)
+    return found
+
+
+def describe_wait(ticket: Ticket) -> str:
+    """Return one line on a queued request: what it waits for, who holds it, and since when."""
+    now = time.perf_counter_ns()
+    holders = []
+    for instance in candidates(ticket):
+        holder = instance.holder
+        name = getattr(getattr(holder, "model", None), "name", "?")
+        started = getattr(holder, "started", 0)
+        since = f" for {(now - started) / 1e9:.1f} s" if started else ""
+        parent = getattr(getattr(holder, "parent", None), "model", None)
+        caller = f" called by '{parent.name}'" if parent is not None else ""
+        holders.append(f"{instance.name} is held by a request to '{name}'{caller}{since}")
+    sender = None if ticket.parent is None else ticket.parent.model_name
+    return (
+        f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
+        f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
+        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. Whether it "
+        "does cannot be told from here: threads, locks and futures of its own may be part of it."
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from bls_notebook.engine.ticket import Ticket
 
-from .loops import Mailbox, mailbox
+from .event_loops import Mailbox, mailbox
 
 
 class RequestFuture(asyncio.Future):  # type: ignore[type-arg]

@@ -1,10 +1,13 @@
-"""Whether anybody but tasks that sleep can get at an object: a future that would wake one of them, a request.
+"""Find out whether an object can still be reached: a future that would wake a task, a response sender.
 
-Counts references, as Python's collector of garbage does. What the tasks refer to, and what that refers to,
-is inside; an object inside that has more references than come from inside is known outside as well, and so
-is all that it leads to. Guarantees: a reference that is not understood (of a thread that runs, of a
-module's global, of an extension) counts as one from outside, so "no" is certain. Looks at nothing but
-what the tasks refer to. Keeps nothing.
+References are counted as Python's garbage collector counts them: references among the sleeping tasks are
+inside; an object with more references than that is reachable from outside, and so is everything it refers
+to. Guarantees: a reference that is not understood (a running thread, a module's global, an extension) counts
+as outside, so "unreachable" is certain; only objects that the tasks refer to are examined, and none is kept.
+
+A sender lost in a reference cycle is noticed only by a garbage collection, which nothing causes while every
+thread waits. Guarantees: while a request waits long for its senders, garbage is collected now and then, for
+a twentieth of the time at most; nothing runs or is kept once the requests have been answered.
 """
 
 from __future__ import annotations
@@ -12,11 +15,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from contextvars import Context
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakSet
+
+from bls_notebook.engine.schedulers.clock import NextAlarm, system_clock
+from bls_notebook.engine.ticket import Ticket
+
+from .threads import start_in_thread
 
 MOST = 50_000
 _BORDERS = (ModuleType, type, Context, asyncio.AbstractEventLoop)
@@ -85,3 +96,48 @@ def _referents(one: Any) -> list[Any]:
             part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins
         ]
     return gc.get_referents(one)
+
+
+FIRST_AFTER = 1.0
+LONGEST_PAUSE = 60.0
+SHARE = 20
+
+_lock = threading.Lock()
+_left: WeakSet[Ticket] = WeakSet()
+_pause = FIRST_AFTER
+_took = 0.0
+
+
+def leave_to_senders(ticket: Ticket) -> None:
+    """Take note that a request's `execute` is over, and that it has not been answered."""
+    global _pause
+    with _lock:
+        _left.add(ticket)
+        _pause = FIRST_AFTER
+        _set_alarm()
+
+
+def _set_alarm() -> None:
+    """Collect garbage after the pause, or earlier if that has been asked for. Lock held."""
+    _alarm.at_latest(system_clock.now() + int(max(_pause, SHARE * _took) * 1e9))
+
+
+def _collect() -> None:
+    global _pause, _took
+    waiting = [ticket.model.server for ticket in list(_left) if not ticket.done]
+    if waiting:
+        began = time.monotonic()
+        for server in waiting:
+            server.last_failure = None  # its frames keep those of its callers, and what is in them
+        gc.collect()
+        _took = time.monotonic() - began
+    with _lock:
+        _alarm.rung()
+        for ticket in [t for t in _left if t.done]:
+            _left.discard(ticket)
+        if _left:
+            _pause = min(2 * _pause, LONGEST_PAUSE)
+            _set_alarm()
+
+
+_alarm = NextAlarm(system_clock, lambda: start_in_thread(_collect))

@@ -11,8 +11,8 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .loops import mailbox
-from .waiting import wait_for
+from .deadlock import wait_for
+from .event_loops import mailbox
 
 
 class AsyncResponseStream(ResponseStream, Protocol):

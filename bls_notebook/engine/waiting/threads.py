@@ -1,22 +1,59 @@
-"""Worker threads that are kept for reuse.
+"""Worker threads that are kept for reuse, and `Park`, a place for one thread to wait.
 
-Guarantees: `start_in_thread` never waits, and is one step for Ctrl-C and for every other exception: the
-job is in the queue then, or nothing has happened. While the pool is in use one worker more than needed waits
-for a job; it is a worker that takes a job, never who gives one, that starts the next. A job runs in its
-thread alone; a worker that has been idle for a while ends; workers are daemons, so they never keep the
-kernel from ending. A job that raises is reported to `threading.excepthook` and costs nobody else
-anything.
+Guarantees: `start_in_thread` never waits and is atomic for Ctrl-C and any other exception: either the job is
+queued or nothing happened. While the pool is in use, one more worker than needed waits for a job; the worker
+that takes a job starts the next worker. Idle workers end after a while; workers are daemons, so they never
+keep the kernel alive. A job that raises is reported to `threading.excepthook` and affects no other job.
+`unpark` before `park` is not lost; `park` gives way to Ctrl-C on every platform.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from bls_notebook.devices import pool_hooks
+
+from .ctrl_c import may_be_interrupted
+
+# On Windows a wait without a limit cannot be interrupted by Ctrl-C.
+_SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
+
+
+class Parker:
+    """One wait of one thread."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def unpark(self) -> None:
+        """Let the thread go on; calling it again does nothing."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass
+
+    def park(self, seconds: float | None = None) -> bool:
+        """Wait until `unpark`; False where `seconds` went by first."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
+            if self._lock.acquire(timeout=max(0.0, left)):
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+
+
+may_be_interrupted(Parker.park.__code__, waits=True)
+
 
 IDLE_SECONDS = 10.0
 

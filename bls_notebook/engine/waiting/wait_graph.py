@@ -17,15 +17,15 @@ from weakref import ref
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.description import home_of
+from bls_notebook.engine.exception_text import home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .deadlock import ALL, ANY, LIVE, Need
+from .deadlock_search import ALL, ANY, LIVE, Need
+from .event_loops import Job, WatchedSelector, blocked, job_of
 from .futures import RequestFuture
-from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
-from .stacks import frame_of, stack_of, stacks, variables_of
+from .stack_frames import frame_of, stack_of, stacks, variables_of
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 

@@ -11,8 +11,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from bls_notebook.display.browser.on_top import new_place
-from bls_notebook.display.browser.widget_files import widget_source
+from bls_notebook.display.widgets import new_place, widget_source
 
 Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 

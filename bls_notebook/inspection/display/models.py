@@ -12,7 +12,7 @@ from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.statistics import statistics_document
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.inspection.records import ConfigSetting, InstanceNow, ModelView
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 _KINDS = {"busy": "loading", "idle": "ready"}
 _LINES = 40  # of a source, that are shown unfolded

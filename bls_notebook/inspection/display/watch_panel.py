@@ -17,18 +17,16 @@ from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.browser.alive import has_kernel
-from bls_notebook.display.browser.alive import live as live_widget
-from bls_notebook.display.browser.on_top import covered, new_place
-from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.bundle import Display, display_of
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.palette import model_inks
 from bls_notebook.display.records.devices import devices_document
 from bls_notebook.display.units import count
+from bls_notebook.display.widgets import covered, has_kernel, new_place, widget_source
+from bls_notebook.display.widgets import live as live_widget
 from bls_notebook.inspection.records import ModelNow, WatchRecord
 from bls_notebook.records.devices import DeviceTable
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 _NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"
 

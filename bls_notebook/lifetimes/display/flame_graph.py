@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bls_notebook.display import text
 from bls_notebook.display.palette import Ink, model_inks
 from bls_notebook.display.pictures.pen import DIM, INK, Look, Pen, readable, width_of
-from bls_notebook.display.pictures.svg import SvgPen
+from bls_notebook.display.pictures.svg_pen import SvgPen
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes, LineBytes
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 from .block_facts import device_facts, line_text
 

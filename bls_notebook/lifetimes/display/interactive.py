@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.display.browser.alive import live as live_widget
-from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.bundle import Display, display_of
 from bls_notebook.display.html import Html
+from bls_notebook.display.widgets import covered
+from bls_notebook.display.widgets import live as live_widget
 from bls_notebook.lifetimes.records import Lifetimes
 
 from .report import lifetimes_document

@@ -24,7 +24,7 @@ from bls_notebook.display.pictures.pen import (
     steps_area,
     width_of,
 )
-from bls_notebook.display.pictures.svg import SvgPen
+from bls_notebook.display.pictures.svg_pen import SvgPen
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
 from bls_notebook.lifetimes.records import Life, Lifetimes, is_left_behind

@@ -20,7 +20,7 @@ from typing import Any
 from bls_notebook import display as displays
 from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.seen import LEVELS, LogLine
+from bls_notebook.records.raw_events import LEVELS, LogLine
 
 LOUD = ("warning", "error")
 LATER = 1.0  # seconds until it is told what was left out after the end of a cell

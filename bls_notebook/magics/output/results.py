@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook import Response
 from bls_notebook.records.preview import CHARACTERS
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ResponseRecord
-    from bls_notebook.records.streams import StreamRecord
+    from bls_notebook.records.repository import ResponseRecord, StreamRecord
 
 T = TypeVar("T")
 
@@ -112,7 +111,7 @@ class Responses(Records[Response]):
     @property
     def stream_record(self) -> StreamRecord:
         """Plain data about one whole stream."""
-        from bls_notebook.records.streams import StreamRecord  # first needed here
+        from bls_notebook.records.repository import StreamRecord  # first needed here
 
         records = self.records
         times = [record.seconds for record in records if record.seconds is not None]

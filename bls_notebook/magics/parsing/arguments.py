@@ -12,8 +12,7 @@ from IPython.core.error import UsageError
 
 from bls_notebook.records.quantities import seconds_in
 
-from .expressions import Variables, expanded
-from .words import UnfinishedError, Word, split_words
+from .words import UnfinishedError, Variables, Word, expanded, split_words
 
 _WIDTH = 92
 

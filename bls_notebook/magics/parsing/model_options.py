@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .arguments import Parser, whole_number
-from .expressions import Variables
+from .words import Variables
 
 _TENSOR = re.compile(r"(?P<name>\S+)\s+(?:TYPE_)?(?P<type>[A-Za-z0-9]+)\s*\[(?P<dims>[-\d\s,]*)\]")
 _KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", "auto": "KIND_AUTO"}

@@ -14,7 +14,7 @@ from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.parsing.arguments import key_and_value
-from bls_notebook.magics.shell.failing import CellInterrupted, display_of, reported
+from bls_notebook.magics.shell.cell_errors import CellInterrupted, display_of, reported
 from bls_notebook.magics.shell.settings import use_repository
 from bls_notebook.records.progress import stepped
 from bls_notebook.repository.source.layout import shown_path

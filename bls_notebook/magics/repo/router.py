@@ -10,8 +10,8 @@ from bls_notebook.capabilities import registry
 from bls_notebook.magics.magic import Magic, Verb, verb_named
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
-from bls_notebook.magics.parsing.expressions import Variables, expanded
 from bls_notebook.magics.parsing.request_line import read_line
+from bls_notebook.magics.parsing.words import Variables, expanded
 
 
 class _Repository(Parser):

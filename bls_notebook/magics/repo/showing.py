@@ -10,7 +10,7 @@ from bls_notebook import display as displays
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.shell.cell_errors import reported
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:

@@ -11,7 +11,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from bls_notebook.engine.description import labels
+from bls_notebook.engine.exception_text import labels
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.repository.source.model_source import SourcePlace
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.engine.description import home_of, internal_paths, label_of
+from bls_notebook.engine.exception_text import home_of, internal_paths, label_of
 from bls_notebook.engine.waiting.ctrl_c import awaited
-from bls_notebook.engine.waiting.debugged import let_go_soon
+from bls_notebook.engine.waiting.debugger_threads import let_go_soon
 from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:

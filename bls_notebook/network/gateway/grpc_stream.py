@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from bls_notebook.engine.waiting.loops import mailbox
+from bls_notebook.engine.waiting.event_loops import mailbox
 from bls_notebook.network.kserve.errors import RefusedError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, last_one
 from bls_notebook.network.kserve.parameters import FINAL

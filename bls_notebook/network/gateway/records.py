@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.records.base import Record
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.plain import Record
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.engine.root import root_of
+from bls_notebook.engine.calling import root_of
 from bls_notebook.network.kserve.errors import of_model
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse

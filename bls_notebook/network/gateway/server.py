@@ -108,7 +108,7 @@ class Endpoint(Listening):
 
     def _error(self) -> ErrorRecord | None:
         """What the last request that failed was answered, with what to do about it."""
-        from bls_notebook.records.advice.errors import advised  # first needed here
+        from bls_notebook.records.remedies.lookup import advised  # first needed here
 
         error = self._admission.last_error
         return None if error is None else advised(error, Host(self.repository).known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NoReturn
 
-from bls_notebook.engine.messages import without_running
+from bls_notebook.engine.error_messages import without_running
 from bls_notebook.pb_utils import TritonError
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.records.errors import ErrorRecord

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, ModelSeen, SessionData, Span
+from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import gaps, overlapping, total
-from bls_notebook.records.plain import Record
 
 from .span_tree import SpanTree, serving
 

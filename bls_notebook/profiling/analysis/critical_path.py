@@ -18,7 +18,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import SessionData, Span
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 
 from .span_tree import SpanTree, holds
 

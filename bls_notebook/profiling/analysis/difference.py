@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
+from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import gaps, total
-from bls_notebook.records.plain import Record
-from bls_notebook.records.quartiles import NONE, Quartiles, quartiles
+from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .call_graph import label, of_several_versions
 from .span_tree import SpanTree, serving

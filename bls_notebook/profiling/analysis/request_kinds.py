@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import total, union
-from bls_notebook.records.plain import Record
-from bls_notebook.records.quartiles import NONE, Quartiles, quartiles
+from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import critical_path
 from .gil_waits import lock_waits

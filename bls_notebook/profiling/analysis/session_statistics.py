@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.records.base import Record
 from bls_notebook.records.intervals import events, levels, occupied, total
-from bls_notebook.records.plain import Record
-from bls_notebook.records.quartiles import NONE, Quartiles, quartiles
+from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import Fields, path
 from .span_tree import SpanTree

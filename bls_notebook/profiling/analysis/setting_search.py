@@ -17,7 +17,7 @@ from bls_notebook.profiling.records.spans import SessionData
 from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.profiling.records.verdicts import ClockSample
 from bls_notebook.records.intervals import total
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 from .queue_simulation import UNLIMITED, Batcher, Key, Machine, Recipe, Use, is_stuck, key_of, replay
 from .span_tree import SpanTree

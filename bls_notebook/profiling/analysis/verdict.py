@@ -18,8 +18,8 @@ from typing import NamedTuple
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.profiling.records.verdicts import LoopSeen, Measured, Verdict, WhatIf, failures
 from bls_notebook.records.intervals import minus, total, union
-from bls_notebook.records.quartiles import quartiles
-from bls_notebook.records.visible import spoken
+from bls_notebook.records.measurements import quartiles
+from bls_notebook.records.visible_text import spoken
 
 from .queue_simulation import (
     UNLIMITED,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.records.verdicts import Measured, Verdict
-from bls_notebook.records.seen import ModelSeen
+from bls_notebook.records.raw_events import ModelSeen
 
 ROUGH = 0.2  # of the time: without a processor
 WORTH = 1.15  # times as fast: less is not worth a word

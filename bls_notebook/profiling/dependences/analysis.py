@@ -11,8 +11,8 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.profiling.sync_vs_async import alone, check_numbers
 from bls_notebook.profiling.workload import Inputs, inputs_of_each
-from bls_notebook.records.seen import CodeLine
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 

@@ -27,7 +27,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.profiling.recording.profiler import profile
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call
 from bls_notebook.repository.substitution.substitution import substitute

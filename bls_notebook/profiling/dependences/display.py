@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.records.changes import change_block
+from bls_notebook.display.records.models import change_block
 from bls_notebook.display.units import count, ns
 from bls_notebook.profiling.analysis.verdict_text import times
 from bls_notebook.profiling.timeline.picture import timeline_block

@@ -16,8 +16,8 @@ from bls_notebook.extending import Host
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.analysis.verdict_text import give_or_take, times
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.ratios import ratio, relative_error
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.measurements import ratio, relative_error
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.changes import numbered_change
 
 from .counterfactual import SECONDS, ExhaustedError, ObservedRun, Runs, equal

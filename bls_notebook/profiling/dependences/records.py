@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.changes import Change
-from bls_notebook.records.plain import Record
-from bls_notebook.records.seen import CodeLine
+from bls_notebook.records.base import Record
+from bls_notebook.records.raw_events import CodeLine
+from bls_notebook.records.repository import Change
 
 
 @dataclass(frozen=True, slots=True, repr=False)

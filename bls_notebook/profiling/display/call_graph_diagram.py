@@ -6,7 +6,7 @@ from bls_notebook.display import text
 from bls_notebook.display.bundle import Display
 from bls_notebook.display.units import count, ns, size
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge, Node
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 _EMPTY = "no calls: nothing was sent to a model while the profile was on"
 _RED = "#d64545"

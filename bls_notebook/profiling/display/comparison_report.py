@@ -11,7 +11,7 @@ from bls_notebook.display.units import count, ns, percent
 from bls_notebook.profiling.analysis.verdict_text import give_or_take, times
 from bls_notebook.profiling.records.comparison import Comparison, Verification, failures
 from bls_notebook.profiling.timeline.picture import timeline_block
-from bls_notebook.records.quartiles import Quartiles
+from bls_notebook.records.measurements import Quartiles
 
 from .session_report import verdict_words
 

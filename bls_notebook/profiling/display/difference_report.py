@@ -12,13 +12,13 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.pictures.pen import DIM, Look, Pen
-from bls_notebook.display.pictures.svg import SvgPen, picture_html
+from bls_notebook.display.pictures.svg_pen import SvgPen, picture_html
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import factor, ns
 from bls_notebook.profiling.analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
 from bls_notebook.profiling.records.session import SideBySide
 from bls_notebook.profiling.timeline.picture import timeline_block
-from bls_notebook.records.quartiles import Quartiles
+from bls_notebook.records.measurements import Quartiles
 
 from .session_report import verdict_words
 

@@ -18,7 +18,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import NOTEBOOK
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.profiling.timeline.picture import timeline_block
-from bls_notebook.records.visible import spoken
+from bls_notebook.records.visible_text import spoken
 
 _KIND_COLUMNS = (
     ("requests", "r", "how many were sent, those of models left out"),

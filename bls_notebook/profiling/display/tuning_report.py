@@ -6,7 +6,7 @@ from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.records.configs import config_block
+from bls_notebook.display.records.models import config_block
 from bls_notebook.display.units import count, ns
 from bls_notebook.profiling.analysis.setting_search import batches_of
 from bls_notebook.profiling.analysis.verdict_text import times

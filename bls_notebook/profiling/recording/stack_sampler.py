@@ -17,11 +17,11 @@ from typing import Any
 
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.description import HOME, ModelHome
+from bls_notebook.engine.exception_text import HOME, ModelHome
 from bls_notebook.engine.recording.code_lines import line_of
-from bls_notebook.engine.waiting.stacks import no_collection, walk_back
+from bls_notebook.engine.waiting.stack_frames import no_collection, walk_back
 from bls_notebook.profiling.records.comparison import LoopSeen
-from bls_notebook.records.seen import CodeLine
+from bls_notebook.records.raw_events import CodeLine
 
 _PAUSE = 0.002  # seconds between two looks
 _FRAMES = 40  # from the innermost on

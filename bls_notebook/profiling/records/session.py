@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 
 from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.plain import Record
-from bls_notebook.records.seen import ModelSeen
+from bls_notebook.records.base import Record
+from bls_notebook.records.raw_events import ModelSeen
 
 __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 

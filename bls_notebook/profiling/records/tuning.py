@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.records.exceptions import FileError
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
+from bls_notebook.records.errors import FileError
 from bls_notebook.records.record_file import told, write_file
 
 from .comparison import Verdict

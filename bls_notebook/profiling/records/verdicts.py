@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 
 from .spans import SessionData, Span
 

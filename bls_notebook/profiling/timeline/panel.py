@@ -14,7 +14,7 @@ from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.analysis.span_tree import SpanTree, serving
 from bls_notebook.profiling.records.session import Span
 from bls_notebook.records.intervals import Interval
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, notebook_time
 

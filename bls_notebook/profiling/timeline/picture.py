@@ -10,19 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.document import Both
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, width_of
-from bls_notebook.display.pictures.svg import SvgPen, picture_html
+from bls_notebook.display.pictures.svg_pen import SvgPen, picture_html
 from bls_notebook.display.text import cells, clip
 from bls_notebook.display.units import count, duration
+from bls_notebook.display.widgets import covered
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
 from .panel import LOCK, draw_panel, lane_words

@@ -19,18 +19,17 @@ import numpy as np
 import traitlets
 
 from bls_notebook.display.as_html import output
-from bls_notebook.display.browser.column_bytes import Names, pack_columns
-from bls_notebook.display.browser.on_top import new_place, with_view
-from bls_notebook.display.browser.widget_files import widget_source
+from bls_notebook.display.column_bytes import Names, pack_columns
 from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
 from bls_notebook.display.units import count, duration
+from bls_notebook.display.widgets import new_place, widget_source, with_view
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session, Source, Span
 from bls_notebook.records.intervals import Interval, total
-from bls_notebook.records.seen import ModelSeen, TensorSeen
-from bls_notebook.records.visible import visible
+from bls_notebook.records.raw_events import ModelSeen, TensorSeen
+from bls_notebook.records.visible_text import visible
 
 from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, titles
 from .picture import timeline_block, timeline_text

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.records.fills import Fill
 from bls_notebook.records.quantities import listed
-from bls_notebook.records.visible import visible
+from bls_notebook.records.repository import Fill
+from bls_notebook.records.visible_text import visible
 
 from .proto import model_config_class
 

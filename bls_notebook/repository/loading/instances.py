@@ -27,7 +27,7 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
-from bls_notebook.engine.initializing import Initializing, as_model
+from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import stepped

@@ -24,15 +24,15 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
-from bls_notebook.engine.initializing import Initializing, as_model
-from bls_notebook.engine.recording.bare_spans import span_of_frame
-from bls_notebook.engine.schedulers.choose import scheduler_for
+from bls_notebook.engine.exception_text import describe, is_a
+from bls_notebook.engine.model_code import Initializing, as_model
+from bls_notebook.engine.recording.spans import span_of_frame
+from bls_notebook.engine.schedulers.selection import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.pb_utils import _runtime
-from bls_notebook.records.advice.errors import about_loading
 from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.remedies.lookup import about_loading
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     auto_complete,
@@ -41,7 +41,7 @@ from bls_notebook.repository.config import (
     pick_versions,
     validate,
 )
-from bls_notebook.repository.modules.whose_code import whose
+from bls_notebook.repository.modules.code_owner import whose
 from bls_notebook.repository.source.changes import code_hash, version_fingerprint
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_launchable

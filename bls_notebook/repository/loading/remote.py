@@ -15,7 +15,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.engine.schedulers.choose import scheduler_for
+from bls_notebook.engine.schedulers.selection import scheduler_for
 from bls_notebook.engine.tensors.request_check import RequestCheck
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.repository.config import ModelConfigMessage, model_spec

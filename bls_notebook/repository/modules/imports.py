@@ -32,12 +32,12 @@ from typing import Any
 
 from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.description import HOME, ModelHome, labels
+from bls_notebook.engine.exception_text import HOME, ModelHome, labels
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.repository.source.model_source import SourcePlace
 
+from .code_owner import follow
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
-from .whose_code import follow
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})

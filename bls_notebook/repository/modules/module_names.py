@@ -19,9 +19,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.engine.description import ModelHome
+from bls_notebook.engine.exception_text import ModelHome
 
-from .whose_code import running_home
+from .code_owner import running_home
 
 if TYPE_CHECKING:
     import weakref

@@ -20,7 +20,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes, to_bits
 from bls_notebook.pb_utils.trace import InferenceTrace
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:

@@ -13,17 +13,16 @@ from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from weakref import ReferenceType
 
-from bls_notebook.engine.calling import SendingExecution
+from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.root import root_of
 from bls_notebook.engine.waiting.threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
-from bls_notebook.records.advice.known import Known
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.remedies.context import Known
+from bls_notebook.records.visible_text import first_line
 
 from .inputs import client_parameters, preferred_memory_of, tensors_of, trace_of
 from .response import Response

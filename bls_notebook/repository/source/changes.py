@@ -10,7 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.records.changes import Change
+from bls_notebook.records.repository import Change
 from bls_notebook.repository.config import ModelConfigMessage, to_pbtxt
 
 from .layout import files_below, version_folders

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
-from bls_notebook.records.visible import first_line, visible
+from bls_notebook.records.visible_text import first_line, visible
 
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 _POINTER = b"version https://git-lfs"

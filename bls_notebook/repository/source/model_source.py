@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bls_notebook.engine.description import labels
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
+from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
 from .layout import version_folders

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from bls_notebook.engine.errors import InvalidNameError
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.visible_text import encodable
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from types import CodeType
 
 from bls_notebook.backends.python import CLASS_NAME
-from bls_notebook.records.advice.known import nearest
+from bls_notebook.records.remedies.context import nearest
 
 TIMES = 5  # others in this process parse too, and hold no lock of ours
 _lock = threading.Lock()

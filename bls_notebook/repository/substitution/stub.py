@@ -19,18 +19,17 @@ import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
-from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.engine.waiting.ctrl_c import Interrupted, may_be_interrupted
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.records.advice.known import nearest
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.preview import preview
 from bls_notebook.records.quantities import count
+from bls_notebook.records.remedies.context import nearest
 from bls_notebook.repository.catalog import Catalog
-from bls_notebook.repository.for_models import Config
+from bls_notebook.repository.model_control import Config
 from bls_notebook.repository.requests.inputs import made_tensors
 
 from .call import MADE_UP, Answer, Call, Last

@@ -26,7 +26,7 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 
 from .call import ASK, MADE_UP, Answer, Answers, Call, Last, call_of, is_null
 from .made_up import MadeUpResponses, Stub

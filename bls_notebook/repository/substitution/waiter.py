@@ -19,7 +19,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.tensors.inbound import received
-from bls_notebook.engine.tensors.reshape import input_reshapes, reshape_all
+from bls_notebook.engine.tensors.request_check import input_reshapes, reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.stream import TicketStream

@@ -26,7 +26,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.visible import encodable
+from bls_notebook.records.visible_text import encodable
 
 Content = bytes | Path
 """Of a file: its bytes, or where a copy of it is made from."""

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 import bls_notebook as bls
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.shell.cell_errors import reported
 
 TARGETS = ("docker", "compose", "kubernetes", "kserve", "dynamo")
 

@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.units import count, duration
-from bls_notebook.records.visible import visible
+from bls_notebook.records.visible_text import visible
 
 from .records import ServedModel, ServerRecord
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.display.document import Document
-from bls_notebook.display.records.messages import message_document
+from bls_notebook.display.records.errors import message_document
 from bls_notebook.records.repository import MessageRecord
 from bls_notebook.testing.judging import Judgement
 

@@ -9,7 +9,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import join, text
 from bls_notebook.display.units import count, ns, shape, size
 from bls_notebook.records.recorded import RequestKept, TensorKept
-from bls_notebook.records.visible import first_line, spoken, visible
+from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records.recorded import Recorded
 
 _MOST = 40  # requests that are shown

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.description import label_of
+from bls_notebook.engine.exception_text import label_of
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.repository.callers import called_models
+from bls_notebook.repository.stale_callers import called_models
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records.drilled import CodePlace
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import Fault

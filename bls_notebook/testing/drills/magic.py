@@ -8,11 +8,10 @@ import bls_notebook as bls
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, identifier, names, seconds
-from bls_notebook.magics.parsing.expressions import Variables
-from bls_notebook.magics.parsing.request_line import read_line
-from bls_notebook.magics.parsing.request_options import parameters_of, sequence
+from bls_notebook.magics.parsing.request_line import parameters_of, read_line, sequence
+from bls_notebook.magics.parsing.words import Variables
 from bls_notebook.magics.saving import check_file
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.shell.cell_errors import reported
 
 PARSER = Parser(
     "%blsdrill",

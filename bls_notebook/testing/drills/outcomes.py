@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.transfers import to_cpu
-from bls_notebook.engine.recording.tape import copied
+from bls_notebook.engine.recording.payload_tape import copied
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.repository.requests.response import Response

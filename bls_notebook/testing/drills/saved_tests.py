@@ -13,7 +13,7 @@ import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor
-from bls_notebook.records.visible import first_line
+from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.testing.records.drilled import Drilled, DrilledCase

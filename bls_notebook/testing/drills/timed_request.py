@@ -22,13 +22,13 @@ from time import monotonic, perf_counter
 from types import FrameType
 from typing import Any
 
+from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.description import frame_at, home_of
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.root import root_of
+from bls_notebook.engine.exception_text import frame_at, home_of
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.idle_loops import blocked
+from bls_notebook.engine.waiting.event_loops import blocked
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord

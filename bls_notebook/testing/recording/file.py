@@ -33,8 +33,8 @@ from bls_notebook.pb_utils.dtypes import (
     from_bits,
     serialize_byte_tensor,
 )
-from bls_notebook.records.exceptions import FileError
-from bls_notebook.records.plain import plain
+from bls_notebook.records.base import plain
+from bls_notebook.records.errors import FileError
 from bls_notebook.records.preview import preview
 from bls_notebook.records.record_file import json_of, told
 from bls_notebook.records.recorded import RequestKept

@@ -6,8 +6,8 @@ import bls_notebook as bls
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser, add_tolerance, identifier, whole_number
-from bls_notebook.magics.parsing.expressions import Variables
-from bls_notebook.magics.shell.failing import fail_on, reported
+from bls_notebook.magics.parsing.words import Variables
+from bls_notebook.magics.shell.cell_errors import fail_on, reported
 from bls_notebook.magics.shell.stopping import has_frontend, stopped_in
 from bls_notebook.records.quantities import count
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.engine.recording.tape import copied
+from bls_notebook.engine.recording.payload_tape import copied
 from bls_notebook.pb_utils import (
     InferenceRequest,
     InferenceResponse,
@@ -23,7 +23,7 @@ from bls_notebook.pb_utils import (
     TritonError,
     TritonModelException,
 )
-from bls_notebook.records.exceptions import BLSError
+from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.repository.requests.tensor_differences import compared

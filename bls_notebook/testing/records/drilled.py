@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 
 # What may come of a case, and what that is worth: good, odd, bad, or open where nothing is said.
 VERDICTS = {

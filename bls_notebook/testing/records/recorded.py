@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.plain import Record
+from bls_notebook.records.base import Record
 from bls_notebook.records.recorded import RequestKept
 
 

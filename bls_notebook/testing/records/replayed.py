@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.records.base import Record
 from bls_notebook.records.differences import TensorsCompared
-from bls_notebook.records.plain import Record
 from bls_notebook.records.repository import TensorRecord
 
 

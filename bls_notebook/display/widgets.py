@@ -1,0 +1,109 @@
+"""Widgets: find their browser half, create them if the kernel has anywidget, and keep the static picture
+beneath.
+
+A notebook keeps the picture and shows it wherever there is no kernel.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import uuid
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .html import Html, tag
+
+_IMPORT = re.compile(r'^import\s*(?:\{[^}]*\}\s*from\s*)?["\']\./([\w.-]+)["\'];?[ \t]*\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
+
+
+def widget_file(name: str) -> Path:
+    """Return the path of a file of the widgets, such as ``timeline.js``."""
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package / "widgets", package.parent / "widgets"):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(
+        f"widget file {name!r} is missing from {package / 'widgets'}; install bls_notebook again"
+    )
+
+
+@cache
+def widget_source(name: str) -> str:
+    """Return the text of a file of the widgets, with the modules that it imports put in place."""
+    included: set[str] = set()
+
+    def inlined(file: str) -> str:
+        def other(match: re.Match[str]) -> str:
+            if match[1] in included:
+                return ""
+            included.add(match[1])
+            return _EXPORT.sub("", inlined(match[1])) + "\n"
+
+        return _IMPORT.sub(other, widget_file(file).read_text(encoding="utf-8"))
+
+    return inlined(name)
+
+
+# Each holds its data in the kernel and in the page. The older ones go back to being pictures.
+_MOST = 24
+_alive: deque[Any] = deque()
+
+
+def has_kernel() -> bool:
+    """Whether this is a notebook's kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_live() -> bool:
+    """Whether a widget can be shown: there is a kernel, and anywidget is installed."""
+    return has_kernel() and importlib.util.find_spec("anywidget") is not None
+
+
+def live(make: Callable[[], Any]) -> Any:
+    """Return a widget for display on top of its picture; None where none can live, or `make` returns None.
+
+    Of those made here the last two dozen stay alive.
+    """
+    if not can_live():
+        return None
+    widget = make()
+    if widget is None:
+        return None
+    _alive.append(widget)
+    while len(_alive) > _MOST:
+        _alive.popleft().close()
+    return widget
+
+
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def new_place() -> str:
+    """Return a name for the place of a picture: the widget's trait ``place``."""
+    return uuid.uuid4().hex
+
+
+def covered(picture: Html, widget: Any) -> Html:
+    """Put a picture into the place that a widget, by its trait ``place``, covers."""
+    return tag("div", picture, **{"data-bls-place": widget.place})
+
+
+def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
+    """Add the widget's view to a bundle for frontends that need it."""
+    if widget is None or not _wants_views():
+        return bundle
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {**bundle, VIEW: view}
+
+
+def _wants_views() -> bool:
+    return "google.colab" in sys.modules or any(name.startswith("VSCODE_") for name in os.environ)

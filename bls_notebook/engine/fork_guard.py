@@ -1,0 +1,88 @@
+"""What a forked child may do with models of its parent: nothing, and it is told so in one line.
+
+Their threads, and the locks that these held, stayed behind, in Python and in the libraries that models use,
+so no request of the child could be sure of an answer. A repository that the child makes itself works.
+
+Guarantees: in the child every request to a model of the parent, and every change of one, raises
+`ForkedError`; no lock of this package is held there, no profile and no memory track is on; code of a model
+that was forked in the middle of it, and ends by `sys.exit`, ends the child.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, NoReturn
+
+from bls_notebook.devices import allocation_log, observer
+
+from .core import instance
+from .core.model import in_memory
+from .core.server import Server, servers
+from .errors import ForkedError
+from .recording import log as recording
+from .schedulers.clock import system_clock
+from .waiting import event_loops, threads
+from .waiting import event_loops as loops
+
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+
+
+class ForkedServer(Server):
+    """A parent's server, as its forked child sees it."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ForkedError(
+            "the models of this repository stayed in the process that this one was forked from "
+            f"(this is process {os.getpid()}); make a ModelRepository in this process, or start it by "
+            "multiprocessing's 'spawn' method"
+        )
+
+    find = root = serving = replace = exchange = set_strict = _refuse
+
+    def names(self) -> list[str]:
+        """No model is in service here."""
+        return []
+
+    def note_failure(self, error: BaseException) -> None:
+        """A model raised that was forked in the middle of its code: its `sys.exit` is meant for the child."""
+        if isinstance(error, SystemExit):
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            code = error.code
+            os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def in_own_process(server: Server) -> bool:
+    """Whether a server belongs to this process, and not to the one that it was forked from."""
+    return not isinstance(server, ForkedServer)
+
+
+def _free_locks(held_by: dict[str, Any]) -> None:
+    for value in list(held_by.values()):
+        if isinstance(value, _LOCKS):
+            renew: Any = value
+            renew._at_fork_reinit()
+
+
+def in_child() -> None:
+    """Leave behind what belongs to the parent; called in a child that was just forked."""
+    package = __name__.partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name == package or name.startswith(f"{package}."):
+            _free_locks(vars(module))
+    for model in list(in_memory):
+        _free_locks(vars(model))
+        _free_locks(vars(model.scheduler))
+    for server in list(servers):
+        _free_locks(vars(server))
+        server.__class__ = ForkedServer
+    threads.forget_workers()
+    system_clock.__init__()  # type: ignore[misc]
+    event_loops.blocked.clear()
+    instance._open.clear()
+    loops._loops.clear()
+    allocation_log.recording = allocation_log.place = observer.current = None
+    recording.active = None

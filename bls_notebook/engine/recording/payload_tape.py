@@ -1,0 +1,199 @@
+"""`Tape`: what requests and responses carry while it is on, copied as each passes the engine.
+
+Guarantees: each tensor is copied once at each hop, after it was handed over and before its receiver has it;
+what is kept takes no more than a limit (by one message a thread). Nothing is waited for, and what cannot be
+copied is told of without its values. As in a `Log`, plain values are written into lists, several at a
+time: containers that outlived their request would bring the next garbage collection nearer. What can be made
+afterwards (arrays of the bytes that were kept, records) is: between the models of a pipeline the caches have
+other things in them, where each step costs several times what it does in a loop.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.registry import backend_of, gpu_arrays
+from bls_notebook.devices.transfers import nbytes, text_bytes
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.tensors.request_check import Reshape
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+from bls_notebook.records.raw_events import ModelSeen
+from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
+
+UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
+_Array = np.ndarray[Any, Any]
+_NOT_WANTED = UNKNOWN, False  # its bytes are those of its shape; it was not left out for them
+_Value = tuple[str, str, tuple[int, ...], int, "_Array | None", bool]
+_Entry = tuple[list[Any], list[Any]]
+_ndarray = np.ndarray
+_REQUEST, _RESPONSE = 8, 4  # values of an entry, beside its number, how many tensors, and four of each
+
+
+# Makes a record of a tensor: name, data type, shape, bytes, the array where it was kept, and whether it was
+# left out for its size.
+Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
+
+
+class Tape:
+    """Keeps requests by number.
+
+    `every`: whether tensors are kept at every hop, not only of requests from outside any model. `limit`:
+    bytes of tensors that are kept.
+    """
+
+    def __init__(self, every: bool, limit: int) -> None:
+        self.every = every
+        self.limit = limit
+        self._room = limit
+        self._outside: set[int] = set()  # numbers of requests from outside that wait for more responses
+        self._asked: list[Any] = []
+        self._given: list[Any] = []
+        # One step, whoever else writes.
+        self._keep, self._keep_answer = self._asked.extend, self._given.extend
+
+    def sent(
+        self,
+        number: int,
+        request: InferenceRequest,
+        inputs: list[Tensor],
+        size: int,
+        kind: str,
+        model: tuple[ModelSeen | None, Mapping[str, Reshape]],
+        sender: Execution,
+        now: int,
+    ) -> None:
+        """Keep a request; see `engine.recording.log.Tape`."""
+        who = 0 if sender.model is None and not sender.bare else sender.span or UNKNOWN
+        entry = [
+            number, len(inputs), who, request._model_name, request._model_version, model, kind,
+            request._options, request._requested, now,
+        ]  # fmt: skip
+        wanted = self.every or not who
+        self._write(entry, inputs, size, wanted)
+        self._keep(entry)
+        if not self.every and not who:
+            self._outside.add(number)
+
+    def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
+        """Keep a response; see `engine.recording.log.Tape`."""
+        outputs = response._outputs
+        entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
+        wanted = self.every or number in self._outside
+        self._write(entry, outputs, size, wanted)
+        self._keep_answer(entry)
+        if final and not self.every:
+            self._outside.discard(number)
+
+    def _write(self, entry: list[Any], tensors: list[Tensor], size: int, wanted: bool) -> None:
+        """Add tensors of so many bytes to an entry, as far as they are wanted and there is room."""
+        room = self._room - size
+        if wanted and room >= 0 and not gpu_arrays:
+            self._room = room
+            for tensor in tensors:
+                text, array = tensor._datatype, tensor._array
+                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
+            return
+        for tensor in tensors:  # each from wherever it lies
+            kept: Any = _NOT_WANTED
+            if wanted or tensor._datatype == "BYTES":
+                size = nbytes([tensor])
+                fits = wanted and size <= self._room
+                self._room -= size if fits else 0
+                kept = _copied(tensor, size) if fits else (size, wanted)
+            entry += tensor._name, tensor._datatype, tensor._array.shape, kept
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._asked.clear()
+        self._given.clear()
+
+    def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
+        """Return what was kept so far, in order; requests that began before are not among it.
+
+        Ids count from the number `base` on, times from `begun`.
+        """
+        given: dict[int, list[_Entry]] = defaultdict(list)
+        for number, entry, outputs in _entries(list(self._given), _RESPONSE):
+            given[number].append((entry, outputs))
+        asked = {n: (entry, inputs) for n, entry, inputs in _entries(list(self._asked), _REQUEST)}
+        for number in sorted(asked):
+            (who, name, version, (seen, reshapes), kind, options, requested, now), inputs = asked[number]
+            responses = tuple(
+                ResponseKept(
+                    tuple(kept(*_value(*each)) for each in outputs),
+                    None if error is None else error._message, "" if error is None else error._code.name,
+                    parameters, final, max(0, then - begun),
+                )
+                for (error, parameters, final, then), outputs in given[number]
+            )  # fmt: skip
+            yield RequestKept(
+                number - base, name, who - base if who in asked else who and UNKNOWN,
+                0 if seen is None else seen.version, version, seen is not None and seen.decoupled,
+                kind or "sync", options.request_id, options.correlation_id, options.flags, options.timeout,
+                options.priority, options.parameters, tuple(requested),
+                tuple(kept(*_as_sent(_value(*each), reshapes)) for each in inputs), responses,
+                max(0, now - begun),
+            )  # fmt: skip
+
+
+def _entries(values: list[Any], count: int) -> Iterator[tuple[int, list[Any], list[Any]]]:
+    left = iter(values)
+    for number in left:
+        tensors = next(left)
+        yield number, list(islice(left, count)), [list(islice(left, 4)) for _ in range(tensors)]
+
+
+def _as_sent(value: _Value, reshapes: Mapping[str, Reshape]) -> _Value:
+    name, datatype, shape, size, array, cut = value
+    there = reshapes.get(name)
+    sent = None if there is None else there.back().of(shape)
+    if sent is None:
+        return value
+    return name, datatype, sent, size, None if array is None else array.reshape(sent), cut
+
+
+def _copied(tensor: Tensor, size: int) -> Any:
+    """A copy of a tensor's values, or what there is to say of one that cannot be copied."""
+    array = tensor._array
+    try:  # the elements of BYTES are no one's to change
+        return array.copy() if array.__class__ is _ndarray else copied(array, tensor._datatype)
+    except Exception:
+        return size, False
+
+
+def _value(name: str, datatype: str, shape: tuple[int, ...], what: Any) -> _Value:
+    dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
+    shape, array, cut = tuple(shape), None, False
+    if isinstance(what, tuple):
+        size, cut = what
+        size = prod(shape) * dtype.itemsize if size == UNKNOWN else size
+    elif datatype == "BYTES":
+        size = text_bytes(what)
+        with suppress(Exception):  # of a request that was refused for what is in there
+            array = copied(what, datatype)
+    else:
+        array = np.frombuffer(what, dtype).reshape(shape) if isinstance(what, bytes) else what
+        size = array.nbytes
+    return name, datatype, shape, size, array, cut
+
+
+def copied(array: Any, datatype: str) -> _Array:
+    """Return a copy of a tensor's array on the CPU; BYTES as bytes."""
+    if datatype == "BYTES":
+        if isinstance(array, TextOnGPU):
+            array = array.on_cpu()
+        out = np.empty(array.shape, np.object_)
+        out.reshape(-1)[:] = [element_bytes(element) for element in np.asarray(array).reshape(-1).tolist()]
+        return out
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    return np.array(array, order="C") if there is None else there.to_host(array)

@@ -1,0 +1,180 @@
+"""Cells that fail because of a model or a wrong name: one display of the error instead of a Python
+traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from traceback import walk_tb
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import bls_notebook as bls
+from bls_notebook import display as displays
+from bls_notebook.engine.exception_text import internal_paths, traceback_of
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible_text import first_line
+
+from .interrupts import INTERRUPTS, told_in_one_line
+
+if TYPE_CHECKING:
+    from bls_notebook.records.repository import MessageRecord, ModelRecord
+
+
+class CellInterrupted(bls.BLSError):
+    """Ctrl-C ended what a magic did."""
+
+
+class FailedRequest(bls.BLSError):
+    """A request was answered with an error, and the settings say that this fails its cell."""
+
+
+def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
+    """Fail the cell if there are errors and the settings say so; ``shown`` is drawn for what went wrong."""
+    if errors and notebook.settings.raise_errors:
+        count = f"{len(errors)} requests failed: " if len(errors) > 1 else ""
+        error = FailedRequest(count + first_line(errors[0].replace("[request id: <id_unknown>] ", "")))
+        _mark(error, notebook.draw(shown))
+        raise error
+
+
+@contextmanager
+def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
+    """Let errors of the public API fail the cell with a display instead of a traceback.
+
+    Of a `model` that is being defined or loaded it says whether an older version serves.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        error = CellInterrupted(f"interrupted while loading {model!r}" if model else "interrupted")
+        _mark(error, notebook.draw(_record_of(error, model)))
+        raise error from None
+    except bls.BLSError as error:
+        if display_of(error) is None:
+            _mark(error, notebook.draw(_record_of(error, model)))
+            if isinstance(error, bls.ModelLoadError) and error.__cause__ is not None:
+                debug_later(notebook, error.__cause__)
+        raise
+
+
+def _mark(error: Any, display: displays.Display) -> None:
+    error._display = display
+    # For shells whose place for a handler somebody else has taken.
+    error._render_traceback_ = display.text.splitlines
+
+
+def display_of(error: BaseException) -> displays.Display | None:
+    """Return how an error is shown instead of its traceback, if it is."""
+    return getattr(error, "_display", None)
+
+
+def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
+    from bls_notebook.records.repository import MessageRecord  # first needed here
+
+    hint = _still_serving(model) if model else ""
+    if isinstance(error, bls.ModelLoadError) and error.record is not None:
+        opens = bool(error.__cause__ is not None and error.record.frames)
+        return replace(error.record, debug=opens, hint="\n".join(filter(None, (error.record.hint, hint))))
+    return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
+
+
+def _still_serving(model: str) -> str:
+    try:
+        record = bls.current_repository().record(model)
+    except bls.BLSError:
+        return ""
+    return f"until it is corrected, version {record.version} of {model!r} goes on serving"
+
+
+def debug_later(notebook: Notebook, error: BaseException) -> None:
+    """Make ``%debug`` open at this exception: in the frame of the model that raised it."""
+    traceback = traceback_of(error)  # of a model's: its class may say anything
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+    sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]  # new in Python 3.12
+    notebook.shell.InteractiveTB.tb = traceback
+
+
+# -- IPython's place for a handler ------------------------------------------------------------------
+
+
+def _drop_machinery(error: BaseException) -> None:
+    """Forget the cause of a misused API's error where it is in code that nobody here has written."""
+    places = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    cause = error.__cause__
+    if cause is not None and all(
+        frame.f_code.co_filename.startswith(places) for frame, _ in walk_tb(cause.__traceback__)
+    ):
+        error.__cause__, error.__suppress_context__ = None, True
+
+
+def _down_to_the_caller(tb: TracebackType) -> TracebackType:
+    """Return a traceback without its last frames, of this package."""
+    above = list(walk_tb(tb))
+    while above and above[-1][0].f_code.co_filename.startswith(internal_paths):
+        above.pop()
+    shown: TracebackType | None = None
+    for frame, line in reversed(above):
+        shown = TracebackType(shown, frame, frame.f_lasti, line)
+    return shown or tb
+
+
+def add_handler(notebook: Notebook) -> Callable[[], None]:
+    """Take the shell's place for an exception handler, and pass on what is not ours.
+
+    What is returned gives the place back, unless somebody else has taken it since.
+    """
+    shell: Any = notebook.shell
+    before = (shell.custom_exceptions, shell.CustomTB)
+
+    def handle(
+        _shell: Any, kind: type[BaseException], error: Any, tb: TracebackType, tb_offset: int | None = None
+    ) -> list[str]:
+        display = display_of(error)
+        if display is None and isinstance(error, INTERRUPTS):
+            display = told_in_one_line(notebook, error, tb)
+        if display is not None:
+            shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
+            notebook.publish(display)
+            if notebook.settings.raise_errors:  # what runs notebooks without a person looks for this one
+                shell._showtraceback(kind, error, [f"{kind.__name__}: {first_line(str(error))}"])
+        elif isinstance(error, before[0]):
+            return list(before[1](kind, error, tb, tb_offset=tb_offset))
+        else:
+            if isinstance(error, bls.BLSError):
+                _drop_machinery(error)
+                tb = _down_to_the_caller(tb)
+            shell.showtraceback((kind, error, tb), tb_offset=tb_offset, running_compiled_code=True)
+        return []
+
+    shell.set_custom_exc((bls.BLSError, *INTERRUPTS, *before[0]), handle)
+    ours = shell.CustomTB
+
+    def give_back() -> None:
+        if shell.CustomTB is ours:
+            shell.custom_exceptions, shell.CustomTB = before
+
+    return give_back
+
+
+def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
+    """Return a record with the changes to show; ``content`` is what the cell says of the model."""
+    if not notebook.has_kernel:  # a terminal has no cells that are run again
+        return record
+    key = (record.name, _cell_id(notebook.shell) or content)  # who runs notebooks by program tells no ids
+    known, had_none = notebook.definitions.get(key, ((), False))
+    if known != content:
+        notebook.definitions[key] = (content, not record.changes)
+        return record
+    return replace(record, changes=()) if had_none else record
+
+
+def _cell_id(shell: Any) -> str:
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else None
+    metadata = parent.get("metadata") if isinstance(parent, dict) else None
+    return str(metadata.get("cellId") or "") if isinstance(metadata, dict) else ""

@@ -1,0 +1,126 @@
+"""Statistics of measurements: quartiles, ratios of alternating measurements, percentiles and histogram of
+latencies.
+
+A ratio of two things that were measured alternately many times comes with its certainty.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import mean, stdev
+
+from .base import Record
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Quartiles(Record):
+    """Quartiles of ``count`` measurements, and their sum; all 0 where there are none. Times are ns."""
+
+    count: int = 0
+    median: float = 0.0
+    q1: float = 0.0
+    q3: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    total: float = 0.0
+
+    @property
+    def iqr(self) -> float:
+        """The middle half: third less first quartile."""
+        return self.q3 - self.q1
+
+
+NONE = Quartiles()
+
+
+def quartiles(values: Iterable[float]) -> Quartiles:
+    """Return the quartiles of values; between two of them by linear interpolation."""
+    ordered = sorted(map(float, values))
+    if not ordered:
+        return NONE
+    median, q1, q3 = (percentile(ordered, part) for part in (0.5, 0.25, 0.75))
+    return Quartiles(len(ordered), median, q1, q3, ordered[0], ordered[-1], sum(ordered))
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """Return what such a part of ascending values is not above; between two of them interpolated."""
+    place = part * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+Turns = Sequence[tuple[float, float]]
+
+
+def ratio(turns: Turns) -> float:
+    """Return how many times the second the first is: the (geometric) mean of the middle half of the turns.
+
+    Turns with a measurement that is not positive do not count; 0 if there are no others.
+    """
+    logs = _logs(turns)
+    if not logs:
+        return 0.0
+    outer = len(logs) // 4
+    return math.exp(mean(logs[outer : len(logs) - outer]))
+
+
+def relative_error(turns: Turns) -> float:
+    """Return the standard error of `ratio`, as a part of it; infinite for fewer than three turns.
+
+    It is that of the plain mean, which is no smaller where a few turns are far off.
+    """
+    logs = _logs(turns)
+    return stdev(logs) / math.sqrt(len(logs)) if len(logs) > 2 else math.inf
+
+
+def _logs(turns: Turns) -> list[float]:
+    return sorted(math.log(a / b) for a, b in turns if a > 0 and b > 0)
+
+
+_BINS = 40
+_WIDE = (
+    4.0  # times as slow as the quickest, from where on each bin is so many times as wide as the one before
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Latency(Record):
+    """Percentiles of ``count`` times in seconds, and how many fell between each two of the ``edges``.
+
+    The last bin has its upper edge. Bins are of equal width, or where ``log``, of an equal factor.
+    """
+
+    count: int
+    median: float
+    p90: float
+    p99: float
+    least: float
+    most: float
+    edges: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
+    log: bool = False
+
+
+def latency(seconds: Iterable[float], bins: int = _BINS) -> Latency | None:
+    """Return the latency of requests that took so many seconds; None of none."""
+    times = sorted(map(float, seconds))
+    if not times:
+        return None
+    least, most = times[0], times[-1]
+    wide = least >= 1e-9 and most / least > _WIDE
+    if wide:
+        low, step = log(least), log(most / least) / bins
+        edges = [exp(low + step * i) for i in range(bins + 1)]
+    else:
+        edges = [least + (most - least) * i / bins for i in range(bins + 1)]
+    edges[0], edges[-1] = least, most
+    counts = [0] * bins
+    for time in times:
+        counts[min(max(bisect_right(edges, time) - 1, 0), bins - 1)] += 1
+    median, p90, p99 = (percentile(times, part) for part in (0.5, 0.9, 0.99))
+    return Latency(len(times), median, p90, p99, least, most, tuple(edges), tuple(counts), wide)

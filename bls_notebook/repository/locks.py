@@ -1,0 +1,101 @@
+"""Locks of a repository: one thread at a time changes the models of a name, and Ctrl-C waits until the
+change is complete.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from bls_notebook.engine.fork_guard import in_own_process
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, LongCtrlC
+from bls_notebook.engine.waiting.threads import Parker, start_in_thread
+
+
+class NameLock:
+    """A lock that a thread may take again, and whose wait can be interrupted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+        self._waiting: list[Parker] = []
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        while True:
+            with self._lock:
+                if self._owner in (0, me):
+                    self._owner, self._depth = me, self._depth + 1
+                    return
+                parker = Parker()
+                self._waiting.append(parker)
+            parker.park()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth:
+                return
+            self._owner = 0
+            woken, self._waiting = self._waiting, []
+        for parker in woken:
+            parker.unpark()
+
+
+_C = TypeVar("_C")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Context = TypeVar("_Context", bound="UndividedContext")
+
+
+def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
+    """Keep Ctrl-C out of a change of a repository, but for where it runs code of a model or waits."""
+
+    @wraps(method)
+    def call(self: _C, /, *args: _P.args, **options: _P.kwargs) -> _R:
+        server: Any = self.server  # type: ignore[attr-defined]
+        if not in_own_process(server):
+            server.serving("")  # says why not
+        with CtrlC():
+            return method(self, *args, **options)
+
+    return call
+
+
+class UndividedContext:
+    """A context manager whose change is made whole and undone whole, whenever Ctrl-C is pressed.
+
+    A subclass defines `_enter`, and `_leave`, which undoes whatever of `_enter` was done and may be called
+    again. The handler of Ctrl-C stays in place in between: otherwise a key that is handled as Python calls
+    `__exit__` would keep it from running.
+    """
+
+    _ctrl_c: LongCtrlC
+
+    def __enter__(self: _Context) -> _Context:
+        self._ctrl_c = LongCtrlC()
+        self._ctrl_c.__enter__()
+        try:
+            self._enter()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._leave()
+        except KeyboardInterrupt:  # it ended the wait for a model's lock
+            start_in_thread(self._leave)
+            raise
+        finally:
+            self._ctrl_c.__exit__(kind, error, traceback)
+
+    def _enter(self) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        raise NotImplementedError
