@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .capabilities import Capability, Drawing, lazily
-from .engine.recording.log import Observation, Tape
+from .engine.recording.log import Observation, TapeProtocol
 from .engine.waiting.ctrl_c import Critical
 from .repository.current import current_repository
 from .repository.host import Host, Registration, SentRequest, Undo
@@ -29,7 +29,7 @@ def observe(
     limit: int,
     device_timer: Callable[[int], Any] | None = None,
     lines: bool = False,
-    tape: Tape | None = None,
+    tape: TapeProtocol | None = None,
 ) -> Observation:
     """Record the requests to all repositories of the process, until `stop` of what this returns.
 

@@ -24,7 +24,7 @@ from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
 
 
-class RefusedError(Exception):
+class BatchError(Exception):
     """Why a request cannot be run, or a result not be given; the text is the response's error."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
@@ -66,7 +66,7 @@ class BatchedInstance(ABC):
         for i, request in enumerate(requests):
             try:
                 feed = self._fed(request)
-            except RefusedError as error:
+            except BatchError as error:
                 responses[i] = self._failed(error)
                 continue
             # Without a batch dimension there is nothing to join along.
@@ -82,7 +82,7 @@ class BatchedInstance(ABC):
         try:
             return self._feed(request)
         except (MemoryError, DeviceError) as error:
-            raise RefusedError(f"model '{self.name}': its inputs: {error}") from error
+            raise BatchError(f"model '{self.name}': its inputs: {error}") from error
 
     def _run_group(
         self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]
@@ -102,14 +102,14 @@ class BatchedInstance(ABC):
                 self._response(names, [result[start:end] for result in results])
                 for start, end in zip([0, *ends], ends, strict=False)
             ]
-        except RefusedError as error:
+        except BatchError as error:
             return [self._failed(error) for _ in feeds]
 
     def _check_rows(self, names: list[str], results: Sequence[Any], rows: int) -> None:
         for name, result in zip(names, results, strict=True):
             shape = _shape(result)
             if not shape or shape[0] != rows:
-                raise RefusedError(
+                raise BatchError(
                     f"model '{self.name}', output '{name}': the graph gave shape {list(shape)} for a "
                     f"batch of {rows}; the first dimension of every output must be the batch's, or set "
                     "max_batch_size: 0"
@@ -123,10 +123,10 @@ class BatchedInstance(ABC):
                     if tensor._datatype != "BYTES":
                         tensor._array = to_gpu(tensor._array, self.gpu)
             except (MemoryError, DeviceError) as error:
-                raise RefusedError(f"model '{self.name}': its outputs: {error}") from error
+                raise BatchError(f"model '{self.name}': its outputs: {error}") from error
         return InferenceResponse(tensors)
 
-    def _failed(self, why: RefusedError) -> InferenceResponse:
+    def _failed(self, why: BatchError) -> InferenceResponse:
         error = TritonError(encodable(str(why)), why.code)
         error._origin = ErrorRecord(error._message, why.code.name, (self.name,))  # it was run, and failed
         return InferenceResponse([], error)

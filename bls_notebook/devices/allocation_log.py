@@ -50,7 +50,7 @@ _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, g
 _Tensors = Sequence[Any]
 
 
-class Recording:
+class AllocationRecorder:
     """What is noted while a track is on; see `devices.observer`.
 
     `full` is called when the log has more than so many items, to take some away. `place` says where the code
@@ -268,7 +268,7 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
 
 
 death_code = _recorder([]).__code__
-recording: Recording | None = None
+recording: AllocationRecorder | None = None
 # What the recording has as `place`, for where tensors are made: nothing else is asked there while none is on.
 place: Callable[[], Place | None] | None = None
 _cell = ""  # of the notebook, that runs now
@@ -298,14 +298,14 @@ MOST_STOPS = 1_000  # of a block; of one that comes around more often the first 
 
 
 @dataclass(eq=False, slots=True)
-class Request:
+class TrackedRequest:
     """One request that was seen; the notebook has none."""
 
     number: int
     model: str
     version: int
     options: Any
-    parent: Request | None
+    parent: TrackedRequest | None
     span: int
     cell: str
     instance: str = ""
@@ -317,7 +317,7 @@ class Request:
         return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
 
 
-Stop = tuple[int, str, str, str, tuple[int, ...], Request | None, str]
+Stop = tuple[int, str, str, str, tuple[int, ...], TrackedRequest | None, str]
 
 
 @dataclass(eq=False, slots=True)
@@ -329,7 +329,7 @@ class Block:
     device: str
     bytes: int
     born: int
-    maker: Request | None
+    maker: TrackedRequest | None
     cell: str
     died: int = -1
     kind: str = "allocation"

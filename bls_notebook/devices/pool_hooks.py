@@ -13,14 +13,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .allocation_log import Recording
+from .allocation_log import AllocationRecorder
 
 used = False  # whether there was ever anything to follow; read before `follow` is called
 _wanted: Any = None  # the hook that every thread should have now
 _own = threading.local()
 
 
-def begin(cupy: Any, recording: Recording) -> None:
+def begin(cupy: Any, recording: AllocationRecorder) -> None:
     """Have a recording told of all that CuPy's pool does; see `follow`."""
     global used, _wanted
     _wanted = _hook(cupy, recording)
@@ -47,7 +47,7 @@ def follow() -> None:
     _own.hook = wanted
 
 
-def _hook(cupy: Any, recording: Recording) -> Any:
+def _hook(cupy: Any, recording: AllocationRecorder) -> Any:
     allocated, freed = recording.allocated, recording.freed
 
     class LedgerHook(cupy.cuda.MemoryHook):  # type: ignore[misc]

@@ -20,7 +20,7 @@ from bls_notebook.devices.allocation_log import (
     Block,
     Key,
     Place,
-    Request,
+    TrackedRequest,
     Who,
 )
 
@@ -55,7 +55,7 @@ class Book:
         # Alive, but over the limit: device and bytes; and the key, so that no other gets its id.
         self._uncounted: dict[Index, tuple[str, int, Key]] = {}
         self._kept = 0
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, TrackedRequest] = {}
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
         self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
@@ -94,10 +94,12 @@ class Book:
         for index in range(end, ends, 2):
             self._died(deaths[index], deaths[index + 1])
 
-    def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> Request:
+    def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> TrackedRequest:
         sender = self._requests.get(parent)
         cell = self._cell if sender is None else sender.cell
-        request = self._requests[number] = Request(number - self._base, *who, options, sender, span, cell)
+        request = self._requests[number] = TrackedRequest(
+            number - self._base, *who, options, sender, span, cell
+        )
         if len(self._requests) > 2 * self._limit + MOST_REQUESTS:
             for old in list(self._requests)[: len(self._requests) // 2]:
                 del self._requests[old]
@@ -107,9 +109,9 @@ class Book:
         self,
         at: int,
         role: str,
-        giver: Request | None,
-        maker: Request | None,
-        taker: Request | None,
+        giver: TrackedRequest | None,
+        maker: TrackedRequest | None,
+        taker: TrackedRequest | None,
         fields: Sequence[Any],
     ) -> None:
         """A tensor went from one to another; `maker` has the copy, if it was copied."""
@@ -173,7 +175,7 @@ class Book:
 
     # -- lives ---------------------------------------------------------------------------------------
 
-    def _seen(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
+    def _seen(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
         """The block of a key, which begins now where it is not known; None for one over the limit."""
         index = _index(key)
         block = self._living.get(index)
@@ -199,7 +201,7 @@ class Book:
                     return block
         return None
 
-    def _add(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
+    def _add(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
         index, device = _index(key), _device(key)
         self.in_use[device] += size
         if self._kept >= self._limit:

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from weakref import ref
 
 from bls_notebook.devices import allocation_log, observer, pool_hooks
-from bls_notebook.devices.allocation_log import Block, Request
+from bls_notebook.devices.allocation_log import Block, TrackedRequest
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
@@ -89,7 +89,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._limit = limit
         self._book = Book(limit)
         self._lock = threading.Lock()  # of the book
-        self._recording: allocation_log.Recording | None = None
+        self._recording: allocation_log.AllocationRecorder | None = None
         self._sentinel: _Sentinel | None = None
         self._switching = False  # on or off
         self._record: Lifetimes | None = None
@@ -100,13 +100,13 @@ class MemoryTrack(LifetimesAnalysis):
     # -- on and off ----------------------------------------------------------------------------------
 
     def __enter__(self) -> MemoryTrack:
-        recording: allocation_log.Recording | None = None
+        recording: allocation_log.AllocationRecorder | None = None
         try:
             with critical(), _starting:
                 self._refuse_a_second()
                 me = ref(self)  # no more: a track that nobody has ends
                 place = place_finder() if self._lines else None
-                recording = allocation_log.Recording(MOST_LOG, lambda: _shorten(me), place)
+                recording = allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me), place)
                 self._begin(recording)
         except BaseException:
             if recording is not None:
@@ -128,7 +128,7 @@ class MemoryTrack(LifetimesAnalysis):
             "the block (or the cell) that tracks it first"
         )
 
-    def _begin(self, recording: allocation_log.Recording) -> None:
+    def _begin(self, recording: allocation_log.AllocationRecorder) -> None:
         global _on
         self._switching = True
         self._recording = recording
@@ -160,7 +160,7 @@ class MemoryTrack(LifetimesAnalysis):
             finally:  # also on Ctrl-C
                 self._off(recording)
 
-    def _off(self, recording: allocation_log.Recording) -> None:
+    def _off(self, recording: allocation_log.AllocationRecorder) -> None:
         """Leave nothing behind."""
         self._switching = True
         _quiet(recording)
@@ -208,7 +208,7 @@ class MemoryTrack(LifetimesAnalysis):
             self._read(self._recording)
         return self._book
 
-    def _read(self, recording: allocation_log.Recording) -> None:
+    def _read(self, recording: allocation_log.AllocationRecorder) -> None:
         # Deaths first: what has died by now is named by a row that is there already.
         log, deaths = recording.log, recording.deaths
         ended = deaths[: len(deaths)]
@@ -282,7 +282,7 @@ class MemoryTrack(LifetimesAnalysis):
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
 
-def _quiet(recording: allocation_log.Recording) -> None:
+def _quiet(recording: allocation_log.AllocationRecorder) -> None:
     """Note nothing any more."""
     with _starting:
         if allocation_log.recording is recording:
@@ -297,7 +297,7 @@ class _Sentinel:
 
     __slots__ = ("_recording",)
 
-    def __init__(self, recording: allocation_log.Recording) -> None:
+    def __init__(self, recording: allocation_log.AllocationRecorder) -> None:
         self._recording = recording
 
     def __del__(self) -> None:
@@ -313,7 +313,7 @@ def _shorten(track: ref[MemoryTrack]) -> None:
         found._shorten()
 
 
-def _maker(request: Request | None, cell: str) -> Maker:
+def _maker(request: TrackedRequest | None, cell: str) -> Maker:
     return Maker(cell=cell) if request is None else request.maker
 
 

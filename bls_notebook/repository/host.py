@@ -12,6 +12,7 @@ import logging
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from time import perf_counter
@@ -317,3 +318,13 @@ def _added(hooks: list[_Hook], hook: _Hook) -> Undo:
 
 
 __all__ = ["Host", "Registration", "Response", "SentRequest", "Undo"]
+
+
+def load_again(repository: ModelRepository, name: str) -> None:
+    """Load a model again exactly as it is in service, with its override, for instance to reset its state.
+
+    Requests in flight finish in the instances that run them. If loading fails, the model keeps serving.
+    """
+    service = repository._catalog.service
+    with suppress(BLSError), service.lock_of(name):
+        service.load(service.sources[name])

@@ -83,7 +83,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     @property
     def device(self) -> Any:
-        from .cupy_cuda import Device as CudaDevice
+        from .cupy_cuda import CudaDevice
 
         return CudaDevice(self._memory.device_id)
 

@@ -12,7 +12,7 @@ from bls_notebook.devices.device import DeviceError, OutOfMemoryError
 from . import gpu_memory
 
 
-class Device:
+class CudaDevice:
     """A simulated GPU, by default the current one; as a context manager, the current one of the thread."""
 
     def __init__(self, device: Any = None) -> None:
@@ -32,7 +32,7 @@ class Device:
         gpu = gpu_memory.gpu_at(self.id)
         return gpu.capacity - gpu.used, gpu.capacity
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> CudaDevice:
         self._before.append(gpu_memory.set_current(self.id))
         return self
 
@@ -43,7 +43,7 @@ class Device:
         return self.id
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and other.id == self.id
+        return isinstance(other, CudaDevice) and other.id == self.id
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -52,32 +52,32 @@ class Device:
         return f"<CUDA Device {self.id} (simulated)>"
 
 
-class Stream:
+class CudaStream:
     """A stream. Whatever is done on it is over at once."""
 
-    null: Stream
+    null: CudaStream
     ptr = 0
     done = True
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
-        self._before: list[Stream] = []
+        self._before: list[CudaStream] = []
 
-    def use(self) -> Stream:
+    def use(self) -> CudaStream:
         _streams.current = self
         return self
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: CudaEvent) -> None:
         """Nothing to wait for."""
 
-    def record(self, event: Event | None = None) -> Event:
-        event = Event() if event is None else event
+    def record(self, event: CudaEvent | None = None) -> CudaEvent:
+        event = CudaEvent() if event is None else event
         event.record(self)
         return event
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> CudaStream:
         self._before.append(current_stream())
         return self.use()
 
@@ -88,22 +88,22 @@ class Stream:
         return "<Stream (simulated)>"
 
 
-Stream.null = Stream(null=True)
+CudaStream.null = CudaStream(null=True)
 _streams = threading.local()  # the current one of each thread
 
 
-def current_stream() -> Stream:
-    found: Stream = getattr(_streams, "current", Stream.null)
+def current_stream() -> CudaStream:
+    found: CudaStream = getattr(_streams, "current", CudaStream.null)
     return found
 
 
-class Event:
+class CudaEvent:
     done = True
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.ns = 0
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: CudaStream | None = None) -> None:
         self.ns = perf_counter_ns()
 
     def synchronize(self) -> None:
@@ -163,19 +163,19 @@ runtime = _module(
     deviceSynchronize=lambda: None,
     deviceCanAccessPeer=lambda device, peer: 0,
     getDeviceProperties=_properties,
-    memGetInfo=lambda: Device().mem_info,
+    memGetInfo=lambda: CudaDevice().mem_info,
     streamSynchronize=lambda stream: None,
 )
 """`cupy.cuda.runtime`."""
 
 cuda = _module(
     "cuda",
-    Device=Device,
-    Event=Event,
+    Device=CudaDevice,
+    Event=CudaEvent,
     MemoryPool=MemoryPool,
     OutOfMemoryError=OutOfMemoryError,
     PinnedMemoryPool=PinnedMemoryPool,
-    Stream=Stream,
+    Stream=CudaStream,
     get_current_stream=lambda device_id=-1: current_stream(),
     get_elapsed_time=lambda start, end: (end.ns - start.ns) / 1e6,  # milliseconds
     is_available=lambda: bool(gpu_memory.gpus()),

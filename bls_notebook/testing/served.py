@@ -22,8 +22,8 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.sender import Sender
-from bls_notebook.shipping.proof.answers import Answer
-from bls_notebook.shipping.proof.asked import Request
+from bls_notebook.shipping.proof.answers import ProofAnswer
+from bls_notebook.shipping.proof.asked import ProofRequest
 from bls_notebook.shipping.proof.places import There
 from bls_notebook.shipping.proof.proving import Prover, proving
 
@@ -49,7 +49,7 @@ class Servers:
         there, spec = self._of(repository, name)
         if spec.decoupled:
             return _response(
-                Answer(error=f"doesn't support models with decoupled transaction policy: {name}"), name
+                ProofAnswer(error=f"doesn't support models with decoupled transaction policy: {name}"), name
             )
         return self._ask(there, spec, inputs, options)[0]
 
@@ -76,7 +76,7 @@ class Servers:
             skipping(f"{', '.join(sorted(unknown))} cannot be asked of a server")
         tensors = {t.name(): t for t in tensors_of(spec.name, inputs, spec)}
         more = {key: value for key, value in options.items() if value is not None}
-        request = Request(tensors, more.pop("parameters", {}))
+        request = ProofRequest(tensors, more.pop("parameters", {}))
         with there:
             answers, nanoseconds = there.ask(request, more)
         last = len(answers) - 1
@@ -112,7 +112,7 @@ def _given(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, An
 
 
 def _response(
-    answer: Answer, name: str, seconds: float = 0.0, index: int = 0, final: bool = True
+    answer: ProofAnswer, name: str, seconds: float = 0.0, index: int = 0, final: bool = True
 ) -> Response:
     if answer.error is not None:
         error = TritonError(answer.error, _CODES.get(answer.status, TritonError.INTERNAL))

@@ -58,8 +58,8 @@ def pool() -> Iterator[Pool]:
     pool_hooks.end()
 
 
-def begun(pool: Pool) -> tuple[allocation_log.Recording, Book]:
-    recording = allocation_log.Recording(1 << 30, lambda: None)
+def begun(pool: Pool) -> tuple[allocation_log.AllocationRecorder, Book]:
+    recording = allocation_log.AllocationRecorder(1 << 30, lambda: None)
     pool_hooks.begin(pool.cupy, recording)
     return recording, Book(100)
 

@@ -1,14 +1,10 @@
-"""The rules of the package's structure, and the violations that are still allowed.
+"""The rules of the package's structure, checked without importing it.
 
 The core never imports a capability. A capability imports another one only in the pairs of `PAIRS`. Only
 `repository` uses a repository's underscore names. A public class name has one meaning. No imports in cycles,
-no module over 600 lines. Imports for type checking and inside functions count.
+no module over 600 lines. Imports for type checking and inside functions count. By hand, or by ``make lint``::
 
-`allowed.txt` lists the violations that existed when a rule was introduced. The list only shrinks: a violation
-that is not on it fails, and so does an entry that no longer occurs. Run by hand, or by ``make lint``::
-
-    python tests/packaging/structure.py            # print violations and stale entries
-    python tests/packaging/structure.py --update   # remove stale entries from allowed.txt
+    python tests/packaging/structure.py
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bls_notebook"
-ALLOWED = Path(__file__).with_name("allowed.txt")
 MOST_LINES = 600
 
 CAPABILITIES = (
@@ -170,30 +165,7 @@ def _class_names_used_twice(package: Package) -> Iterator[str]:
             yield f"class name used twice: {name}: {', '.join(sorted(found))}"
 
 
-def allowed(file: Path = ALLOWED) -> list[str]:
-    """Return the violations that are still allowed."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
-
-
-def complaints(root: Path = PACKAGE, file: Path = ALLOWED) -> list[str]:
-    """Return violations that are not allowed, and allowed ones that no longer occur."""
-    found, known = set(violations(root)), set(allowed(file))
-    new = [f"not allowed: {line}" for line in sorted(found - known)]
-    return new + [f"remove from {file.name}: {line}" for line in sorted(known - found)]
-
-
-def remove_stale_entries(root: Path = PACKAGE, file: Path = ALLOWED) -> None:
-    """Remove the allowed violations that no longer occur. Nothing is ever added."""
-    found = set(violations(root))
-    lines = file.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in dict.fromkeys(lines) if line.startswith("#") or line in found]
-    file.write_text("\n".join(kept) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    if "--update" in sys.argv:
-        remove_stale_entries()
-    wrong = complaints()
+    wrong = violations()
     print("\n".join(wrong) or "The structure follows the rules.")
     sys.exit(bool(wrong))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.shipping.proof.answers import Allowed, Answer, Output, differences
+from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, differences
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
 
 
-def one(values: Any, datatype: str = "FP32", **more: Any) -> list[Answer]:
+def one(values: Any, datatype: str = "FP32", **more: Any) -> list[ProofAnswer]:
     array = np.array(values, object if datatype == "BYTES" else np.float32)
-    return [Answer({"OUT": Output(datatype, array)}, **more)]
+    return [ProofAnswer({"OUT": Output(datatype, array)}, **more)]
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ def one(values: Any, datatype: str = "FP32", **more: Any) -> list[Answer]:
         (one([1, NAN]), one([1, NAN])),
         (one([b"a", b""], "BYTES"), one([b"a", b""], "BYTES")),
         (one([]), one([])),
-        ([Answer(error="no", status=500)], [Answer(error="[request id: 7] no", status=500)]),
+        ([ProofAnswer(error="no", status=500)], [ProofAnswer(error="[request id: 7] no", status=500)]),
         ([], []),
     ],
 )
-def test_equal(here: list[Answer], there: list[Answer]) -> None:
+def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
     assert differences(here, there) == ((), ())
 
 
@@ -40,20 +40,20 @@ def test_equal(here: list[Answer], there: list[Answer]) -> None:
         (one([1]), one([1], "BF16"), "output 'OUT': FP32 here, BF16 on the server"),
         (one([1]), one([[1]]), "output 'OUT': shape [1] here, [1, 1] on the server"),
         (one([b"a"], "BYTES"), one([b"b"], "BYTES"), "output 'OUT': 1 of 1 elements differ"),
-        (one([1]), [Answer()], "output 'OUT' is only here"),
+        (one([1]), [ProofAnswer()], "output 'OUT' is only here"),
         (one([1]), one([1], version=2), "version 0 answered here, 2 on the server"),
         (one([1]), one([1], parameters={"a": 1}), "parameters: {} here, {'a': 1} on the server"),
-        (one([1]), [Answer(error="no")], "only on the server an error: no"),
-        ([Answer(error="a")], [Answer(error="b")], "errors: 'a' here, 'b' on the server"),
+        (one([1]), [ProofAnswer(error="no")], "only on the server an error: no"),
+        ([ProofAnswer(error="a")], [ProofAnswer(error="b")], "errors: 'a' here, 'b' on the server"),
         (
-            [Answer(error="a", status=400)], [Answer(error="a", status=500)],
+            [ProofAnswer(error="a", status=400)], [ProofAnswer(error="a", status=500)],
             "error code: HTTP status 400 here, 500 on the server",
         ),
         (one([1]) * 2, one([1]), "2 responses here, 1 on the server"),
-        (one([1]), [Answer(error="gone", lost=True)], "no answer of the server: gone"),
+        (one([1]), [ProofAnswer(error="gone", lost=True)], "no answer of the server: gone"),
     ],
 )  # fmt: skip
-def test_unequal(here: list[Answer], there: list[Answer], words: str) -> None:
+def test_unequal(here: list[ProofAnswer], there: list[ProofAnswer], words: str) -> None:
     assert differences(here, there)[0] == (words,)
 
 

@@ -11,7 +11,7 @@ from bls_notebook.records.batching import why_not_batched
 from bls_notebook.records.statistics import StatisticsRecord, Times
 
 
-class Counted(NamedTuple):
+class BatchCounters(NamedTuple):
     """What a version has counted so far: requests that were computed, executions, and what held them up."""
 
     requests: int
@@ -20,14 +20,14 @@ class Counted(NamedTuple):
     ended: Counter[str]
 
 
-def counted() -> dict[LoadedModel, Counted]:
+def counted() -> dict[LoadedModel, BatchCounters]:
     """Return what the models that take batches have counted until now."""
     return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
 
 
-def unbatched(before: Mapping[LoadedModel, Counted]) -> tuple[str, ...]:
+def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
     """Return a line for each model whose requests have run one by one since, though it takes batches."""
-    none = Counted(0, 0, 0, Counter())
+    none = BatchCounters(0, 0, 0, Counter())
     lines = []
     for model, now in counted().items():
         then = before.get(model, none)
@@ -47,8 +47,10 @@ def unbatched(before: Mapping[LoadedModel, Counted]) -> tuple[str, ...]:
     return tuple(sorted(lines))
 
 
-def _counted(model: LoadedModel) -> Counted:
+def _counted(model: LoadedModel) -> BatchCounters:
     statistics = model.statistics
     row = statistics.as_dict()
     requests = row["inference_stats"]["compute_infer"]["count"]
-    return Counted(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))
+    return BatchCounters(
+        requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy())
+    )

@@ -155,7 +155,7 @@ def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
     return map(kind._make, zip(*[iter(values[:])] * width, strict=False))  # type: ignore[attr-defined]
 
 
-class Tape(Protocol):
+class TapeProtocol(Protocol):
     """Keeps what requests and responses carry; told of each while it can still be read."""
 
     def sent(
@@ -173,7 +173,7 @@ class Tape(Protocol):
 class _Tapes:
     """Several tapes as one."""
 
-    def __init__(self, tapes: list[Tape]) -> None:
+    def __init__(self, tapes: list[TapeProtocol]) -> None:
         self._tapes = tapes
 
     def sent(self, *what: Any) -> None:
@@ -185,7 +185,7 @@ class _Tapes:
             tape.answered(*what)
 
 
-def _together(tapes: Iterable[Tape | None]) -> Tape | None:
+def _together(tapes: Iterable[TapeProtocol | None]) -> TapeProtocol | None:
     found = [tape for tape in tapes if tape is not None]
     return None if not found else found[0] if len(found) == 1 else _Tapes(found)
 
@@ -205,8 +205,8 @@ class Log:
         self.capacity = 0
         self.dropped = 0
         # By identities of the profiles, which say when they go: what each has that keeps tensors.
-        self.owners: dict[int, Tape | None] = {}
-        self.tape: Tape | None = None  # of all of them
+        self.owners: dict[int, TapeProtocol | None] = {}
+        self.tape: TapeProtocol | None = None  # of all of them
         self.numbers: deque[int] = deque()
         # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
         self.device_timer: Callable[[int], Any] | None = None
@@ -292,7 +292,7 @@ def start(
     limit: int,
     device_timer: Callable[[int], Any] | None = None,
     lines: bool = False,
-    tape: Tape | None = None,
+    tape: TapeProtocol | None = None,
 ) -> Log:
     """Record from now on, for one profile more (`owner`, known before anything is on); `stop` ends that.
 
@@ -340,7 +340,7 @@ class Observation:
         limit: int,
         device_timer: Callable[[int], Any] | None = None,
         lines: bool = False,
-        tape: Tape | None = None,
+        tape: TapeProtocol | None = None,
     ) -> None:
         self.log = start(self, limit, device_timer, lines, tape)
 

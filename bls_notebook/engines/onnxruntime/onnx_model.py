@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.batched import BatchedInstance, RefusedError
+from bls_notebook.backends.batched import BatchedInstance, BatchError
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import VersionFiles
 from bls_notebook.pb_utils.model_config import ModelConfig
@@ -118,7 +118,7 @@ class OnnxInstance(BatchedInstance):
                 return run_with_bfloat16(self._session, names, feed, self._options)
             return self._session.run(names, feed, self._options)  # type: ignore[no-any-return]
         except Exception as error:  # ONNX Runtime's exceptions have no common base class
-            raise RefusedError(ort_message(error)) from error
+            raise BatchError(ort_message(error)) from error
 
     def _tensor(self, name: str, result: _Array) -> Tensor:
         if name in self._scalar_outputs:
@@ -135,7 +135,7 @@ def _text(tensor: Tensor) -> _Array:
         try:
             text = element.decode("utf-8") if isinstance(element, bytes) else str(element)
         except UnicodeDecodeError as error:
-            raise RefusedError(
+            raise BatchError(
                 f"input '{tensor._name}': element {i} is not UTF-8 text ({error.reason} at byte "
                 f"{error.start}), which ONNX Runtime's Python package cannot take"
             ) from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.batched import BatchedInstance, RefusedError
+from bls_notebook.backends.batched import BatchedInstance, BatchError
 from bls_notebook.backends.completed import refuse_parts, truth, whole
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import need_gpu
@@ -174,10 +174,10 @@ class TorchInstance(BatchedInstance):
             with self._as_set():
                 results = self._results(self._module(*self._arguments(feed)))
                 found = {name: self._checked(name, results) for name in sorted(self._positions.outputs)}
-        except RefusedError:
+        except BatchError:
             raise
         except Exception as error:  # PyTorch's exceptions have no common base class
-            raise RefusedError(f"PyTorch execute failure: {str(error).rstrip()}") from error
+            raise BatchError(f"PyTorch execute failure: {str(error).rstrip()}") from error
         finally:
             if self._settings.cache_cleaning:
                 self._clean()
@@ -204,7 +204,7 @@ class TorchInstance(BatchedInstance):
         arguments: list[Any] = [None] * len(self._positions.inputs)
         for name, place in self._positions.inputs.items():
             if name not in feed:
-                raise RefusedError(
+                raise BatchError(
                     f"model '{self.name}': input '{name}' is missing: TorchScript takes all of its "
                     "arguments, optional or not",
                     ErrorCode.INVALID_ARG,
@@ -223,11 +223,11 @@ class TorchInstance(BatchedInstance):
             if isinstance(result, list):
                 if all(isinstance(each, str) for each in result):
                     continue
-                raise RefusedError(
+                raise BatchError(
                     f"PyTorch execute failure: {where} must be of type Tensor or List[str], received "
                     f"List[{type(result[0]).__name__}]"
                 )
-            raise RefusedError(
+            raise BatchError(
                 f"PyTorch execute failure: {where} must be of type Tensor, List[str] or Tuple containing "
                 "one of these two types. It should not be a List / Dictionary of Tensors or a Scalar: "
                 f"received {type(result).__name__}"
@@ -237,7 +237,7 @@ class TorchInstance(BatchedInstance):
     def _checked(self, name: str, results: list[Any]) -> Any:
         place = self._positions.outputs[name]
         if place >= len(results):
-            raise RefusedError(
+            raise BatchError(
                 f"The output {name} in the model configuration refers to an output index which doesn't "
                 f"exist. This model has {len(results)} outputs",
                 ErrorCode.INVALID_ARG,
@@ -246,7 +246,7 @@ class TorchInstance(BatchedInstance):
         is_text = isinstance(result, list)
         datatype = "BYTES" if is_text else _DATATYPES.get(str(result.dtype), "INVALID")
         if datatype != self._datatypes[name]:
-            raise RefusedError(
+            raise BatchError(
                 f"configuration expects datatype TYPE_{self._datatypes[name]} for output '{name}', model "
                 f"provides TYPE_{datatype}" + (f" ({result.dtype})" if datatype == "INVALID" else ""),
                 ErrorCode.INVALID_ARG,
@@ -254,7 +254,7 @@ class TorchInstance(BatchedInstance):
         if is_text:
             return result
         if not result.ndim:
-            raise RefusedError(f"output '{name}' is a scalar which is not supported.", ErrorCode.INVALID_ARG)
+            raise BatchError(f"output '{name}' is a scalar which is not supported.", ErrorCode.INVALID_ARG)
         return result.detach().contiguous()
 
     def _tensor(self, name: str, result: Any) -> Tensor:

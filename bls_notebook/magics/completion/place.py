@@ -43,7 +43,7 @@ class Bracket:
 
 
 @dataclass
-class Place:
+class CodePosition:
     """Where the cursor is.
 
     ``brackets`` are those open, the outermost first; ``quote`` is of the string that it is in, or empty.
@@ -60,16 +60,16 @@ def without_magics(code: str) -> str:
     return _MAGIC.sub(lambda found: " " * len(found[0]), code)
 
 
-def place_of(code: str) -> Place:
+def place_of(code: str) -> CodePosition:
     """Return where the end of the code is."""
-    place = Place()
+    place = CodePosition()
     said, string = "", ""  # the expression that ends here, as far as it is names; the string before
     for kind, text, start, prefix in _tokens(code):
         inner = place.brackets[-1] if place.brackets else None
         if kind == "open":
             if "f" in prefix.lower() and "{" in text:
-                return Place()
-            return Place(place.brackets, code[start], text)
+                return CodePosition()
+            return CodePosition(place.brackets, code[start], text)
         if kind == "string":
             said, string = "", text
         elif kind == "name":

@@ -15,7 +15,7 @@ import bls_notebook as bls
 from .config_fields import enumeration
 from .own_tensors import tensors_of_cell
 from .paths import paths
-from .place import Bracket, Place, call_text, place_of, without_magics
+from .place import Bracket, CodePosition, call_text, place_of, without_magics
 from .triton_names import Code
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def in_python(code: Code, current: Sequence[ModelRecord]) -> Found | None:
 class _Strings:
     """Finds what a string in a call may be."""
 
-    def __init__(self, code: Code, place: Place, current: Sequence[ModelRecord]) -> None:
+    def __init__(self, code: Code, place: CodePosition, current: Sequence[ModelRecord]) -> None:
         self._code, self._place, self._current = code, place, current
 
     def names(self) -> Iterable[str] | None:

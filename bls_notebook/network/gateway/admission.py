@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from bls_notebook.network.kserve.errors import UNAVAILABLE, RefusedError, refuse
+from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
 from bls_notebook.records.errors import ErrorRecord
 
 UNAUTHORIZED = (
@@ -86,7 +86,7 @@ class Admission:
         with self._lock:
             self._counts[model, "requests"] += 1
             self._counts[model, "failed"] += error is not None
-        if isinstance(error, RefusedError):
+        if isinstance(error, ProtocolError):
             refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
             self.last_error = error.origin or refused
 
@@ -96,14 +96,14 @@ class Admission:
             return self._counts[model, "requests"], self._counts[model, "failed"]
 
 
-class Counted:
+class CountedRequest:
     """A request to a model: let in, counted, and let out."""
 
     def __init__(self, admission: Admission, model: str) -> None:
         self._admission, self._model = admission, model
         self.error: BaseException | None = None  # of one that ends well all the same
 
-    def __enter__(self) -> Counted:
+    def __enter__(self) -> CountedRequest:
         self._admission.enter()
         return self
 

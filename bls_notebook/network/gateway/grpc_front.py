@@ -17,25 +17,25 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.errors import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
 from bls_notebook.network.kserve.grpc_codec import decode_request, encode_response
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 
-from .admission import UNAUTHORIZED, Admission, Counted
+from .admission import UNAUTHORIZED, Admission, CountedRequest
 from .elsewhere import elsewhere
 from .grpc_stream import AnswerStream
-from .models import Models, version_of
+from .models import ServedModels, version_of
 from .sending import answered, send, send_stream
 from .settings import LOG, TRACE, unchanged
 
 _METADATA = 64 << 10  # bytes
 
 
-class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """Answers gRPC requests about the models of a repository."""
 
-    def __init__(self, models: Models, regions: Regions, admission: Admission) -> None:
+    def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
 
     # -- health, metadata, statistics --------------------------------------------------------------
@@ -141,7 +141,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         model = self._models.find(request.model_name, request.model_version)
         if model.decoupled:
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
-        with Counted(self._admission, model.name):
+        with CountedRequest(self._admission, model.name):
             call = decode_request(model, version_of(request.model_version), request, self._regions)
             response = answered(await send(call))
             return encode_response(pb, call, response, self._regions)
@@ -153,7 +153,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             async for request in requests:
                 try:
                     answers.sent(*self._begun(request))
-                except RefusedError as error:
+                except ProtocolError as error:
                     answers.refused(request.id, error)
                 await answers.room()
             answers.end()
@@ -237,7 +237,7 @@ def _told(
     async def answer(request: Any, context: Any) -> Any:
         try:
             return await behaviour(read(request), context)
-        except RefusedError as error:
+        except ProtocolError as error:
             status, message = getattr(grpc.StatusCode, GRPC_STATUS[error.code]), error.message
         except Exception as error:
             if isinstance(error, grpc.aio.AbortError):
@@ -253,7 +253,7 @@ async def _healthy(request: bytes, context: Any) -> bytes:
     return b"\x08\x01"  # HealthCheckResponse: SERVING
 
 
-def grpc_server(service: Service, admission: Admission) -> Any:
+def grpc_server(service: InferenceService, admission: Admission) -> Any:
     """Return a server of a running event loop, which listens nowhere yet."""
     limits = admission.limits
     server = grpc.aio.server(

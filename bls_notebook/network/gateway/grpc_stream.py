@@ -15,7 +15,7 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from bls_notebook.engine.waiting.event_loops import mailbox
-from bls_notebook.network.kserve.errors import RefusedError, of_model
+from bls_notebook.network.kserve.errors import ProtocolError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, last_one
 from bls_notebook.network.kserve.parameters import FINAL
 from bls_notebook.network.kserve.request import DecodedRequest
@@ -35,7 +35,7 @@ class _Asked:
 
     def __init__(self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
-        self.answer: InferenceResponse | RefusedError | None = None  # of one that has a turn
+        self.answer: InferenceResponse | ProtocolError | None = None  # of one that has a turn
         self.failed: BaseException | None = None
 
 
@@ -45,7 +45,7 @@ class AnswerStream:
     def __init__(self, context: Any, regions: Regions, admission: Admission) -> None:
         self._context, self._regions, self._admission = context, regions, admission
         self._box = mailbox(asyncio.get_running_loop())
-        self._queue: asyncio.Queue[tuple[_Asked, InferenceResponse | RefusedError, bool] | None]
+        self._queue: asyncio.Queue[tuple[_Asked, InferenceResponse | ProtocolError, bool] | None]
         self._queue = asyncio.Queue()
         self._turns: deque[_Asked] = deque()  # of models that answer once
         self._open: set[_Asked] = set()
@@ -60,7 +60,7 @@ class AnswerStream:
             self._room.clear()
             await self._room.wait()
 
-    def refused(self, request_id: str, error: RefusedError) -> None:
+    def refused(self, request_id: str, error: ProtocolError) -> None:
         """A request that was sent to no model."""
         asked = _Asked(request_id)
         self._turns.append(asked)
@@ -119,8 +119,8 @@ class AnswerStream:
                 return
             self._put(asked, *taken)
 
-    def _put(self, asked: _Asked, answer: InferenceResponse | RefusedError, final: bool) -> None:
-        if isinstance(answer, RefusedError):
+    def _put(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> None:
+        if isinstance(answer, ProtocolError):
             asked.failed = answer
         elif answer._error is not None:
             asked.failed = of_model(answer._error)
@@ -141,11 +141,11 @@ class AnswerStream:
             self._admission.leave()
             self._admission.count(asked.call.model.name, asked.failed)
 
-    def _encoded(self, asked: _Asked, answer: InferenceResponse | RefusedError, final: bool) -> Any:
+    def _encoded(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
         """The message of an answer; None for a final flag alone that nobody asked for."""
         call = asked.call
-        if call is None or isinstance(answer, RefusedError):
-            assert isinstance(answer, RefusedError)
+        if call is None or isinstance(answer, ProtocolError):
+            assert isinstance(answer, ProtocolError)
             empty = pb.ModelInferResponse(id=asked.request_id)
             return pb.ModelStreamInferResponse(error_message=answer.message, infer_response=empty)
         if answer._error is not None:
@@ -158,7 +158,7 @@ class AnswerStream:
             return pb.ModelStreamInferResponse(infer_response=last_one(pb, call))
         try:
             told = encode_response(pb, call, answer, self._regions)
-        except RefusedError as error:
+        except ProtocolError as error:
             told = last_one(pb, call, final)
             return pb.ModelStreamInferResponse(error_message=error.message, infer_response=told)
         told.parameters[FINAL].bool_param = final

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bls_notebook.network.kserve.errors import RefusedError
+from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.json_codec import written
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
 from bls_notebook.pb_utils.iterator import StreamEnded
 
-from .admission import Admission, Counted
+from .admission import Admission, CountedRequest
 from .generate import generated
 from .http_exchange import while_there
 from .sending import answered, is_empty, send_stream
@@ -33,11 +33,11 @@ class Events(Response):
         self._call, self._admission = call, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with Counted(self._admission, self._call.model.name) as counted:
+        with CountedRequest(self._admission, self._call.model.name) as counted:
             work = asyncio.ensure_future(self._send_all(send))
             counted.error = await while_there(Request(scope, receive), work)
 
-    async def _send_all(self, send: Send) -> RefusedError | None:
+    async def _send_all(self, send: Send) -> ProtocolError | None:
         """Send the answers as they come; return the last error among them."""
         began, failed = False, None
         async with aclosing(responses(send_stream(self._call))) as found:
@@ -45,7 +45,7 @@ class Events(Response):
                 try:
                     said: Any = generated(self._call, answered(response))
                     status = 200
-                except RefusedError as error:
+                except ProtocolError as error:
                     said, status = {"error": error.message}, 400
                     failed = error
                 if not began:

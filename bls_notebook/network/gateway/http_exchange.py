@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from bls_notebook.network.kserve.errors import UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refuse
 
 UNKNOWN_ENCODING = "Unsupported compression type"
 _SOON = 0.05  # seconds until somebody looks whether the client of a request is still there
@@ -21,7 +21,7 @@ class GoneError(Exception):
     """The client went away."""
 
 
-class TooLargeError(RefusedError):
+class TooLargeError(ProtocolError):
     """A request of more bytes than the limit."""
 
     def __init__(self, limit: int) -> None:
@@ -92,7 +92,7 @@ def unpacked(body: bytes | bytearray, encoding: str, limit: int) -> bytes | byte
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):
-        raise RefusedError(UNKNOWN_ENCODING, UNSUPPORTED)
+        raise ProtocolError(UNKNOWN_ENCODING, UNSUPPORTED)
     if not body:
         refuse("nothing to be decompressed")
     unpacking = zlib.decompressobj(31 if encoding == "gzip" else 15)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
 from bls_notebook.network.kserve.json_codec import (
     LENGTH,
     decode_request,
@@ -31,12 +31,12 @@ from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
 
-from .admission import UNAUTHORIZED, Admission, Counted
+from .admission import UNAUTHORIZED, Admission, CountedRequest
 from .elsewhere import elsewhere
 from .generate import ONE_RESPONSE, generated, generating
 from .http_events import Events, responses
 from .http_exchange import UNKNOWN_ENCODING, GoneError, TooLargeError, packed, read, unpacked, while_there
-from .models import Models, config_json, version_of
+from .models import ServedModels, config_json, version_of
 from .sending import answered, send, send_stream
 from .settings import LOG, TRACE, unchanged
 
@@ -48,7 +48,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 class HttpFront:
     """Answers HTTP requests about the models of a repository."""
 
-    def __init__(self, models: Models, regions: Regions, admission: Admission) -> None:
+    def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
         self._router = Router(routes=[*self._routes()], redirect_slashes=False, default=_not_found)
 
@@ -79,7 +79,7 @@ class HttpFront:
                 )
             else:
                 await self._router(scope, receive, sent)
-        except RefusedError as error:
+        except ProtocolError as error:
             answer = _failed(error.message, error.status)
             if error.message == UNKNOWN_ENCODING:
                 answer.headers["accept-encoding"] = "gzip, deflate"
@@ -139,7 +139,7 @@ class HttpFront:
         length = request.headers.get(LENGTH)
         if not body and length is None:
             length = "0"
-        with Counted(self._admission, model.name):
+        with CountedRequest(self._admission, model.name):
             call = decode_request(model, _version(request), body, length, self._regions)
             response = answered(await while_there(request, send(call)))
             content, json_length = encode_response(call, response, self._regions)
@@ -149,12 +149,12 @@ class HttpFront:
 
     async def _generate(self, request: Request) -> Response:
         call = await self._generating(request)
-        with Counted(self._admission, call.model.name):
+        with CountedRequest(self._admission, call.model.name):
             work = asyncio.ensure_future(self._one_of(call))
             try:
                 return _json(generated(call, answered(await while_there(request, work))))
-            except RefusedError as error:  # whatever a model says here is 400
-                raise RefusedError(error.message, origin=error.origin) from None
+            except ProtocolError as error:  # whatever a model says here is 400
+                raise ProtocolError(error.message, origin=error.origin) from None
 
     async def _one_of(self, call: DecodedRequest) -> InferenceResponse:
         """The response to a call, which has to be the only one."""
@@ -300,7 +300,7 @@ class HttpFront:
         try:
             packed = await asyncio.wait_for(read(request.receive, limits.body), limits.patience)
         except asyncio.TimeoutError:
-            raise RefusedError(f"the body was not there within {limits.patience:g} s") from None
+            raise ProtocolError(f"the body was not there within {limits.patience:g} s") from None
         return unpacked(packed, request.headers.get("content-encoding", "identity"), limits.body)
 
 

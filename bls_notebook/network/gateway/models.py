@@ -16,7 +16,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from bls_notebook.network.kserve.errors import INTERNAL, NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.statistics import statistics_of
 
@@ -28,7 +28,7 @@ EXTENSIONS = (
 _NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
 
 
-class Models:
+class ServedModels:
     """The models of a repository, as a client asks for them."""
 
     def __init__(self, repository: ModelRepository) -> None:
@@ -136,10 +136,10 @@ def _told(name: str) -> Iterator[None]:
         reason = getattr(error, "reason", "")
         polled = f"failed to load '{name}', failed to poll from model repository"
         if reason.startswith("explicit model load"):
-            raise RefusedError(reason, UNSUPPORTED) from None
+            raise ProtocolError(reason, UNSUPPORTED) from None
         if not reason or reason == polled:
-            raise RefusedError(polled, INTERNAL) from None
-        raise RefusedError(reason) from None
+            raise ProtocolError(polled, INTERNAL) from None
+        raise ProtocolError(reason) from None
 
 
 def version_of(text: str) -> int:

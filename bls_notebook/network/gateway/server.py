@@ -26,7 +26,7 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 
 from .admission import Admission, Limits
-from .models import Models
+from .models import ServedModels
 from .records import EndpointModel, EndpointRecord
 
 _GRACE = 1.0  # seconds that requests under way have when it is stopped
@@ -127,7 +127,7 @@ class _Running:
         self._ready: threading.Event = threading.Event()
         self._failure: BaseException | None = None
         self._admission, self._regions = made._admission, made._regions
-        self._models = Models(made.repository)
+        self._models = ServedModels(made.repository)
         self._http, self._grpc_port = http, grpc_port
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
@@ -165,12 +165,12 @@ class _Running:
             self._loop.close()
 
     async def _serve(self) -> None:
-        from .grpc_front import Service, grpc_server
+        from .grpc_front import InferenceService, grpc_server
         from .http_front import HttpFront
         from .http_server import HttpServer
 
         parts = (self._models, self._regions, self._admission)
-        server = grpc_server(Service(*parts), self._admission)
+        server = grpc_server(InferenceService(*parts), self._admission)
         try:
             found = server.add_insecure_port(f"{HOST}:{self._grpc_port}")
         except RuntimeError:

@@ -29,7 +29,7 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 """The name of gRPC's status for an error code."""
 
 
-class RefusedError(Exception):
+class ProtocolError(Exception):
     """A request that is answered with an error, in Triton's words where it has some.
 
     ``origin`` is where a model's error came from.
@@ -47,14 +47,14 @@ class RefusedError(Exception):
 
 def refuse(message: str, code: ErrorCode = INVALID) -> NoReturn:
     """Answer a request with an error."""
-    raise RefusedError(message, code)
+    raise ProtocolError(message, code)
 
 
-def of_model(error: TritonError) -> RefusedError:
+def of_model(error: TritonError) -> ProtocolError:
     """Return the error that a model's error, or the engine's, is for a client."""
     message = error.message()
     asked = without_running(message)
     # Within BLS Triton calls all that it refuses internal; to a client it says whose mistake it was.
     mistaken = asked is not message and error.code() == INTERNAL
     code = INVALID if mistaken else error.code()
-    return RefusedError(asked, code, error._origin)
+    return ProtocolError(asked, code, error._origin)

@@ -17,7 +17,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.batches import Counted, counted, unbatched
+from bls_notebook.engine.recording.batches import BatchCounters, counted, unbatched
 from bls_notebook.engine.recording.finished_sessions import profiles
 from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
@@ -76,7 +76,7 @@ class Profile(SessionAnalysis):
     limit : int
     name : str
     lines : bool
-    tape : recording.Tape, optional
+    tape : recording.TapeProtocol, optional
         Is told of what requests and responses carry.
     """
 
@@ -85,7 +85,7 @@ class Profile(SessionAnalysis):
         limit: int = DEFAULT_LIMIT,
         name: str = "",
         lines: bool = True,
-        tape: recording.Tape | None = None,
+        tape: recording.TapeProtocol | None = None,
     ) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
@@ -103,7 +103,7 @@ class Profile(SessionAnalysis):
         self._start = self._end = 0
         self._dropped = 0
         self._sender = 0
-        self._before: dict[LoadedModel, Counted] = {}
+        self._before: dict[LoadedModel, BatchCounters] = {}
         self._unbatched: tuple[str, ...] = ()
         self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # counted when it began, and ended
         self._probe = LockProbe()

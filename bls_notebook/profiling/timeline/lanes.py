@@ -303,7 +303,7 @@ WIDGET = Sizes(30, 41, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue
 
 
 @dataclass(frozen=True)
-class Place:
+class LanePosition:
     """Where a lane is: its queue from `waits` to `blocks`, its blocks from there."""
 
     lane: Lane
@@ -332,7 +332,7 @@ class Panel:
     titled: bool
     top: float
     work: float
-    places: tuple[Place, ...]
+    places: tuple[LanePosition, ...]
     height: float
 
     @classmethod
@@ -351,7 +351,7 @@ class Panel:
             row = _ROW if lane.rows == 1 else max(sizes.least, min(sizes.thin, sizes.rows / lane.rows))
             row = _IDLE if lane.kind == "idle" else row
             blocks = y + lane.waits * wait + (2 if lane.waits else 0)
-            places.append(Place(lane, y, wait, blocks, row))
+            places.append(LanePosition(lane, y, wait, blocks, row))
             y = places[-1].bottom
         y += 28 if len(layout.lanes) > len(places) else 10
         return cls(session, layout, number, titled, top, work, tuple(places), y - top)

@@ -29,7 +29,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProofAnswer:
     """One response: outputs by name, or an error.
 
     ``status`` is what HTTP answers for an error (0 where it was not asked), ``lost`` whether there was no
@@ -59,7 +59,7 @@ Differences = tuple[tuple[str, ...], tuple[TensorsCompared, ...]]
 
 
 def differences(
-    here: Sequence[Answer], there: Sequence[Answer], allowed: Allowed = EXACT, sides: Sides = PLACES
+    here: Sequence[ProofAnswer], there: Sequence[ProofAnswer], allowed: Allowed = EXACT, sides: Sides = PLACES
 ) -> Differences:
     """Return what differs between the responses to one request, in words and by tensor; both empty if equal.
 
@@ -80,7 +80,7 @@ def differences(
 
 
 def _pair(
-    here: Answer, there: Answer, allowed: Allowed, sides: Sides
+    here: ProofAnswer, there: ProofAnswer, allowed: Allowed, sides: Sides
 ) -> tuple[list[str], list[TensorsCompared]]:
     if here.error is not None or there.error is not None:
         return _errors(here, there, sides), []
@@ -100,7 +100,7 @@ def _pair(
     return said, tensors
 
 
-def _errors(here: Answer, there: Answer, sides: Sides) -> list[str]:
+def _errors(here: ProofAnswer, there: ProofAnswer, sides: Sides) -> list[str]:
     one, other = sides
     if here.error is None or there.error is None:
         where, answer = (one, here) if here.error is not None else (other, there)

@@ -15,14 +15,14 @@ Inputs = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Request:
+class ProofRequest:
     """One request: its inputs by name, and its parameters."""
 
     inputs: Inputs
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-Steps = tuple[Request, ...]
+Steps = tuple[ProofRequest, ...]
 """One request, or those of a sequence from its start."""
 
 
@@ -33,13 +33,13 @@ def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any
     mapping of inputs, which gets ``parameters``. Of a model that batches sequences, the plain mappings are
     one sequence, in order, and recorded requests those that their correlation IDs say.
     """
-    sequences: dict[object, list[Request]] = {}
+    sequences: dict[object, list[ProofRequest]] = {}
     cases: list[Steps] = []
     for each in _flat(spec.name, given):
         own = not isinstance(each, Mapping)
         inputs = each.inputs if own else each
         told = dict(getattr(each, "parameters", None) or parameters) if own else dict(parameters)
-        request = Request({t.name(): t for t in tensors_of(spec.name, inputs, spec)}, told)
+        request = ProofRequest({t.name(): t for t in tensors_of(spec.name, inputs, spec)}, told)
         if spec.scheduler == "sequence":
             sequences.setdefault(getattr(each, "correlation_id", 0) if own else 0, []).append(request)
         else:

@@ -35,7 +35,7 @@ class Package(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Counted(Record):
+class ModelCounts(Record):
     """How often a model was asked and ran on both sides: what Triton's statistics grew by.
 
     Each side has the requests that were answered, those that failed, inferences (rows) and executions; the
@@ -86,7 +86,7 @@ class Certificate(Record):
     unequal: tuple[Unequal, ...] = ()
     alone: int = 0
     instances: tuple[int, ...] = ()
-    counted: tuple[Counted, ...] = ()
+    counted: tuple[ModelCounts, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
 

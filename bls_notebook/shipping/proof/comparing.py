@@ -17,8 +17,8 @@ from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import Progress
 
-from .answers import Allowed, Answer, Differences, differences
-from .asked import Request, Steps
+from .answers import Allowed, Differences, ProofAnswer, differences
+from .asked import ProofRequest, Steps
 from .certificate import Certificate, Unequal
 from .counts import grown
 from .generating import Different, NotSteady, generate
@@ -28,7 +28,7 @@ _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # cases that are sent again, with other instance counts
 _BATCHES = 16  # whose rows are asked for alone
 
-Answered = tuple[list[list[Answer]], list[list[Answer]]]  # of each step of a case, here and there
+Answered = tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]  # of each step of a case, here and there
 
 
 class Comparing:
@@ -77,7 +77,9 @@ class Comparing:
             unequal=tuple(unequal), counted=counted, instances=tuple(counts), notes=tuple(notes),
         )  # fmt: skip
 
-    def _generated(self, seed: int, number: int, given: list[Request], words: list[str]) -> list[Unequal]:
+    def _generated(
+        self, seed: int, number: int, given: list[ProofRequest], words: list[str]
+    ) -> list[Unequal]:
         def check(steps: Steps) -> None:
             if found := self.differ(steps):
                 self.last = steps, found
@@ -122,7 +124,9 @@ class Comparing:
                 times.append(took)
         return answers
 
-    def _differences(self, here: list[list[Answer]], there: list[list[Answer]]) -> Differences | None:
+    def _differences(
+        self, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]]
+    ) -> Differences | None:
         said: list[str] = []
         tensors: list[TensorsCompared] = []
         for number, (first, second) in enumerate(zip(here, there, strict=True)):
@@ -145,7 +149,7 @@ class Comparing:
             if whole.error is not None:
                 continue
             for row in range(_rows(batch)):
-                request = Request(dict(_cut(batch.inputs.values(), row)), batch.parameters)
+                request = ProofRequest(dict(_cut(batch.inputs.values(), row)), batch.parameters)
                 here, there = self._ask((request,))
                 self.alone += 1
                 if found := self._differences(here, there):
@@ -190,7 +194,7 @@ def _unequal(steps: Steps, found: Differences) -> Unequal:
     return Unequal(found[0], tensors, found[1])
 
 
-def _rows(request: Request) -> int:
+def _rows(request: ProofRequest) -> int:
     """How many rows a request has; 0 where its inputs have different numbers of them."""
     rows = {tensor._array.shape[0] if tensor._array.ndim else 0 for tensor in request.inputs.values()}
     return int(rows.pop()) if len(rows) == 1 else 0
@@ -202,7 +206,7 @@ def _cut(tensors: Iterable[Tensor], row: int) -> Iterable[tuple[str, Tensor]]:
         yield tensor._name, Tensor._of(tensor._name, array, tensor._datatype)
 
 
-def _row_of(whole: Answer, row: int) -> Answer:
+def _row_of(whole: ProofAnswer, row: int) -> ProofAnswer:
     outputs = {
         name: replace(output, values=output.values[row : row + 1]) if output.values.ndim else output
         for name, output in whole.outputs.items()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .certificate import Counted
+from .certificate import ModelCounts
 
 Counts = Mapping[str, tuple[int, int, int, int]]
 """Of models: requests that were answered, those that failed, inferences (rows), executions."""
@@ -27,7 +27,7 @@ def counts(model_stats: Sequence[Mapping[str, Any]]) -> tuple[int, int, int, int
     return found[0], found[1], found[2], found[3]
 
 
-def grown(places: tuple[Any, Any], before: tuple[Counts, Counts], alone: bool) -> tuple[Counted, ...]:
+def grown(places: tuple[Any, Any], before: tuple[Counts, Counts], alone: bool) -> tuple[ModelCounts, ...]:
     """Return what the counts of two places have grown by, once they agree, or after a while.
 
     ``counts()`` of a place gives them as they are now. Where batches are what was sent (``alone``),
@@ -37,7 +37,7 @@ def grown(places: tuple[Any, Any], before: tuple[Counts, Counts], alone: bool) -
     while True:
         here, there = (place.counts() for place in places)
         found = tuple(
-            Counted(name, _less(here[name], before[0][name]), _less(there[name], before[1][name]), alone)
+            ModelCounts(name, _less(here[name], before[0][name]), _less(there[name], before[1][name]), alone)
             for name in sorted(before[0])
             if name in here and name in there and name in before[1]
         )

@@ -10,7 +10,7 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
 from bls_notebook.display.units import count, ns
 
-from .certificate import Certificate, Counted, Unequal
+from .certificate import Certificate, ModelCounts, Unequal
 
 _HASH = 16  # characters that are shown
 
@@ -58,7 +58,7 @@ def _marked(sign: str, words: str, record: Certificate) -> doc.Piece:
     return doc.Piece(f"{sign} {record.model} {words}", html)
 
 
-def _counted(each: Counted) -> str:
+def _counted(each: ModelCounts) -> str:
     words = ("requests answered", "failed", "inferences", "executions")
     pairs = zip(words, each.here, each.there, strict=True)
     return f"statistics of {each.model}: " + ", ".join(

@@ -13,7 +13,7 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
 
-from .asked import Request, Steps
+from .asked import ProofRequest, Steps
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def generate(
     number: int,
     seed: int,
     check: Callable[[Steps], None],
-    examples: Sequence[Request] = (),
+    examples: Sequence[ProofRequest] = (),
     words: Sequence[str] = (),
 ) -> bool:
     """Call `check` with that many requests; where it raises `Different`, with ever smaller ones that do so.
@@ -85,13 +85,15 @@ def _home(folder: str) -> Iterator[None]:
         configuration.set_hypothesis_home_dir(before)
 
 
-def _requests(spec: ModelSpec, examples: Sequence[Request], words: Sequence[str]) -> st.SearchStrategy[Steps]:
+def _requests(
+    spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]
+) -> st.SearchStrategy[Steps]:
     from hypothesis import strategies as st
 
     told = [each.parameters for each in examples if each.parameters]
 
     @st.composite
-    def request(draw: st.DrawFn) -> Request:
+    def request(draw: st.DrawFn) -> ProofRequest:
         # Models often want inputs of one length, and fail otherwise: both are of interest.
         length: int | None = draw(st.none() | st.integers(0, LONGEST))
         limit = min(spec.max_batch_size, LONGEST)
@@ -107,7 +109,7 @@ def _requests(spec: ModelSpec, examples: Sequence[Request], words: Sequence[str]
             free = st.integers(1, LONGEST) if length is None else st.just(length)
             shape = (*batch, *(size if size >= 0 else draw(free) for size in tensor.dims))
             inputs[name] = draw(_tensor(tensor, shape, words))
-        return Request(inputs, draw(st.sampled_from([{}, *told])) if told else {})
+        return ProofRequest(inputs, draw(st.sampled_from([{}, *told])) if told else {})
 
     steps = STEPS if spec.scheduler == "sequence" else 1
     return st.lists(request(), min_size=1, max_size=steps).map(tuple)

@@ -20,13 +20,13 @@ from bls_notebook.repository.requests.response import Response
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.servers.serving import LocalServer
 
-from .answers import Answer, Output
-from .asked import Request, Steps
+from .answers import Output, ProofAnswer
+from .asked import ProofRequest, Steps
 from .counts import Counts, counts
 
 SECONDS = 30.0  # that an answer of the server may take
 
-Timed = tuple[list[Answer], int]  # the responses to one request, and ns
+Timed = tuple[list[ProofAnswer], int]  # the responses to one request, and ns
 
 
 def flags_of(number: int, steps: int) -> int:
@@ -43,7 +43,7 @@ class Here:
         self.names = tuple(names)
         self.words = [spec.name]  # that text is made of
 
-    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
+    def ask(self, request: ProofRequest, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses."""
         inputs, more = dict(request.inputs), {**more, "parameters": dict(request.parameters)}
         began = time.perf_counter_ns()
@@ -54,18 +54,18 @@ class Here:
         took = time.perf_counter_ns() - began
         return [self._answer(each) for each in answered], took
 
-    def _answer(self, response: Response) -> Answer:
+    def _answer(self, response: Response) -> ProofAnswer:
         if response.error is not None:
             told = response.error.message()
             entrance = PREFIX.match(told)
             if self.spec.decoupled or (entrance and entrance.group(1)):  # which has codes of its own
-                return Answer(error=told)
-            return Answer(error=told, status=HTTP_STATUS.get(response.error.code(), 400))
+                return ProofAnswer(error=told)
+            return ProofAnswer(error=told, status=HTTP_STATUS.get(response.error.code(), 400))
         arrays = response.as_numpy()
         outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
         if self.spec.decoupled:
-            return Answer(outputs)
-        return Answer(outputs, version=response.version, parameters=response.parameters())
+            return ProofAnswer(outputs)
+        return ProofAnswer(outputs, version=response.version, parameters=response.parameters())
 
     def counts(self) -> Counts:
         """Return what the statistics say of the model and of those that it calls."""
@@ -87,7 +87,7 @@ class Elsewhere(Here):
 
     lost = False
 
-    def _answer(self, response: Response) -> Answer:
+    def _answer(self, response: Response) -> ProofAnswer:
         return replace(super()._answer(response), status=0)  # codes come as its protocol has them
 
     def counts(self) -> Counts:
@@ -120,7 +120,7 @@ class There(Elsewhere):
         """Disconnect; the server goes on."""
         self.repository.close()
 
-    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
+    def ask(self, request: ProofRequest, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses; a server that is lost is started again."""
         answers, took = super().ask(request, more)
         if not any(answer.lost for answer in answers):
@@ -131,12 +131,12 @@ class There(Elsewhere):
         self.__enter__()
         return answers[-1:], 0
 
-    def _answer(self, response: Response) -> Answer:
+    def _answer(self, response: Response) -> ProofAnswer:
         error = response.error
         if error is None or self.spec.decoupled:
             answer = super()._answer(response)
         else:
-            answer = Answer(error=error.message(), status=HTTP_STATUS.get(error.code(), 400))
+            answer = ProofAnswer(error=error.message(), status=HTTP_STATUS.get(error.code(), 400))
         # Errors of the connection begin with its address; those of the server do not.
         lost = (answer.error or "").startswith(f"{self._connection.address}: ")
         return replace(answer, lost=lost) if lost else answer

@@ -19,7 +19,7 @@ from .gpu_tensor import chosen, named
 _numbers = itertools.count(1)
 
 
-class Event:
+class TorchEvent:
     cuda_event = 0
 
     def __init__(
@@ -28,10 +28,10 @@ class Event:
         self._timed = enable_timing
         self.ns = 0
 
-    def record(self, stream: Stream | None = None) -> None:
+    def record(self, stream: TorchStream | None = None) -> None:
         self.ns = perf_counter_ns()
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: TorchEvent) -> float:
         """Return the milliseconds to a later event."""
         if not (self._timed and end_event._timed):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
@@ -42,7 +42,7 @@ class Event:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait(self, stream: Stream | None = None) -> None:
+    def wait(self, stream: TorchStream | None = None) -> None:
         """Nothing to wait for."""
 
     def query(self) -> bool:
@@ -52,7 +52,7 @@ class Event:
         return "<torch.cuda.Event (simulated)>"
 
 
-class Stream:
+class TorchStream:
     """A queue of work that is done at once."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
@@ -70,18 +70,18 @@ class Stream:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def wait_stream(self, stream: Stream) -> None:
+    def wait_stream(self, stream: TorchStream) -> None:
         """Nothing to wait for."""
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: TorchEvent) -> None:
         """Nothing to wait for."""
 
-    def record_event(self, event: Event | None = None) -> Event:
-        event = Event() if event is None else event
+    def record_event(self, event: TorchEvent | None = None) -> TorchEvent:
+        event = TorchEvent() if event is None else event
         event.record(self)
         return event
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> TorchStream:
         self._before = [*getattr(self, "_before", []), _set(self)]
         return self
 
@@ -92,7 +92,7 @@ class Stream:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x} (simulated)>"
 
 
-class ExternalStream(Stream):
+class ExternalStream(TorchStream):
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
         super().__init__(device)
         self.cuda_stream = self.stream_id = stream_ptr
@@ -101,9 +101,9 @@ class ExternalStream(Stream):
 class StreamContext:
     """Makes a stream the current one, and its GPU."""
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(self, stream: TorchStream | None) -> None:
         self.stream = stream
-        self._before: list[tuple[int, Stream | None]] = []
+        self._before: list[tuple[int, TorchStream | None]] = []
 
     def __enter__(self) -> None:
         if self.stream is not None:
@@ -116,43 +116,43 @@ class StreamContext:
 
 class _Streams(threading.local):
     def __init__(self) -> None:
-        self.current: dict[int, Stream] = {}
+        self.current: dict[int, TorchStream] = {}
 
 
 _here = _Streams()
-_default: dict[int, Stream] = {}
+_default: dict[int, TorchStream] = {}
 
 
-def default_stream(device: Any = None) -> Stream:
+def default_stream(device: Any = None) -> TorchStream:
     """Return the stream that work of a GPU is put on where nobody says otherwise."""
     index = chosen(device)
     if index not in _default:
-        stream = Stream(index)
+        stream = TorchStream(index)
         stream.cuda_stream = stream.stream_id = 0
         _default[index] = stream
     return _default[index]
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: Any = None) -> TorchStream:
     """Return the stream that this thread puts work of a GPU on."""
     index = chosen(device)
     return _here.current.get(index) or default_stream(index)
 
 
-def set_stream(stream: Stream | None) -> None:
+def set_stream(stream: TorchStream | None) -> None:
     """Make a stream the current one of this thread, and its GPU."""
     if stream is not None:
         _set(stream)
 
 
-def _set(stream: Stream) -> tuple[int, Stream | None]:
+def _set(stream: TorchStream) -> tuple[int, TorchStream | None]:
     index = stream.device_index
     before = gpu_memory.set_current(index), _here.current.get(index)
     _here.current[index] = stream
     return before
 
 
-def _restore(before: tuple[int, Stream | None]) -> None:
+def _restore(before: tuple[int, TorchStream | None]) -> None:
     gpu, stream = before
     index = gpu_memory.set_current(gpu)
     if stream is None:

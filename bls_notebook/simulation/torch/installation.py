@@ -63,8 +63,8 @@ def install() -> None:
             continue  # not in this version of PyTorch
         setattr(place, name, _either(own, functools.partial(ours, own)))
     for name, made in (
-        ("Stream", cuda_functions.Stream),
-        ("Event", cuda_functions.Event),
+        ("Stream", cuda_functions.TorchStream),
+        ("Event", cuda_functions.TorchEvent),
         ("ExternalStream", cuda_functions.ExternalStream),
     ):
         own = getattr(torch.cuda, name)

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -26,6 +26,7 @@ from bls_notebook.records.progress import progress
 from bls_notebook.records.remedies.lookup import advised
 from bls_notebook.records.visible_text import first_line, spoken
 from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.host import load_again
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.testing.recording.recorder import record
@@ -207,7 +208,7 @@ class Driller:
         if verdict not in ("hang", "not reached"):
             verdict, said = self._afterwards(found, verdict, said)
         if verdict == "spoilt":
-            self._load_anew()
+            load_again(self.repository, self.model)  # there are more faults to try
         told = outcome.error
         return DrilledCase(
             faults, verdict, said, "" if told is None else told.message, at, planted[0][0].sent,
@@ -268,12 +269,6 @@ class Driller:
         if not found.healthy.varying and _values(after) != _values(found.healthy.outcome):
             return "spoilt", f"afterwards its answer is another than before ({said})"
         return verdict, said
-
-    def _load_anew(self) -> None:
-        """Load the model as it is in service: the drill has spoilt it, and there are more faults to try."""
-        service = self.repository._catalog.service
-        with suppress(BLSError), service.lock_of(self.model):
-            service.load(service.sources[self.model])
 
     def _ask_recorded(self, callees: list[Callee]) -> Outcome:
         """Send the request with every callee answering from the recording: what they take is left out."""

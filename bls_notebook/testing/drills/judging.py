@@ -17,7 +17,7 @@ from bls_notebook.records.visible_text import first_line
 from bls_notebook.testing.records.drilled import CodePlace
 
 from .faults import Fault
-from .outcomes import Answer, Outcome, place_of
+from .outcomes import DrillResponse, Outcome, place_of
 
 Sources = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
 _Verdict = tuple[str, str, "CodePlace | None"]
@@ -208,7 +208,7 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     return "silent", "an answer without an error, another than when all is well"
 
 
-def _blank(before: Answer, now: Answer) -> str:
+def _blank(before: DrillResponse, now: DrillResponse) -> str:
     """Which output has nothing in it any more, where no other output may say why."""
     found = ""
     for name, is_now in now.tensors.items():
@@ -223,7 +223,7 @@ def _blank(before: Answer, now: Answer) -> str:
     return found
 
 
-def _wrong(before: Answer, now: Answer, healthy: Healthy) -> str:
+def _wrong(before: DrillResponse, now: DrillResponse, healthy: Healthy) -> str:
     """What shows that an answer is no good, whatever its values mean."""
     lost = [name for name in before.tensors if name not in now.tensors]
     if lost:

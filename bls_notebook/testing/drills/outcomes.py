@@ -38,7 +38,7 @@ class TensorFacts:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DrillResponse:
     """One response."""
 
     tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Outcome:
     when all is well. ``left`` says what was left behind, a line each.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[DrillResponse, ...] = ()
     state: str = "answered"
     where: CodePlace | None = None
     limitless: bool = False  # it waits without a time limit, for certain
@@ -76,11 +76,11 @@ class Outcome:
         return next(iter(self.errors), None)
 
 
-def facts_of(response: Response) -> Answer:
+def facts_of(response: Response) -> DrillResponse:
     """Return a response as facts."""
     record = response.record
     tensors = {t.name(): facts_of_tensor(t) for t in response.output_tensors()}
-    return Answer(tensors, record.error, record.warnings)
+    return DrillResponse(tensors, record.error, record.warnings)
 
 
 def host_array(tensor: Tensor) -> np.ndarray[Any, Any]:

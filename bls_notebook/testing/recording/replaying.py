@@ -24,8 +24,8 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.shipping.proof.answers import Allowed, Answer, Output, differences
-from bls_notebook.shipping.proof.asked import Request
+from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, differences
+from bls_notebook.shipping.proof.asked import ProofRequest
 from bls_notebook.shipping.proof.places import There
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records.replayed import Replay, Resent
@@ -91,7 +91,7 @@ class _Hops:
 
 
 _SIDES = ("recorded", "now")
-_Ask = Callable[[RecordedRequest], list[Answer]]
+_Ask = Callable[[RecordedRequest], list[ProofAnswer]]
 
 
 def replay(
@@ -268,7 +268,7 @@ def _server(
         )
 
 
-def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[Answer]:
+def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[ProofAnswer]:
     name, more = to or request.model, _arguments(request, to)
     model = Host(repository).find(name)
     inputs = dict(request.inputs)
@@ -279,14 +279,14 @@ def _here(repository: ModelRepository, request: RecordedRequest, to: str | None)
 
 def _there(
     repository: ModelRepository, server: LocalServer, request: RecordedRequest, to: str | None
-) -> list[Answer]:
+) -> list[ProofAnswer]:
     name, more = to or request.model, _arguments(request, to)
     parameters = more.pop("parameters", {})
     if "correlation_id" in more:
         more.setdefault("flags", 0)
     model = Host(repository).ready(name)
     with There(server, model.spec, ()) as place:
-        answers, _ = place.ask(Request(request.tensors, parameters), more)
+        answers, _ = place.ask(ProofRequest(request.tensors, parameters), more)
     # Which version, and which status, is not recorded.
     return [replace(each, version=0, status=0) for each in answers]
 
@@ -298,12 +298,12 @@ def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
     return more
 
 
-def _answer(response: Response) -> Answer:
+def _answer(response: Response) -> ProofAnswer:
     if response.error is not None:
-        return Answer(error=response.error.message())
+        return ProofAnswer(error=response.error.message())
     arrays = response.as_numpy()
     outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
-    return Answer(outputs, parameters=response.parameters())
+    return ProofAnswer(outputs, parameters=response.parameters())
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
@@ -346,27 +346,27 @@ def _resent(
     )
 
 
-def _recorded(request: RecordedRequest) -> Iterator[Answer]:
+def _recorded(request: RecordedRequest) -> Iterator[ProofAnswer]:
     for place, (kept, response) in enumerate(zip(request.kept.responses, request.responses, strict=True)):
         flag_alone = request.kept.decoupled and kept.final and not kept.tensors and kept.error is None
         if not flag_alone or not place:  # one that is all of a stream is walked as a response
             yield _as_answer(response)
 
 
-def _as_answer(response: RecordedResponse) -> Answer:
+def _as_answer(response: RecordedResponse) -> ProofAnswer:
     if response.error is not None:
-        return Answer(error=response.error)
+        return ProofAnswer(error=response.error)
     outputs = {}
     for tensor in response.tensors:
         array: Any = tensor._array
         values = from_bits(array) if tensor._datatype == "BF16" else array
         outputs[tensor._name] = Output(tensor._datatype, values)
-    return Answer(outputs, parameters=response.parameters)
+    return ProofAnswer(outputs, parameters=response.parameters)
 
 
-def _without(answer: Answer, names: set[str]) -> Answer:
+def _without(answer: ProofAnswer, names: set[str]) -> ProofAnswer:
     outputs = {name: output for name, output in answer.outputs.items() if name not in names}
-    return Answer(outputs, answer.error, parameters=answer.parameters, lost=answer.lost)
+    return ProofAnswer(outputs, answer.error, parameters=answer.parameters, lost=answer.lost)
 
 
 def _seen(name: str, value: Any) -> Any:
