@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TIME_PATTERN", "Display", "left_out_text", "log_line_text", "render", "render_config"]
 
-_FROM = {"TIME_PATTERN": "units", "left_out_text": "records.log_lines", "log_line_text": "records.log_lines"}
+_FROM = {"TIME_PATTERN": "units", "left_out_text": "records.errors", "log_line_text": "records.errors"}
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULT
 
 def widget_file(name: str) -> Path:
     """Return the path of a file of the widgets, such as ``timeline.js``."""
-    package = Path(__file__).resolve().parents[2]
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "widgets", package.parent / "widgets"):
         if (folder / name).is_file():
             return folder / name

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
@@ -123,8 +124,13 @@ class Runs:
             raise ExhaustedError
         player = _Player(self.recorded, answers, hold)
         silent = contextlib.redirect_stdout(io.StringIO())
-        with self.variant(source) as fresh, fresh.serving(), self._substituted(player), silent:
-            player.observed.responses = self._responses()
+        with warnings.catch_warnings():
+            # A program that fails halfway leaves coroutines behind that it never awaited.
+            warnings.filterwarnings(
+                "ignore", message="coroutine .* was never awaited", category=RuntimeWarning
+            )
+            with self.variant(source) as fresh, fresh.serving(), self._substituted(player), silent:
+                player.observed.responses = self._responses()
         return player.observed
 
     def changed(self, group: int, change: int) -> RunDifference | None:
