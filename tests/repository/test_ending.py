@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository import shutdown
+from bls_notebook.engine import model_code
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -254,7 +254,7 @@ def test_ctrl_c_while_close_waits(repo: bls.ModelRepository) -> None:
 HEAD = """
 import atexit, os, sys, threading
 import bls_notebook as bls
-from bls_notebook.repository import ending
+from bls_notebook.repository import shutdown as ending
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, ints, model, pbtxt
 """
@@ -407,10 +407,10 @@ def execute(self, requests):
     infer(repo, "a")
     thread = gates.shared["thread"]
     assert thread.daemon
-    assert thread in shutdown.model_threads.left()
+    assert thread in model_code.left()
     gates.open_gate("go on")
     thread.join()
-    assert thread not in shutdown.model_threads.left()
+    assert thread not in model_code.left()
     own = threading.Thread(target=lambda: infer(repo, "a"))
     own.start()
     own.join()
