@@ -146,7 +146,7 @@ async def execute(self, requests):
     with bls.profile() as session:
         for index in range(len(odd.NAMES)):
             assert_plain(message(repo.infer("a", ints(index))))
-    for ending in (".json", ".json.gz", ".trace.json", ".csv"):
+    for ending in (".json", ".json.gz", ".trace.json"):
         session.save(tmp_path / f"it{ending}")
     assert len(bls.load(tmp_path / "it.json.gz").spans) == 3 * len(odd.NAMES)
     assert_all_idle(repo)
