@@ -30,7 +30,7 @@ def save(notebook: Notebook, magic: str, what: Any, file: str | None, readable: 
     except bls.BLSError as error:
         notebook.say(f"{magic}: --save: {file}: {error}", "error")
     else:
-        other = path.name.endswith((".trace.json", ".pftrace", ".csv", ".pickle"))
+        other = path.name.endswith((".trace.json", ".pickle"))
         hint = f"bls.load({file!r}) reads it" if readable and not other else ""
         if path.suffix == ".pickle":
             hint = "drop it on pytorch.org/memory_viz"

@@ -1,1 +1,1 @@
-"""Pictures: what is drawn says it to a `Pen`, and pens write SVG or draw with matplotlib."""
+"""Pictures: the pen that every picture is drawn with, which writes SVG, and histograms."""
