@@ -59,12 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options to the command line and the configuration."""
     group = parser.getgroup("bls_notebook", "models of a Triton repository")
     _add_server(parser, "--bls-triton")  # also where --triton is somebody else's
-    group.addoption(
-        "--bls-update-snapshots", action="store_true", help="write the files of assert_same_answers anew"
-    )
-    parser.addini(
-        "triton_repository", "folders in Triton's layout, for the fixture of that name", "paths", []
-    )
+    group.addoption("--bls-update-snapshots", action="store_true", help="write the files of assert_same_answers anew")
+    parser.addini("triton_repository", "folders in Triton's layout, for the fixture of that name", "paths", [])
     parser.addini("triton_fill", "key=value, for templates in the models' config.pbtxt", "linelist", [])
     parser.addini("triton_repository_scope", "function: models are loaded for each test; session: once")
 

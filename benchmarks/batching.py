@@ -133,9 +133,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
     parser.add_argument(
         "--json",
@@ -143,9 +141,7 @@ def main() -> None:
         metavar="PATH",
         help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
-    parser.add_argument(
-        "--triton-env", metavar="DIR", help="the server's environment; made where there is none"
-    )
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
     parser.add_argument("--no-server", action="store_true", help="leave the real server out")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")
     options = parser.parse_args()
@@ -167,11 +163,7 @@ def main() -> None:
         "quick": options.quick,
         "seed": options.seed,
         "max_batch_size": MAX_BATCH,
-        "machine": {
-            "cores": os.cpu_count(),
-            "system": platform.system(),
-            "python": platform.python_version(),
-        },
+        "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
         "gathers": [row_of(n, medians, sides) for n in REQUESTS],
     }
     path = options.json or (None if options.quick else RESULTS)

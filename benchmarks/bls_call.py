@@ -25,17 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bls_call_parts.sides import (
-    MIB,
-    MODELS,
-    WIDTH,
-    Case,
-    Direct,
-    InKernel,
-    RealServer,
-    fail,
-    memory_of_models,
-)
+from bls_call_parts.sides import MIB, MODELS, WIDTH, Case, Direct, InKernel, RealServer, fail, memory_of_models
 from bls_call_parts.table import table
 
 import bls_notebook as bls
@@ -214,12 +204,8 @@ def targets_missed(result: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer rounds and calls: a look, not a measurement"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a measurement")
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a target is missed")
     parser.add_argument(
         "--json",
@@ -227,9 +213,7 @@ def main() -> None:
         metavar="PATH",
         help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
-    parser.add_argument(
-        "--triton-env", metavar="DIR", help="the server's environment; made there where there is none"
-    )
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made there where there is none")
     parser.add_argument("--no-server", action="store_true", help="leave the real server out")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds (8; 1 with --quick)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")

@@ -152,9 +152,7 @@ def measured(asked: dict[str, tuple[str, str, dict]], quick: bool) -> list[dict[
             if len(found) == 2:
                 pairs = zip(found["endpoint"], found["tritonserver"], strict=True)
                 ratios = [(ours[0] / theirs[0], ours[2] / theirs[2]) for ours, theirs in pairs]
-                row["latency_ratio"], row["throughput_ratio"] = (
-                    median(column) for column in zip(*ratios, strict=True)
-                )
+                row["latency_ratio"], row["throughput_ratio"] = (median(column) for column in zip(*ratios, strict=True))
             rows.append(row)
     return rows
 
@@ -182,9 +180,7 @@ def main() -> int:
     parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument("--json", type=Path, help=f"default: {RESULTS.name} in results, none if quick")
-    parser.add_argument(
-        "--triton-env", metavar="DIR", help="the server's environment; made where there is none"
-    )
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
     parser.add_argument("--no-server", action="store_true", help="leave the real server out")
     options = parser.parse_args()
     if options.client:

@@ -54,12 +54,7 @@ def measure(code: str, runs: int, folder: str) -> list[float]:
     rows = []
     for _ in range(runs + (runs > 1)):
         done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=folder,
-            env=environ,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", code], cwd=folder, env=environ, check=True, stdout=subprocess.PIPE, text=True
         )
         rows.append([float(figure) for figure in done.stdout.split()])
     return [statistics.median(column) for column in zip(*rows[runs > 1 :], strict=True)]

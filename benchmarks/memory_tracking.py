@@ -113,9 +113,7 @@ def machine() -> dict[str, Any]:
     model = platform.processor()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(
-            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model
-        )
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
     return {
         "cpu": model,
         "cores": os.cpu_count(),
@@ -126,9 +124,7 @@ def machine() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default: {RESULTS.name}, none if quick")
     options = parser.parse_args()

@@ -65,15 +65,11 @@ def main() -> None:
                 row = rows[-1]
                 off = "" if row["off"] is None else f"{row['off']:6.0%}"
                 told = "" if row["as it should be"] else "   ORDER"
-                print(
-                    f"{row['graph']:<40}{row['predicted']:7.2f}x{row['proven']:8.2f}x {off}{told}", flush=True
-                )
+                print(f"{row['graph']:<40}{row['predicted']:7.2f}x{row['proven']:8.2f}x {off}{told}", flush=True)
     offs = [row["off"] for row in rows if row["off"] is not None]
     if offs:
         within = sum(off <= TARGET for off in offs)
-        print(
-            f"predicted within {TARGET:.0%} of proven: {within} of {len(offs)}, median {median(offs):.0%} off"
-        )
+        print(f"predicted within {TARGET:.0%} of proven: {within} of {len(offs)}, median {median(offs):.0%} off")
     if options.json:
         options.json.write_text(json.dumps({"delay": options.delay, "graphs": rows}, indent=2) + "\n")
 

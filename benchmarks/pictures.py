@@ -35,9 +35,7 @@ def measure(count: int, rounds: int) -> tuple[float, int]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument("--check", action="store_true", help="exit status 1 where a target is missed")
     options = parser.parse_args()

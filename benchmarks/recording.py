@@ -26,10 +26,7 @@ import bls_notebook as bls
 RESULTS = HERE / "results" / "recording.json"
 TARGET = 1.05  # on / off, of the digits pipeline
 DIGITS = "digits pipeline"
-WAYS: dict[str, Callable[[], Any]] = {
-    "every tensor": lambda: bls.record(tensors="all"),
-    "from outside": bls.record,
-}
+WAYS: dict[str, Callable[[], Any]] = {"every tensor": lambda: bls.record(tensors="all"), "from outside": bls.record}
 
 
 def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any]:

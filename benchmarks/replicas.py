@@ -43,10 +43,7 @@ class TritonPythonModel:
 """
 MODELS = {
     "waits": ("20 ms of waiting, as for a device", "time.sleep(0.02)"),
-    "computes": (
-        "5 ms of one processor",
-        "end = time.thread_time() + 0.005\n    while time.thread_time() < end: pass",
-    ),
+    "computes": ("5 ms of one processor", "end = time.thread_time() + 0.005\n    while time.thread_time() < end: pass"),
 }
 CONFIG = {
     "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}],
@@ -139,9 +136,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a moment each, two servers, nothing written")
     parser.add_argument("--json", metavar="PATH", type=Path, help="write the figures there")
-    parser.add_argument(
-        "--triton-env", metavar="DIR", help="the server's environment; made where there is none"
-    )
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
     parser.add_argument("--client", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
@@ -166,9 +161,7 @@ def main() -> int:
     print(f"\n{CLIENTS} clients in a process of their own; all of it on {cores} cores of one machine.")
     if path := options.json or (None if options.quick else RESULTS):
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-        path.write_text(
-            json.dumps({"date": today, "cores": cores, "clients": CLIENTS, "rows": rows}, indent=1) + "\n"
-        )
+        path.write_text(json.dumps({"date": today, "cores": cores, "clients": CLIENTS, "rows": rows}, indent=1) + "\n")
     return 0
 
 

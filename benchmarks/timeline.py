@@ -128,9 +128,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument("--check", action="store_true", help="exit status 1 where a target is missed")
     parser.add_argument("--json", type=Path, default=None, help=f"default: {RESULTS.name}, none if quick")

@@ -174,11 +174,7 @@ def main() -> int:
             f"{one['added_us']:9.2f} µs"
         )
     path = options.json or (
-        None
-        if options.quick or options.no_lines
-        else RESULTS.with_stem("watching")
-        if options.watch
-        else RESULTS
+        None if options.quick or options.no_lines else RESULTS.with_stem("watching") if options.watch else RESULTS
     )
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

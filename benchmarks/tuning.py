@@ -34,9 +34,7 @@ FINALISTS = 5
 Fields = dict[str, dict[str, Any]]
 
 
-def settings(
-    repo: bls.ModelRepository, graph: TuningGraph, most: dict[str, int]
-) -> Iterator[tuple[int, Fields]]:
+def settings(repo: bls.ModelRepository, graph: TuningGraph, most: dict[str, int]) -> Iterator[tuple[int, Fields]]:
     """Every setting, with so many instances of a model at most: instances in all, and what it changes."""
     ways: list[dict[str, Any]] = [{}]
     if graph.batches:
@@ -102,9 +100,7 @@ def main() -> None:
             continue
         if options.quick and graph.name not in ("fan-out", "batchable callee"):
             continue
-        rows.append(
-            measure(graph, 0.003 if options.quick else options.unit, 1 if options.quick else 2, options.quick)
-        )
+        rows.append(measure(graph, 0.003 if options.quick else options.unit, 1 if options.quick else 2, options.quick))
         row = rows[-1]
         counts = ", ".join(f"{name} {count}" for name, count in row["found"].items())
         print(

@@ -36,9 +36,7 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
     """Compare a workload many times."""
     causes: Counter[str] = Counter()
     off: list[float] = []
-    sure: list[
-        float
-    ] = []  # where the comparison did not call its figures rough, or those of the run that verified
+    sure: list[float] = []  # where the comparison did not call its figures rough, or those of the run that verified
     speedups: list[float] = []
     rough = 0
     for _ in range(runs):
@@ -81,8 +79,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         causes = ", ".join(f"{cause} {count}" for cause, count in row["causes"].items())
         true = f"{row['true']}/{row['runs']}"
         lines.append(
-            f"{row['workload']:<26}{true:>8}{row['speedup']:>9.1f}x{off[0]:>16}{off[1]:>7}"
-            f"{row['rough']:>7}  {causes}"
+            f"{row['workload']:<26}{true:>8}{row['speedup']:>9.1f}x{off[0]:>16}{off[1]:>7}{row['rough']:>7}  {causes}"
         )
     return "\n".join(lines)
 
@@ -103,9 +100,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--only", default="", metavar="REGEX", help="the workloads with such a name")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N processes that compute")
-    parser.add_argument(
-        "--quick", action="store_true", help="one run of one of each cause: does it work at all"
-    )
+    parser.add_argument("--quick", action="store_true", help="one run of one of each cause: does it work at all")
     parser.add_argument("--check", action="store_true", help="fail where a verdict was not true")
     parser.add_argument("--json", type=Path, metavar="PATH")
     arguments = parser.parse_args()
@@ -120,9 +115,7 @@ def main() -> int:
             rows.append(measure(workload, runs, 1 if arguments.quick else None))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
             if arguments.json or not arguments.quick:
-                (arguments.json or RESULTS).write_text(
-                    json.dumps(result(rows, arguments.busy), indent=1) + "\n"
-                )
+                (arguments.json or RESULTS).write_text(json.dumps(result(rows, arguments.busy), indent=1) + "\n")
     finally:
         for other in others:
             other.kill()

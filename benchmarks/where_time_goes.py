@@ -190,14 +190,10 @@ def table(whole: float, figures: dict[str, float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument(
-        "--check",
-        action="store_true",
-        help=f"exit status 1 where the stages are off by more than {WITHIN:.0%}",
+        "--check", action="store_true", help=f"exit status 1 where the stages are off by more than {WITHIN:.0%}"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="30; 5 with --quick")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures, in nanoseconds")

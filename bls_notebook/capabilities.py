@@ -174,9 +174,7 @@ class Registry:
         for capability in self._found.values():
             absent = self._absent(capability)
             if absent and key in getattr(capability, kind):
-                return (
-                    f"{written} is part of the capability {capability.name!r}, which needs {_absent(absent)}"
-                )
+                return f"{written} is part of the capability {capability.name!r}, which needs {_absent(absent)}"
         for name, offered in self._offered.items():
             if name not in self._found and key in offered.get(kind, ()):
                 return f"{written} is part of {_absent(name)}"

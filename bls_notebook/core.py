@@ -36,9 +36,7 @@ CAPABILITY = Capability(
         ".records.repository:ResponseRecord": Drawing(
             ".display.records.responses:response_document", many=".display.records.many:responses_document"
         ),
-        ".records.statistics:StatisticsRecord": Drawing(
-            many=".display.records.statistics:statistics_document"
-        ),
+        ".records.statistics:StatisticsRecord": Drawing(many=".display.records.statistics:statistics_document"),
         ".records.repository:StreamRecord": Drawing(many=".display.records.streams:streams_document"),
         ".repository.repository:ModelRepository": Drawing(),
         ".repository.requests.response:Response": Drawing(),

@@ -26,10 +26,7 @@ def host_of(repo: ModelRepository | None = None) -> Host:
 
 
 def observe(
-    limit: int,
-    device_timer: Callable[[int], Any] | None = None,
-    lines: bool = False,
-    tape: TapeProtocol | None = None,
+    limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False, tape: TapeProtocol | None = None
 ) -> Observation:
     """Record the requests to all repositories of the process, until `stop` of what this returns.
 

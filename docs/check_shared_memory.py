@@ -49,10 +49,7 @@ def main() -> int:
         for name in sys.argv[1:] or names:
             exported = bls.export(Path(temporary) / name, name, repo=repository)
             whole = exported.shm_bytes
-            sizes = (
-                whole * 5 // 4,
-                whole * 49 // 100,
-            )  # as the export asks for, but for what docker gives anyway
+            sizes = (whole * 5 // 4, whole * 49 // 100)  # as the export asks for, but for what docker gives anyway
             found = [limited(exported.place, size, exported.names) for size in sizes]
             good = found[0] == "" != found[1]
             wrong += not good

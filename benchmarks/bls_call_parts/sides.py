@@ -144,9 +144,7 @@ class Direct:
 
     def __init__(self, built: bool) -> None:
         self.built = built  # whether the request is there already when the time begins
-        spec = importlib.util.spec_from_file_location(
-            "bench_callee", MODELS / "bench_callee" / "1" / "model.py"
-        )
+        spec = importlib.util.spec_from_file_location("bench_callee", MODELS / "bench_callee" / "1" / "model.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

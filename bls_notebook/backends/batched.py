@@ -84,9 +84,7 @@ class BatchedInstance(ABC):
         except (MemoryError, DeviceError) as error:
             raise BatchError(f"model '{self.name}': its inputs: {error}") from error
 
-    def _run_group(
-        self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]
-    ) -> list[InferenceResponse]:
+    def _run_group(self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]) -> list[InferenceResponse]:
         names = [name for name in self._names if any(name in r._requested for r in requests)]
         ends = list(accumulate(_rows(feed) if self._batching else 0 for feed in feeds))
         try:

@@ -56,9 +56,7 @@ def controls_of(config: dict[str, Any]) -> dict[str, str]:
 def refuse_parts(config: dict[str, Any]) -> None:
     """Refuse what backends of files do not do here, rather than answer wrongly."""
     parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
-    parts += [
-        f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]
-    ]
+    parts += [f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]]
     if config.get("sequence_batching", {}).get("state"):
         parts.append("sequence_batching.state")
     if parts:

@@ -63,9 +63,7 @@ open_model = PythonModel
 class PythonInstance:
     """One instance of a Python model, made of its class and initialized here."""
 
-    def __init__(
-        self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules, own: OwnGPU
-    ) -> None:
+    def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules, own: OwnGPU) -> None:
         self._own = own.current
         with self._own():
             self.model = cls()

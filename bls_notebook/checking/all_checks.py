@@ -62,9 +62,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
         checked = [model for model in checked if model.name in models]
     checked_names = {model.name for model in checked}
     build_texts: dict[Path, str] = {}
-    findings = [
-        finding for model in checked for finding in _model_findings(model, models, remote, build_texts)
-    ]
+    findings = [finding for model in checked for finding in _model_findings(model, models, remote, build_texts)]
     needs = [need for need in shared_memory(models) if need.model in checked_names]
     findings += memory_findings(models, needs)
     findings += (finding for finding in cycle_findings(models) if finding.model in checked_names)
@@ -73,10 +71,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
 
 
 def _model_findings(
-    model: CheckedModel,
-    models: Mapping[str, CheckedModel],
-    remote: Mapping[str, str],
-    build_texts: dict[Path, str],
+    model: CheckedModel, models: Mapping[str, CheckedModel], remote: Mapping[str, str], build_texts: dict[Path, str]
 ) -> Iterator[Finding]:
     if model.name not in models:
         yield Finding(

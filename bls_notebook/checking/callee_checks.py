@@ -49,9 +49,7 @@ def _missing(name: str, models: Models) -> str:
     return f"Correct the name (is {close!r} meant?)." if close else f"Put {name!r} into the repository."
 
 
-def _call_findings(
-    model: CheckedModel, code: PythonSource, call: CalleeRequest, models: Models
-) -> Iterator[Finding]:
+def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest, models: Models) -> Iterator[Finding]:
     callee = models.get(call.model)
     if callee is None:
         if not code.mentions("load_model"):
@@ -92,13 +90,7 @@ def _call_tensor_findings(
         close = nearest(name, sorted(known.keys() - used))
         mend = f"Is {close!r} meant?" if close else f"Use what {callee.name!r} has, or add it there."
         return model.in_code(
-            "error",
-            f"callee-{kind}",
-            code,
-            line,
-            f"{callee.name!r} has no {kind} {name!r}; {have}",
-            why,
-            mend,
+            "error", f"callee-{kind}", code, line, f"{callee.name!r} has no {kind} {name!r}; {have}", why, mend
         )
 
     for name in call.outputs or ():
@@ -191,9 +183,7 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
                 "more: a server waits for ever."
             )
             mend = "Break the cycle: have the inner call go to another model."
-        yield model.in_code(
-            "error" if model.instances == 1 else "warning", "callee-cycle", code, line, what, why, mend
-        )
+        yield model.in_code("error" if model.instances == 1 else "warning", "callee-cycle", code, line, what, why, mend)
 
 
 def _called_models(model: CheckedModel) -> Iterator[tuple[str, int]]:
@@ -205,9 +195,7 @@ def _called_models(model: CheckedModel) -> Iterator[tuple[str, int]]:
         yield from ((call.model, call.line) for call in code.calls if call.model and (call.version or -1) < 0)
 
 
-def _cycle_from(
-    name: str, edges: Mapping[str, tuple[tuple[str, int], ...]], models: Models
-) -> list[str] | None:
+def _cycle_from(name: str, edges: Mapping[str, tuple[tuple[str, int], ...]], models: Models) -> list[str] | None:
     """Return the shortest chain of calls from a model back to itself."""
     todo: list[list[str]] = [[name]]
     seen: set[str] = set()

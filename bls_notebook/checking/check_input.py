@@ -48,9 +48,7 @@ class CheckedModel:
     config: ModelConfigMessage  # completed; for a model that is not loaded, as far as no code needs to run
     given: ModelConfigMessage  # as written
     problem: str = ""  # why a server refuses the configuration
-    codes: Mapping[int, PythonSource] = field(
-        default_factory=dict
-    )  # the Python that a server would run, by version
+    codes: Mapping[int, PythonSource] = field(default_factory=dict)  # the Python that a server would run, by version
     serving: LoadedModel | None = None
     known: bool = False  # whether `config` has all inputs and outputs
     place: SourcePlace | None = None  # the cell that defines the model
@@ -147,9 +145,7 @@ def read_model(source: ModelSource, serving: LoadedModel | None) -> CheckedModel
     )
 
 
-def _config(
-    source: ModelSource, serving: LoadedModel | None
-) -> tuple[ModelConfigMessage, ModelConfigMessage, str]:
+def _config(source: ModelSource, serving: LoadedModel | None) -> tuple[ModelConfigMessage, ModelConfigMessage, str]:
     """Return the completed configuration, the written one, and why a server refuses it."""
     empty = model_config_pb2().ModelConfig(name=source.name)
     try:
@@ -186,9 +182,7 @@ def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator
             continue  # `file_findings` reports missing files
 
 
-def _with_graph(
-    config: ModelConfigMessage, versions: Mapping[int, Path]
-) -> tuple[ModelConfigMessage, str, bool]:
+def _with_graph(config: ModelConfigMessage, versions: Mapping[int, Path]) -> tuple[ModelConfigMessage, str, bool]:
     """Return the configuration as the ONNX backend completes it, its error, and whether it read a graph."""
     if config.backend != "onnxruntime" or not versions:
         return config, "", False

@@ -11,19 +11,13 @@ from bls_notebook.commands import Command, print_record
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
-    parser.add_argument(
-        "models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)"
-    )
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from bls_notebook.repository.source.layout import version_folders
-    from bls_notebook.repository.source.repository_folders import (
-        is_repository,
-        repositories_below,
-        repository_folder,
-    )
+    from bls_notebook.repository.source.repository_folders import is_repository, repositories_below, repository_folder
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):

@@ -107,9 +107,7 @@ def _graph_finding(model: str, where: str, line: int, problem: str) -> Finding:
 def _no_version(model: CheckedModel, found: list[int]) -> Finding:
     mend = "Make a folder named 1 for it"
     mend += (
-        ", empty (git keeps none: put a .gitkeep into it)."
-        if model.is_ensemble
-        else " with the model's file in it."
+        ", empty (git keeps none: put a .gitkeep into it)." if model.is_ensemble else " with the model's file in it."
     )
     what = "no version folder"
     if found:
@@ -117,10 +115,7 @@ def _no_version(model: CheckedModel, found: list[int]) -> Finding:
         mend = "Change version_policy, or leave it out."
     else:
         if (model.folder / "model.py").is_file():
-            what, mend = (
-                "model.py is not in a version folder",
-                "Make a folder named 1, and move model.py into it.",
-            )
+            what, mend = ("model.py is not in a version folder", "Make a folder named 1, and move model.py into it.")
         others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
         if others:
             what += f"; the folders there are {', '.join(others[:6])}"
@@ -242,12 +237,7 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     code = model.newest()
     for key in model.given.parameters:
         meant = nearest(key, _PARAMETERS)
-        if (
-            meant
-            and key not in _PARAMETERS
-            and len(key) > 8
-            and not (code is not None and code.mentions(key))
-        ):
+        if meant and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
             yield model.in_config(
                 "warning", "field-parameter", "parameters.key",
                 f"parameter {key!r} means nothing to the Python backend (is {meant!r} meant?)",
@@ -256,13 +246,7 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
                 f"Write {meant!r}.", value=key,
             )  # fmt: skip
     own = None if code is None or code.mistake or code.siblings else code.model_class
-    if (
-        own is None
-        or code is None
-        or own.bases
-        or code.mentions("get_response_sender")
-        or not model.decoupled
-    ):
+    if own is None or code is None or own.bases or code.mentions("get_response_sender") or not model.decoupled:
         return
     yield model.in_config(
         "error", "decoupled-returns", "model_transaction_policy",

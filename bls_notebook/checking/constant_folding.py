@@ -79,9 +79,7 @@ class Scope:
             pairs: list[tuple[ast.expr, ast.expr | None]] = []
             if isinstance(node, ast.Assign):
                 pairs = [(target, node.value) for target in node.targets]
-            elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(
-                node, ast.NamedExpr
-            ):
+            elif (isinstance(node, ast.AnnAssign) and node.value is not None) or isinstance(node, ast.NamedExpr):
                 pairs = [(node.target, node.value)]
             for target, value in pairs:
                 if isinstance(target, ast.Name):
@@ -164,17 +162,10 @@ class Scope:
     def _only_listed(self, name: str) -> bool:
         """Whether no call or operator can add to a list."""
         for node in self.nodes:
-            if isinstance(node, ast.Call) and last_name(node.func) not in (
-                "InferenceResponse",
-                "InferenceRequest",
-            ):
+            if isinstance(node, ast.Call) and last_name(node.func) not in ("InferenceResponse", "InferenceRequest"):
                 passed = [*node.args, *(word.value for word in node.keywords)]
                 if any(isinstance(each, ast.Name) and each.id == name for each in passed):
                     return last_name(node.func) in ("len", "print", "str", "repr")
-            if (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.target, ast.Name)
-                and node.target.id == name
-            ):
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 return False
         return True

@@ -43,9 +43,7 @@ def _line(finding: Finding) -> doc.Block:
     what = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
     mark = tag("span", finding.severity, cls="findings-mark")
     title = join(mark, tag("span", join(*what, by=" "), cls="findings-said"), by=" ")
-    more = [
-        each for label, said in _more(finding) for each in (tag("span", label, cls="dim"), tag("div", said))
-    ]
+    more = [each for label, said in _more(finding) for each in (tag("span", label, cls="dim"), tag("div", said))]
     fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *more, cls="findings-more"))])
     return doc.Box([fold], f"findings-{finding.severity if finding.severity in _MARKS else 'note'}")
 

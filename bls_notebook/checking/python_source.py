@@ -162,19 +162,13 @@ class PythonSource:
             if id(each) not in dropped:
                 made = _call(each, scope)
                 others = () if made.model else self._named_elsewhere(each, scope)
-                out += [replace(made, model=model, line=line, plain=False) for model, line in others] or [
-                    made
-                ]
+                out += [replace(made, model=model, line=line, plain=False) for model, line in others] or [made]
         return tuple(out)
 
     def _named_elsewhere(self, call: ast.Call, scope: Scope) -> list[tuple[str, int]]:
         """Return callees whose name is a parameter of the function, or an attribute of `self`."""
         given = argument(call, "model_name", 4)
-        if (
-            isinstance(given, ast.Attribute)
-            and isinstance(given.value, ast.Name)
-            and given.value.id == "self"
-        ):
+        if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name) and given.value.id == "self":
             name = self._attributes.get(given.attr)
             return [(name, call.lineno)] if name else []
         if not isinstance(given, ast.Name) or not isinstance(scope.node, Function):
@@ -233,9 +227,7 @@ def _used_at_once(call: ast.Call, scope: Scope) -> bool:
     used = False
     for node in scope.nodes:
         if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp, ast.Compare, ast.Try)):
-            inside = ast.walk(
-                node.test if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)) else node
-            )
+            inside = ast.walk(node.test if isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert)) else node)
             if any(isinstance(n, ast.Name) and n.id == name for n in inside):
                 return False
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -250,19 +242,11 @@ def _uses(call: ast.Call, scope: Scope) -> set[str]:
     nodes: list[ast.AST] = [call]
     for node in nodes:  # the loop extends `nodes`
         parent = parents.get(id(node))
-        if (
-            isinstance(parent, ast.Assign)
-            and len(parent.targets) == 1
-            and isinstance(parent.targets[0], ast.Name)
-        ):
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
             name = parent.targets[0].id
             if len(scope.values(name) or ()) != 1 or node is not call:
                 return {"*"}
-            nodes += (
-                n
-                for n in scope.nodes
-                if isinstance(n, ast.Name) and n.id == name and n is not parent.targets[0]
-            )
+            nodes += (n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and n is not parent.targets[0])
         elif isinstance(parent, ast.Subscript) and parent.value is node:
             index = parent.slice
             used.add(str(index.value) if isinstance(index, ast.Constant) else "*")

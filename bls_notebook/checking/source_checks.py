@@ -48,14 +48,8 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    defined = {
-        n.asname or n.name for node in code.tree.body if isinstance(node, ast.ImportFrom) for n in node.names
-    }
-    if (
-        code.model_class is None
-        and not defined & {CLASS_NAME, "*"}
-        and not code.lines_with(rf"\b{CLASS_NAME}\b")
-    ):
+    defined = {n.asname or n.name for node in code.tree.body if isinstance(node, ast.ImportFrom) for n in node.names}
+    if code.model_class is None and not defined & {CLASS_NAME, "*"} and not code.lines_with(rf"\b{CLASS_NAME}\b"):
         yield model.in_code(
             "error", "code-no-class", code, 0, f"there is no class {CLASS_NAME}", "The model does not load.",
             f"Call the class {CLASS_NAME}: it is what the Python backend looks for.",
@@ -64,13 +58,7 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         place = _WARNING_LINE.match(warning)
         what, _, mend = _WARNING_LINE.sub("", warning).partition("; ")
         yield model.in_code(
-            "error",
-            "code-no-execute",
-            code,
-            int(place[1]) if place else 0,
-            what,
-            "Every request fails.",
-            mend,
+            "error", "code-no-execute", code, int(place[1]) if place else 0, what, "Every request fails.", mend
         )
     for name, line in undefined_names(code.text).items():
         yield model.in_code(
@@ -293,9 +281,7 @@ _IN_IMAGE = frozenset({
 })  # fmt: skip
 # Images with unknown further packages.
 _OTHER_IMAGES = frozenset({"vllm", "tensorrtllm"})
-_BUILDS = re.compile(
-    r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$"
-)
+_BUILDS = re.compile(r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$")
 
 
 def package_findings(
@@ -316,8 +302,7 @@ def package_findings(
         build_texts[beside] = _build_texts(beside)
     for name, line in imported_modules(code.tree, needed=True).items():
         own = any(
-            (folder / name).exists() or (folder / f"{name}.py").exists()
-            for folder in (code.path.parent, model.folder)
+            (folder / name).exists() or (folder / f"{name}.py").exists() for folder in (code.path.parent, model.folder)
         )
         if own or name in _IN_IMAGE or name in sys.stdlib_module_names:
             continue

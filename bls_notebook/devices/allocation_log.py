@@ -59,9 +59,7 @@ class AllocationRecorder:
 
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
-    def __init__(
-        self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None
-    ) -> None:
+    def __init__(self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None) -> None:
         # Flat: so a garbage collection has little more to look at than the references.
         self.log: list[Any] = []
         self.deaths: list[Any] = []  # the key of a block that has died, and when; and so on

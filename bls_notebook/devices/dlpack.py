@@ -17,8 +17,7 @@ CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 BFLOAT_CODE = 4
 NOT_CONTIGUOUS = (
-    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "
-    "are supported."
+    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are supported."
 )
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (), "b": (8,)}
@@ -49,11 +48,7 @@ class _DLManagedTensor(ctypes.Structure):
 
 
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensor))
-_DLManagedTensor._fields_ = [
-    ("dl_tensor", _DLTensor),
-    ("manager_ctx", ctypes.c_void_p),
-    ("deleter", _DELETER),
-]
+_DLManagedTensor._fields_ = [("dl_tensor", _DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", _DELETER)]
 
 _api = ctypes.pythonapi
 _api.PyCapsule_IsValid.restype = ctypes.c_int
@@ -72,9 +67,7 @@ def is_capsule(value: object) -> bool:
 
 def _managed(capsule: object) -> Any:
     if not _api.PyCapsule_IsValid(capsule, _NAME):
-        raise DLPackError(
-            "from_dlpack: the capsule holds no DLPack tensor, or was used before; make a new one"
-        )
+        raise DLPackError("from_dlpack: the capsule holds no DLPack tensor, or was used before; make a new one")
     pointer = _api.PyCapsule_GetPointer(capsule, _NAME)
     return ctypes.cast(pointer, ctypes.POINTER(_DLManagedTensor))
 
@@ -145,9 +138,7 @@ def check_capsule(capsule: object) -> None:
     is_bfloat = (code, bits, lanes) == (BFLOAT_CODE, 16, 1)
     kind = _KINDS.get(code)
     if not is_bfloat and (lanes != 1 or kind is None or bits not in _BITS[kind]):
-        raise DLPackError(
-            f"DLPack data type (code {code}, {bits} bits, {lanes} lanes) is not supported by Triton."
-        )
+        raise DLPackError(f"DLPack data type (code {code}, {bits} bits, {lanes} lanes) is not supported by Triton.")
 
 
 def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:

@@ -54,9 +54,7 @@ LINE = Ink(*_BLUE)
 _CPU = Ink("#9aa3ab", "#7f8a93")
 _GPUS = tuple(
     Ink(*colour, hatch)
-    for colour, hatch in zip(
-        (_BLUE, _ORANGE, _GREEN, _PURPLE), ("////", "\\\\\\\\", "xxxx", "----"), strict=True
-    )
+    for colour, hatch in zip((_BLUE, _ORANGE, _GREEN, _PURPLE), ("////", "\\\\\\\\", "xxxx", "----"), strict=True)
 )
 
 

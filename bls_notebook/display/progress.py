@@ -65,9 +65,7 @@ class _InTerminal:
     def __init__(self) -> None:
         from tqdm import tqdm
 
-        self._bar: Any = tqdm(
-            total=1000, bar_format="{desc}", leave=False, dynamic_ncols=True, file=sys.stderr
-        )
+        self._bar: Any = tqdm(total=1000, bar_format="{desc}", leave=False, dynamic_ncols=True, file=sys.stderr)
 
     def show(self, words: str, part: float | None) -> None:
         bar = self._bar

@@ -42,27 +42,17 @@ def media_html(media: Media, side: int, name: str) -> Html:
         return Html()
     source = f"data:{media.kind};base64,{media.data}"
     if media.kind == "audio/wav":
-        return tag(
-            "audio", controls="", preload="metadata", src=source, cls="seen-sound", **{"aria-label": name}
-        )
+        return tag("audio", controls="", preload="metadata", src=source, cls="seen-sound", **{"aria-label": name})
     if media.kind not in _PICTURES:
         return Html()
     longest = max(media.width, media.height, 1)
     scale = side / longest
     known = media.width > 0 and media.height > 0
-    wide, high = (
-        (max(1, round(media.width * scale)), max(1, round(media.height * scale))) if known else (None, side)
-    )
+    wide, high = (max(1, round(media.width * scale)), max(1, round(media.height * scale))) if known else (None, side)
     words = f"{name}: {media.width}×{media.height}, {media.said}" if known else name
     pixels = "seen-pixels" if known and scale >= 2 else ""
     shown = tag(
-        "img",
-        src=source,
-        alt=words,
-        title=words,
-        width=wide,
-        height=high,
-        cls=f"seen-picture {pixels}".strip(),
+        "img", src=source, alt=words, title=words, width=wide, height=high, cls=f"seen-picture {pixels}".strip()
     )
     return Html(shown.removesuffix("</img>"))
 

@@ -96,11 +96,7 @@ def table(
         clean.append([*(clip(cell, most) for cell in row[:-1]), *row[-1:]])
     widths = [
         # The last cell of a short row reaches to the right edge: no column is as wide.
-        max(
-            TIME_WIDTH * (kind == "t"),
-            *(cells(row[i]) for row in clean if i < len(row) - (len(row) < len(how))),
-            0,
-        )
+        max(TIME_WIDTH * (kind == "t"), *(cells(row[i]) for row in clean if i < len(row) - (len(row) < len(how))), 0)
         for i, kind in enumerate(how)
     ]
     lines: list[str] = []
@@ -109,9 +105,7 @@ def table(
     return lines
 
 
-def _row(
-    row: list[str], widths: list[int], how: list[str], indent: str, width: int, wrapped: bool
-) -> list[str]:
+def _row(row: list[str], widths: list[int], how: list[str], indent: str, width: int, wrapped: bool) -> list[str]:
     *before, final = row or [""]
     start = indent + "".join(_pad(cell, widths[i], how[i]) + " " * GAP for i, cell in enumerate(before))
     room = max(width - cells(start), LEAST)

@@ -29,9 +29,7 @@ def widget_file(name: str) -> Path:
     for folder in (package / "widgets", package.parent / "widgets"):
         if (folder / name).is_file():
             return folder / name
-    raise FileNotFoundError(
-        f"widget file {name!r} is missing from {package / 'widgets'}; install bls_notebook again"
-    )
+    raise FileNotFoundError(f"widget file {name!r} is missing from {package / 'widgets'}; install bls_notebook again")
 
 
 @cache

@@ -23,11 +23,7 @@ from .ticket import Ticket
 
 def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
     wanted = {id(model) for model in models}
-    return [
-        each
-        for each in gc.get_objects()
-        if type(each) is Ticket and not each.done and id(each.model) in wanted
-    ]
+    return [each for each in gc.get_objects() if type(each) is Ticket and not each.done and id(each.model) in wanted]
 
 
 def _refuse(tickets: Collection[Ticket], why: str) -> None:

@@ -186,18 +186,13 @@ def queue_full(model: str, request_id: str) -> str:
 def sequence_batch_too_large(model: str) -> str:
     """A request of a sequence with more than one row."""
     return running(
-        model,
-        f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence "
-        "batcher",
+        model, f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence batcher"
     )
 
 
 def sequence_without_id(model: str) -> str:
     """A request to a sequence model that names no sequence."""
-    return running(
-        model,
-        f"inference request to model '{model}' must specify a non-zero or non-empty correlation ID",
-    )
+    return running(model, f"inference request to model '{model}' must specify a non-zero or non-empty correlation ID")
 
 
 def sequence_without_start(model: str, sequence: int | str) -> str:

@@ -142,9 +142,7 @@ def _describe(error: BaseException, model: str, version: int) -> Description:
         brief, file, line = _of_syntax_error(error, text)
     frames = _frames(lines)
     if file:
-        frames += (
-            FrameRecord(model, version, _plain(label_of(file)), line, "", _around(source_of(file), line)),
-        )
+        frames += (FrameRecord(model, version, _plain(label_of(file)), line, "", _around(source_of(file), line)),)
     message = f"{kind}: {text or _EMPTY}{_at(lines)}"
     if is_a(error, ReturnError):  # Triton's own complaint, not an exception of the model
         message = text

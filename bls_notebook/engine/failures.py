@@ -129,6 +129,5 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
 def cancelled_response(name: str) -> InferenceResponse:
     """Return the answer to a request that was cancelled before it was answered."""
     return error_response(
-        f"Model {name} - Error when running inference: the request was cancelled",
-        ErrorCode.CANCELLED,
+        f"Model {name} - Error when running inference: the request was cancelled", ErrorCode.CANCELLED
     )

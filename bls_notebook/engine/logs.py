@@ -20,12 +20,7 @@ from .core.execution import Execution
 from .ticket import Ticket
 
 LOGGER = "bls_notebook.model"  # and below it, one for each model
-_LEVELS = {
-    "verbose": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+_LEVELS = {"verbose": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _displays: list[Callable[[LogLine], None]] = []
 _silences: list[None] = []
 

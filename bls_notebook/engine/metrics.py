@@ -74,9 +74,7 @@ class Metrics:
         filter, whole.
         """
         wanted = {family.name for family in self.families(filter)} if filter else None
-        return "".join(
-            _exposed(name, family) for name, family in self._named() if wanted is None or name in wanted
-        )
+        return "".join(_exposed(name, family) for name, family in self._named() if wanted is None or name in wanted)
 
 
 def _exposed(name: str, family: Any) -> str:

@@ -80,9 +80,7 @@ def deliver(
     index = 0
     for ticket in tickets:
         if returned[index] is not None:
-            response = answer(
-                returned, index, ticket.requested, True, model.outputs, instance.name, ticket.track
-            )
+            response = answer(returned, index, ticket.requested, True, model.outputs, instance.name, ticket.track)
             if response._warnings or execution.warnings:
                 response = with_warnings(response, model, execution, ticket.parent)
             given.append((ticket, response))
@@ -96,9 +94,7 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
     left: list[tuple[Ticket, InferenceRequest]] = []
     tickets, who = execution.tickets, execution.instance_name
     if execution.model is not None and execution.model.decoupled:
-        problem = (
-            f"Python model '{who}' is using the decoupled mode and the execute function must return None."
-        )
+        problem = f"Python model '{who}' is using the decoupled mode and the execute function must return None."
         if returned is not None:
             if not all(t.done for t in tickets):
                 raise ReturnError(problem)
@@ -243,11 +239,7 @@ class BatchRunner:
                 _set_running_loop(running_loop)
 
     def _run(
-        self,
-        instance: Instance,
-        tickets: Sequence[Ticket],
-        over: Callable[[], None] | None,
-        inline: bool = False,
+        self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None, inline: bool = False
     ) -> list[Ticket]:
         execution = self._start(instance, tickets)
         if execution is None:
@@ -335,12 +327,7 @@ class BatchRunner:
         return True
 
     def _task_done(
-        self,
-        instance: Instance,
-        execution: SendingExecution,
-        ended: Ended,
-        box: list[Any],
-        task: asyncio.Task[Any],
+        self, instance: Instance, execution: SendingExecution, ended: Ended, box: list[Any], task: asyncio.Task[Any]
     ) -> None:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
@@ -362,9 +349,7 @@ class BatchRunner:
 
     # -- both ----------------------------------------------------------------------------------------
 
-    def _start(
-        self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True
-    ) -> SendingExecution | None:
+    def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> SendingExecution | None:
         """An execution of a batch, known to its tickets and its instance; None for nothing to run.
 
         For a profile it begins now if it is `placed` by that, else with its coroutine.

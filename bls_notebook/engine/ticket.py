@@ -41,9 +41,7 @@ log = logging.getLogger("bls_notebook")
 UNREAD_BYTES = 256 << 20  # of responses that wait to be read, from which on somebody is told
 _RESPONSE_BYTES = 1 << 10  # about what one takes beside its tensors
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
-_ONLY_FINAL = (
-    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
-)
+_ONLY_FINAL = "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
 
 
 class Ticket:
@@ -101,11 +99,7 @@ class Ticket:
     _responses: deque[tuple[InferenceResponse, bool]] | None
 
     def __init__(
-        self,
-        model: LoadedModel,
-        request: InferenceRequest,
-        parent: Execution | None,
-        context: Context | None,
+        self, model: LoadedModel, request: InferenceRequest, parent: Execution | None, context: Context | None
     ) -> None:
         # Making one is on the path of every queued request: slots, and all of them set, are quickest.
         self.model = model

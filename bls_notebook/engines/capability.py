@@ -2,7 +2,4 @@
 
 from bls_notebook.extending import Capability
 
-CAPABILITY = Capability(
-    "engines",
-    backends={"onnxruntime": ".onnxruntime", "pytorch": ".pytorch"},
-)
+CAPABILITY = Capability("engines", backends={"onnxruntime": ".onnxruntime", "pytorch": ".pytorch"})

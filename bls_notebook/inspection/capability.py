@@ -10,9 +10,7 @@ CAPABILITY = Capability(
     magics={"%blsinspect": ".magic:MAGIC"},
     verbs={"watch": ".verbs:WATCH"},
     displays={
-        "bls_notebook.pb_utils.response:InferenceResponse": Drawing(
-            display=".display.tensors:inspected_display"
-        ),
+        "bls_notebook.pb_utils.response:InferenceResponse": Drawing(display=".display.tensors:inspected_display"),
         "bls_notebook.pb_utils.tensor:Tensor": Drawing(display=".display.tensors:inspected_display"),
         ".inspection:Inspection": Drawing(),
         ".records:TensorView": Drawing(".display.tensors:tensor_view_document"),

@@ -92,9 +92,7 @@ class Inspection:
             outputs = [t for t in value._response._outputs if self.tensor in ("", t._name)]
             if self.tensor and not outputs:
                 value[self.tensor]  # says which there are
-            views = tuple(
-                tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS]
-            )
+            views = tuple(tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS])
             return ResponseView(value.record, views, request_seen(value))
         if isinstance(value, Tensor):
             return tensor_view(value, self.at, self.rate)

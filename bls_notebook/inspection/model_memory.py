@@ -60,9 +60,7 @@ def _memory(name: str, value: Any, owner: Any) -> KeptMemory | None:
         plain = np.ndarray.view(value, np.ndarray)
         return KeptMemory(name, int(_nbytes(owner)), f"{plain.dtype.name} {list(plain.shape)}")
     if backend_of(value) is not None:
-        return KeptMemory(
-            name, int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label
-        )
+        return KeptMemory(name, int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     if isinstance(tensor, type) and issubclass(kind, tensor):

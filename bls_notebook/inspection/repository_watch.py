@@ -134,9 +134,7 @@ class Watch:
         names = {record.name for record in known}
         records = sorted([*known, *(r for r in self._folders if r.name not in names)], key=_order)
         serving = {name: host.versions(name) for name in host.names()}
-        models = [
-            self._now(each, serving.get(each.name, {}).get(each.version), since, now) for each in records
-        ]
+        models = [self._now(each, serving.get(each.name, {}).get(each.version), since, now) for each in records]
         return WatchRecord(time.time(), self._place, tuple(models), tuple(device_records()))
 
     def _now(self, record: ModelRecord, model: LoadedModel | None, since: int, now: float) -> ModelNow:

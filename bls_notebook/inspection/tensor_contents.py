@@ -129,9 +129,7 @@ def sliced(array: Any, text: str) -> tuple[Any, str]:
 
 def _part(node: ast.expr) -> Any:
     if isinstance(node, ast.Slice):
-        return slice(
-            *(None if each is None else _number(each) for each in (node.lower, node.upper, node.step))
-        )
+        return slice(*(None if each is None else _number(each) for each in (node.lower, node.upper, node.step)))
     if isinstance(node, ast.Constant) and node.value is Ellipsis:
         return Ellipsis
     return _number(node)
@@ -238,9 +236,7 @@ def _element(index: tuple[int, ...], element: object) -> TextSeen:
 def _text_element(index: tuple[int, ...], text: str, size: int) -> TextSeen:
     if text[:1] in ("{", "[") and size <= LARGEST:
         try:
-            return TextSeen(
-                index, "JSON", size, _cut(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
-            )
+            return TextSeen(index, "JSON", size, _cut(json.dumps(json.loads(text), indent=2, ensure_ascii=False)))
         except (ValueError, RecursionError):
             pass
     return TextSeen(index, "text", size, _cut(text))

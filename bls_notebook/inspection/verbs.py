@@ -26,6 +26,4 @@ WATCH = Verb(
     "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
     "  %tritonrepo watch\n",
 )  # fmt: skip
-WATCH.parser.add_argument(
-    "--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)"
-)
+WATCH.parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)")

@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.allocation_log import (
-    IN,
-    OUT,
-    WIDTH,
-    Block,
-    Key,
-    Place,
-    TrackedRequest,
-    Who,
-)
+from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Block, Key, Place, TrackedRequest, Who
 
 MOST_REQUESTS = 10_000  # that are known at a time, at least
 _ITEM_BYTES = {
@@ -97,9 +88,7 @@ class Book:
     def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> TrackedRequest:
         sender = self._requests.get(parent)
         cell = self._cell if sender is None else sender.cell
-        request = self._requests[number] = TrackedRequest(
-            number - self._base, *who, options, sender, span, cell
-        )
+        request = self._requests[number] = TrackedRequest(number - self._base, *who, options, sender, span, cell)
         if len(self._requests) > 2 * self._limit + MOST_REQUESTS:
             for old in list(self._requests)[: len(self._requests) // 2]:
                 del self._requests[old]
@@ -144,9 +133,7 @@ class Book:
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name
 
-    def _allocated(
-        self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None
-    ) -> None:
+    def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None) -> None:
         self._died(key, at)  # where its end was not seen
         block = self._add(key, size, at, self._requests.get(number))
         if block is not None:
@@ -156,9 +143,7 @@ class Book:
         if not self._died(key, at):
             self.older[_device(key)] -= size
 
-    def _moved(
-        self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int
-    ) -> None:
+    def _moved(self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int) -> None:
         request = self._requests.get(number)
         given = self._seen(source, size, at - ns, request)
         got = self._seen(target, other, at, request)

@@ -179,9 +179,7 @@ class MemoryTrack(LifetimesAnalysis):
         if self._record is not None:
             return self._record
         if self._recording is None:
-            raise BLSError(
-                "track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`"
-            )
+            raise BLSError("track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`")
         return self._now()
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
@@ -236,10 +234,7 @@ class MemoryTrack(LifetimesAnalysis):
         holders = self._holders(blocks) if self._look_for_holders else {}
         lines = lines_of(blocks)
         return Lifetimes(
-            tuple(
-                self._life(block, wall, holders.get(block.id, ()), lines.get(block.id, NOWHERE))
-                for block in blocks
-            ),
+            tuple(self._life(block, wall, holders.get(block.id, ()), lines.get(block.id, NOWHERE)) for block in blocks),
             tuple(_devices(self._used, older)),
             wall,
             self._began,

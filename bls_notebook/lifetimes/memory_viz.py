@@ -78,13 +78,7 @@ def _blocks(alive: Sequence[tuple[int, Life]], start: int, top: int) -> Iterator
     at = start
     for address, life in alive:
         if address > at:
-            yield {
-                "address": at,
-                "size": address - at,
-                "requested_size": 0,
-                "state": "inactive",
-                "frames": [],
-            }
+            yield {"address": at, "size": address - at, "requested_size": 0, "state": "inactive", "frames": []}
         yield {
             "address": address, "size": life.bytes, "requested_size": life.bytes, "state": "active_allocated",
             "frames": _frames(life),

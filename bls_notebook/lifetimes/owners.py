@@ -52,12 +52,7 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
     while index + 1 < len(way):
         parent, child = way[index], way[index + 1]
         after = way[index + 2] if index + 2 < len(way) else None
-        if (
-            isinstance(child, dict)
-            and after is not None
-            and _dict_of(parent) is child
-            and not _is_of_a_library(parent)
-        ):
+        if isinstance(child, dict) and after is not None and _dict_of(parent) is child and not _is_of_a_library(parent):
             step, last = _attribute(child, after), True
             index += 1
         elif isinstance(child, CellType) and isinstance(parent, FunctionType):
@@ -258,9 +253,7 @@ providers: list[Callable[[], Iterable[SearchRoot]]] = []
 
 
 def find_holders(
-    owners: dict[int, Any],
-    gpu: Mapping[int, tuple[str, int]],
-    roots: Iterable[SearchRoot],
+    owners: dict[int, Any], gpu: Mapping[int, tuple[str, int]], roots: Iterable[SearchRoot]
 ) -> dict[int, tuple[Holder, ...]]:
     """Return who holds blocks of memory, by numbers of the caller's, as far as that is found.
 
@@ -351,11 +344,7 @@ class _Search:
         if issubclass(type(value), np.ndarray):
             return _of_array(value)
         if issubclass(type(value), types.FunctionType):
-            return (
-                *(value.__closure__ or ()),
-                *(value.__defaults__ or ()),
-                *(value.__kwdefaults__ or {}).values(),
-            )
+            return (*(value.__closure__ or ()), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         if backend_of(value) is not None:
             key, _ = gpu_block(value)
             memory = value.data.mem

@@ -146,9 +146,7 @@ def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
     traceback = first
 
     def render() -> list[str]:
-        shown: list[str] = notebook.shell.InteractiveTB.structured_traceback(
-            type(error), error, traceback, tb_offset=0
-        )
+        shown: list[str] = notebook.shell.InteractiveTB.structured_traceback(type(error), error, traceback, tb_offset=0)
         return shown
 
     error._render_traceback_ = render

@@ -143,9 +143,7 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resu
     return arrived
 
 
-def _stream(
-    notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses, told: Progress
-) -> None:
+def _stream(notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses, told: Progress) -> None:
     """Send a request to a decoupled model, and show its responses as they arrive."""
     repository = bls.current_repository()
     table = LiveTable(notebook, arrived, quiet=arguments.quiet)

@@ -72,8 +72,7 @@ DTYPE_OF_DATATYPE: dict[str, np.dtype[Any]] = {d.name: np.dtype(n) for d, n in _
 DATATYPE_OF_DTYPE: dict[np.dtype[Any], str] = {d: n for n, d in DTYPE_OF_DATATYPE.items()}
 
 TRITON_STRING_TO_NUMPY: dict[str, type] = {
-    f"TYPE_{'STRING' if d is DataType.BYTES else d.name}": bool if d is DataType.BOOL else n
-    for d, n in _NUMPY.items()
+    f"TYPE_{'STRING' if d is DataType.BYTES else d.name}": bool if d is DataType.BOOL else n for d, n in _NUMPY.items()
 }
 
 
@@ -147,8 +146,7 @@ def deserialize_bytes_tensor(encoded_tensor: bytes) -> np.ndarray[Any, Any]:
         offset += 4
         if offset + length > len(view):
             raise struct.error(
-                f"BYTES tensor is cut short: element {len(elements)} has {length} bytes, "
-                f"{len(view) - offset} are left"
+                f"BYTES tensor is cut short: element {len(elements)} has {length} bytes, {len(view) - offset} are left"
             )
         elements.append(bytes(view[offset : offset + length]))
         offset += length

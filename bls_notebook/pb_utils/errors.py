@@ -66,8 +66,7 @@ class TritonError:
             else:
                 got = f"code {code!r}; use one of TritonError.INTERNAL, TritonError.NOT_FOUND, ..."
             raise TypeError(
-                "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
-                f"got {got}"
+                f"__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); got {got}"
             )
         self._message = text
         self._code = code

@@ -29,8 +29,7 @@ def _write(level: LogLevel, message: object) -> None:
     text = plain_text(message)
     if text is None:
         raise TypeError(
-            "Logger: incompatible function arguments; message must be str that has a UTF-8 form, "
-            f"got {message!r}"
+            f"Logger: incompatible function arguments; message must be str that has a UTF-8 form, got {message!r}"
         )
     frame = sys._getframe(2)
     caller = caller_var.get() or find_caller(frame)

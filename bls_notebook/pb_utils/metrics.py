@@ -126,9 +126,7 @@ class MetricFamily:
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         if not isinstance(name, str) or not isinstance(description, str):
-            raise TypeError(
-                f"MetricFamily: name and description must be str, got {name!r} and {description!r}"
-            )
+            raise TypeError(f"MetricFamily: name and description must be str, got {name!r} and {description!r}")
         if not isinstance(kind, MetricKind):
             raise TypeError(f"MetricFamily: kind must be MetricFamily.COUNTER, ..., got {kind!r}")
         self._kind = kind
@@ -137,9 +135,7 @@ class MetricFamily:
         self._backing = make(name, description, kind.name.lower())
 
     def Metric(  # noqa: N802 - Triton's own name
-        self,
-        labels: Mapping[str, str] | None = None,
-        buckets: Sequence[float] | None = None,
+        self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
     ) -> Metric:
         """Return the metric of the family with these labels.
 

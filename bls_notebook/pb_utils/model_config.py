@@ -141,10 +141,7 @@ class ModelConfig:
                 f"unable to load model '{self._name}', configuration expects datatype {datatype} for "
                 f"{direction} '{name}', model provides {tensor['data_type']}"
             )
-        is_set = {
-            "dims": bool(configured["dims"]),
-            "optional": "optional" in configured and "optional" in tensor,
-        }
+        is_set = {"dims": bool(configured["dims"]), "optional": "optional" in configured and "optional" in tensor}
         for what in is_set:
             if is_set[what] and configured[what] != tensor[what]:
                 raise ValueError(

@@ -89,9 +89,7 @@ def parameters_to_json(parameters: Any) -> str:
         if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
         if not isinstance(value, (bool, int, str)):
-            raise TritonModelException(
-                f"Expect parameters values to have type bool/int/str, found type {type(value)}"
-            )
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
     return json.dumps(parameters)
 
 

@@ -164,9 +164,7 @@ class InferenceRequest:
         self._requested = tuple(requested_output_names)
         self._model_name = model_name
         self._model_version = (
-            model_version
-            if model_version is _MINUS_ONE
-            else _whole("model_version", model_version, 64, signed=True)
+            model_version if model_version is _MINUS_ONE else _whole("model_version", model_version, 64, signed=True)
         )
         self._answerable: Answerable | None = None
         self._response_sender: InferenceResponseSender | None = None
@@ -189,9 +187,7 @@ class InferenceRequest:
             raise _type_error("trace", trace, "an InferenceTrace")
         if isinstance(correlation_id, int):
             if correlation_id < 0 or correlation_id >= 1 << 64:
-                raise RuntimeError(
-                    f"Unable to cast correlation_id {correlation_id} to an unsigned 64-bit number"
-                )
+                raise RuntimeError(f"Unable to cast correlation_id {correlation_id} to an unsigned 64-bit number")
         elif correlation_id is None:
             raise _type_error("correlation_id", correlation_id, "int or str")
         elif not isinstance(correlation_id, str):

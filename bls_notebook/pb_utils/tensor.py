@@ -179,8 +179,7 @@ class Tensor:
             raise TritonModelException(_ON_GPU)
         if self._datatype == "BF16":
             raise TritonModelException(
-                "Tensor dtype is BF16 and cannot be converted to NumPy. "
-                "Use to_dlpack() and from_dlpack() instead."
+                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
 
     def triton_dtype(self) -> DataType:

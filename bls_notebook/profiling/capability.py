@@ -37,8 +37,7 @@ CAPABILITY = Capability(
         ),
         ".recording.profiler:Profile": Drawing(),
         ".records.comparison:Comparison": Drawing(
-            ".display.comparison_report:comparison_document",
-            widget=".display.comparison_report:comparison_widget",
+            ".display.comparison_report:comparison_document", widget=".display.comparison_report:comparison_widget"
         ),
         ".records.session:Session": Drawing(
             ".display.session_report:session_document", widget=".display.session_report:session_widget"

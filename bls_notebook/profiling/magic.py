@@ -137,11 +137,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             PARSER.error("--overlap examines one model: leave --instances, --verify and --save out")
         with reported(notebook):
             overlap = bls.overlap(
-                arguments.model,
-                inputs,
-                n=arguments.count or 1,
-                repeat=arguments.repeat,
-                apply=arguments.apply,
+                arguments.model, inputs, n=arguments.count or 1, repeat=arguments.repeat, apply=arguments.apply
             )
         notebook.assign(arguments.into, overlap)
         if arguments.apply:
@@ -211,8 +207,7 @@ def _profile(name: str, variables: Variables) -> SessionAnalysis:
     found = evaluate(name, variables, "%%blsprofile: --beside")
     if not isinstance(found, SessionAnalysis):
         CELL_PARSER.error(
-            f"--beside: {name} is {type(found).__name__}, expected a profile, as %%blsprofile --into {name} "
-            "keeps one"
+            f"--beside: {name} is {type(found).__name__}, expected a profile, as %%blsprofile --into {name} keeps one"
         )
     return found
 

@@ -64,8 +64,7 @@ def read_session(path: str | Path, kind: type[_Session]) -> _Session:
 
 def _foreign(file: Path, why: str) -> BLSError:
     return BLSError(
-        f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or "
-        ".json.gz"
+        f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or .json.gz"
     )
 
 

@@ -154,9 +154,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
     if verify and found.count:
         told.total += 0 if found.count in settings else each
         try:
-            changed = settings.get(found.count) or _measure_with(
-                workload, models, found.count, repeat, gil_share
-            )
+            changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, gil_share)
         except BLSError as error:
             # What was measured until now is worth being seen.
             verification = Verification(models, found.count, found.predicted, 0.0, str(error))
@@ -178,11 +176,7 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
     line = standing.line(found.model)
     if line is None:
         return found
-    where = (
-        f"line {line.line}"
-        + f" of {line.function}" * bool(line.function)
-        + f", `{line.text}`" * bool(line.text)
-    )
+    where = f"line {line.line}" + f" of {line.function}" * bool(line.function) + f", `{line.text}`" * bool(line.text)
     return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
 
 

@@ -137,9 +137,7 @@ def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
     return out
 
 
-def _laid_out(
-    group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]
-) -> list[Track]:
+def _laid_out(group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]) -> list[Track]:
     """Put stacks of slices on as few tracks as it takes."""
     rows, lanes = Rows(), list[list[list[Slice]]]()
     for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
@@ -209,13 +207,7 @@ def chrome_trace(session: SessionData) -> str:
             at = point.at / 1e3
             named = {"name": point.name, "cat": point.kind, **here}
             events.append(
-                {
-                    "ph": "i",
-                    "s": "t",
-                    "ts": at,
-                    "args": {"request": point.span} if point.span else {},
-                    **named,
-                }
+                {"ph": "i", "s": "t", "ts": at, "args": {"request": point.span} if point.span else {}, **named}
             )
             if point.sends:
                 flow = {"name": "request", "cat": "request", "id": point.sends, **here}

@@ -111,8 +111,7 @@ def model_analyzer_yaml(
             "profile_models": {model: root} if root else [model],
             # As a list: where both are mappings, these take the place of the model above them.
             "ensemble_composing_models" if ensemble else "bls_composing_models": [
-                {name: {"model_config_parameters": _parameters(tuned[name], several=False)}}
-                for name in called
+                {name: {"model_config_parameters": _parameters(tuned[name], several=False)}} for name in called
             ],
         }
     else:

@@ -36,8 +36,7 @@ def inputs_of_each(inputs: Any, n: int, who: str = "compare") -> list[Inputs]:
         return [inputs] * n
     if not isinstance(inputs, Sequence) or not inputs or not all(isinstance(i, Mapping) for i in inputs):
         raise BLSError(
-            f"{who}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, or a list of "
-            "such"
+            f"{who}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, or a list of such"
         )
     return [inputs[i % len(inputs)] for i in range(n)]
 
@@ -132,9 +131,7 @@ class Workload:
         self.told.step()
 
 
-def measure(
-    workload: Workload, count: int, repeat: int | None, gil_share: float, warmed: Round
-) -> MeasuredSetting:
+def measure(workload: Workload, count: int, repeat: int | None, gil_share: float, warmed: Round) -> MeasuredSetting:
     # Requests that fail are quick or slow for reasons of their own: a round in which some do is the last, and
     # the only one.
     rounds: list[Round] = [warmed] if warmed.failed else []

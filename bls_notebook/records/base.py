@@ -84,9 +84,7 @@ def plain(value: Any, *, defaults: bool = True) -> Any:
     if isinstance(value, Record):
         every = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
         return {
-            field.name: plain(found, defaults=defaults)
-            for field, found in every
-            if defaults or found != field.default
+            field.name: plain(found, defaults=defaults) for field, found in every if defaults or found != field.default
         }
     if isinstance(value, tuple):
         return [plain(item, defaults=defaults) for item in value]
@@ -132,9 +130,7 @@ def _items(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]
         kinds = arguments
         if len(kinds) != len(value):
             raise ValueError(f"{path}: expected {len(kinds)} items, got {len(value)}")
-    return tuple(
-        _value(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    )
+    return tuple(_value(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
 
 
 def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:

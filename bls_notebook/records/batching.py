@@ -54,9 +54,7 @@ def why_not_batched(seen: StatisticsRecord) -> Unbatched | None:
     if times * 2 < sum(number for _, number in seen.ended):
         return None
     told = _TOLD.get(kind) if seen.waited or kind == "delay" else None
-    return (
-        None if told is None else Unbatched(said, *(words.format(times=times, name=name) for words in told))
-    )
+    return None if told is None else Unbatched(said, *(words.format(times=times, name=name) for words in told))
 
 
 # What ended a batch: why, and what to do.

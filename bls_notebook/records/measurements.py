@@ -83,9 +83,7 @@ def _logs(turns: Turns) -> list[float]:
 
 
 _BINS = 40
-_WIDE = (
-    4.0  # times as slow as the quickest, from where on each bin is so many times as wide as the one before
-)
+_WIDE = 4.0  # times as slow as the quickest, from where on each bin is so many times as wide as the one before
 
 
 @dataclass(frozen=True, slots=True, repr=False)

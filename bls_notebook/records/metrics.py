@@ -61,9 +61,7 @@ def family_record(family: Any) -> FamilyRecord:
             sums[labels] = float(sample.value)
         elif sample.name.endswith("_bucket"):
             counts.setdefault(labels, []).append((sample.labels["le"], int(sample.value)))
-    metrics = tuple(
-        MetricRecord(labels, sums.get(labels, 0.0), _buckets(below)) for labels, below in counts.items()
-    )
+    metrics = tuple(MetricRecord(labels, sums.get(labels, 0.0), _buckets(below)) for labels, below in counts.items())
     return FamilyRecord(family.name, family.documentation, family.type, metrics)
 
 

@@ -78,10 +78,7 @@ class StatisticsRecord(Record):
 
 
 def statistics_record(
-    row: Mapping[str, Any],
-    failures: Iterable[tuple[str, int]] = (),
-    batching: bool = False,
-    cached: bool = False,
+    row: Mapping[str, Any], failures: Iterable[tuple[str, int]] = (), batching: bool = False, cached: bool = False
 ) -> StatisticsRecord:
     """Return the record of a row of ``model_stats``.
 

@@ -74,9 +74,7 @@ class Catalog:
         fill: Mapping[str, object] | None = None,
     ) -> None:
         if control_mode not in CONTROL_MODES:
-            raise BLSError(
-                f"control_mode: got {control_mode!r}, expected one of {', '.join(map(repr, CONTROL_MODES))}"
-            )
+            raise BLSError(f"control_mode: got {control_mode!r}, expected one of {', '.join(map(repr, CONTROL_MODES))}")
         if poll_seconds is not None and not poll_seconds > 0:
             raise BLSError(f"poll_seconds: got {poll_seconds!r}, expected a number above 0, or None")
         self.paths = paths
@@ -117,9 +115,7 @@ class Catalog:
         check_model_name(name)
         check_version(version)
         if not isinstance(source, str):
-            raise BLSError(
-                f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py"
-            )
+            raise BLSError(f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py")
         if config is None:
             config = self._configs.get(name)
         self._load_members(ModelSource(name, Path(), "cell", config), ())
@@ -127,9 +123,7 @@ class Catalog:
             try:
                 code = source.encode("utf-8")
             except UnicodeEncodeError as error:
-                raise BLSError(
-                    f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
-                ) from error
+                raise BLSError(f"model {name!r}: source: {error}; expected text that has a UTF-8 form") from error
             numbered = source if place is None else place.numbered(source)
             warnings = undefined_name_warnings(numbered, name, notebook_names)
             warnings += stray_import_warnings(numbered, name)
@@ -257,8 +251,7 @@ class Catalog:
         """Look at the folders now; return the names of the models that were loaded or unloaded."""
         if self.control_mode != "poll":
             raise BLSError(
-                f"poll: the repository's control_mode is {self.control_mode!r}; make it with "
-                "control_mode='poll'"
+                f"poll: the repository's control_mode is {self.control_mode!r}; make it with control_mode='poll'"
             )
         return self._polling.follow()
 

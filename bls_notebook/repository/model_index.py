@@ -143,7 +143,5 @@ class Index:
         self._records.setdefault(record.name, {})[record.version] = record
 
 
-def _unavailable(
-    name: str, version: int, origin: str, reason: str, state: str = "UNAVAILABLE"
-) -> ModelRecord:
+def _unavailable(name: str, version: int, origin: str, reason: str, state: str = "UNAVAILABLE") -> ModelRecord:
     return ModelRecord(name=name, version=version, state=state, reason=reason, source=origin, instances=0)

@@ -145,9 +145,7 @@ class ModelRepository(Asking):
         model_folders = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
         folders = backend_folders(model_folders, self.backend_directory)
-        self._catalog = Catalog(
-            model_folders, folders, control_mode, poll_seconds, cache_bytes, strict, self.fill
-        )
+        self._catalog = Catalog(model_folders, folders, control_mode, poll_seconds, cache_bytes, strict, self.fill)
         self._server = self._catalog.server
         self._sender = Sender(self._server, self._catalog.known)
         self.control_mode = control_mode
@@ -216,10 +214,7 @@ class ModelRepository(Asking):
         return self._catalog.set_config(name, config)
 
     def load(
-        self,
-        name: str,
-        config: str | Mapping[str, Any] | None = None,
-        files: Mapping[str, bytes] | None = None,
+        self, name: str, config: str | Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
         """Load a model, or load it again; what is loaded and unchanged is left as it is.
 

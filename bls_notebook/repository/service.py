@@ -103,9 +103,7 @@ class Service:
         specs = {version: model.spec for version, model in before.items()}
         try:
             with progress(f"loading {name}"):
-                loaded = load_versions(
-                    self.server, source, keep, lambda versions: self.index.loading(source, versions)
-                )
+                loaded = load_versions(self.server, source, keep, lambda versions: self.index.loading(source, versions))
         except OSError as error:  # its folder went away, or may not be looked into
             problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
             self.index.failed(source, str(problem))
@@ -121,9 +119,7 @@ class Service:
             model.on_closed = self.index.has_left
             model.calls |= source.calls
             unchanged = before.get(version) is model and specs[version] is model.spec
-            records[version] = (
-                self.index.record(name, version) if unchanged else model_record(model, source, seconds)
-            )
+            records[version] = self.index.record(name, version) if unchanged else model_record(model, source, seconds)
         try:
             with self._lock:  # it may have been closed meanwhile
                 self.refuse_if_closed(name)
@@ -181,9 +177,7 @@ class Service:
             finally:
                 self.remove_files()
 
-    def begin_closing(
-        self, start: Callable[[Callable[[], None]], None] = start_in_thread
-    ) -> list[LoadedModel]:
+    def begin_closing(self, start: Callable[[Callable[[], None]], None] = start_in_thread) -> list[LoadedModel]:
         """Take every model out of service; return them. They are finalized in threads that `start` finds."""
         with self._lock:
             if self.closed:
@@ -200,9 +194,7 @@ class Service:
 
     def models_in_service(self) -> list[LoadedModel]:
         names = self.server.names()
-        return [
-            m for of in (self.server.own, self.server.serving) for name in names for m in of(name).values()
-        ]
+        return [m for of in (self.server.own, self.server.serving) for name in names for m in of(name).values()]
 
     def leave_behind(self) -> None:
         """Have no part in the models any more: in a forked child they are its parent's."""

@@ -68,13 +68,7 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     rows = [(model, model.statistics.as_dict()) for each in versions for _, model in sorted(each.items())]
     out: list[Any] = []
 
-    def add(
-        name: str,
-        text: str,
-        read: _Read,
-        kind: Any = CounterMetricFamily,
-        of: Iterable[_Row] = rows,
-    ) -> None:
+    def add(name: str, text: str, read: _Read, kind: Any = CounterMetricFamily, of: Iterable[_Row] = rows) -> None:
         family = kind(name, text, labels=["model", "version"])
         for model, row in of:
             family.add_metric([model.name, str(model.version)], read(model, row))

@@ -149,8 +149,7 @@ def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
     kind, _ = array.__dlpack_device__()
     if kind in dlpack.CPU_DEVICES:
         raise TypeError(
-            "CPU arrays cannot be directly imported to CuPy. "
-            "Use `cupy.array(numpy.from_dlpack(input))` instead."
+            "CPU arrays cannot be directly imported to CuPy. Use `cupy.array(numpy.from_dlpack(input))` instead."
         )
     return array_of(array.__dlpack__())
 

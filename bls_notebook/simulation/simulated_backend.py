@@ -28,9 +28,7 @@ class SimulatedGPUs:
 
     def usage(self, index: int) -> DeviceRecord:
         one = gpu_memory.gpu_at(index)
-        return DeviceRecord(
-            one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity
-        )
+        return DeviceRecord(one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity)
 
     def device_of(self, array: Any) -> Device:
         device: Device = array._memory.gpu.device

@@ -15,10 +15,7 @@ def compute_on_host(module: Any) -> Any:
         for name in () if code is None else code._method_names():
             graph = code._get_method(name).graph
             for constant in graph.findAllNodes("prim::Constant"):
-                if (
-                    constant.output().type().kind() == "DeviceObjType"
-                    and "value" in constant.attributeNames()
-                ):
+                if constant.output().type().kind() == "DeviceObjType" and "value" in constant.attributeNames():
                     constant.s_("value", "cpu")
             for node in list(graph.findAllNodes("aten::cuda")):
                 made = graph.create("aten::cpu", list(node.inputs()), 1)

@@ -114,13 +114,9 @@ class Assertions:
         wanted = " ".join([f"{count(times, 'request')}" if times is not None else "a request", *such])
         more = [differences_text(differ, ("asked for", "given")) for _, differ in near[:3]]
         if near and self._calls.left_out:
-            more.append(
-                f"the tensors of {count(self._calls.left_out, 'request')} did not fit, and were not kept"
-            )
+            more.append(f"the tensors of {count(self._calls.left_out, 'request')} did not fit, and were not kept")
         raise _failed(
-            f"{model}: {count(len(found), 'such request')}, expected {wanted}",
-            *more,
-            calls_text(self.session),
+            f"{model}: {count(len(found), 'such request')}, expected {wanted}", *more, calls_text(self.session)
         )
 
     def assert_not_called(self, model: str) -> None:
@@ -140,9 +136,7 @@ class Assertions:
         found = [call.model for call in self.calls() if call.model in models]
         if found != list(models):
             got = " ".join(found) or "none of them"
-            raise _failed(
-                f"called in the order: {got}; expected {' '.join(models)}", calls_text(self.session)
-            )
+            raise _failed(f"called in the order: {got}; expected {' '.join(models)}", calls_text(self.session))
 
     def assert_overlapped(self, least: int = 2, model: str = "") -> None:
         """Assert that so many requests, of a model or of any, were worked on at the same moment."""
@@ -166,8 +160,7 @@ class Assertions:
         if max(sizes, default=0) < least:
             hint = "they may batch where dynamic_batching is on, and they wait together"
             raise _failed(
-                f"{model}: at most {count(max(sizes, default=0), 'request')} in a batch, expected {least}",
-                hint,
+                f"{model}: at most {count(max(sizes, default=0), 'request')} in a batch, expected {least}", hint
             )
 
     def assert_that(self, claim: str) -> None:
@@ -267,9 +260,7 @@ class Assertions:
         __tracebackhide__ = True
         if response.error is not None:
             error = response.record.error
-            raise _failed(
-                f"{response.model} answered with an error", "" if error is None else error_text(error)
-            )
+            raise _failed(f"{response.model} answered with an error", "" if error is None else error_text(error))
         differ = unlike(response.as_numpy(), expected, rtol, atol)
         if differ:
             raise _failed(
@@ -277,9 +268,7 @@ class Assertions:
                 differences_text(differ, ("expected", "answered")),
             )
 
-    def assert_same_answers(
-        self, file: str | Path, *responses: Any, rtol: float = 0.0, atol: float = 0.0
-    ) -> None:
+    def assert_same_answers(self, file: str | Path, *responses: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
         """Assert that responses are what they were when the snapshot was taken.
 
         Parameters

@@ -111,9 +111,7 @@ def _given(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, An
     return given.pop("name"), given.pop("inputs"), {k: v for k, v in given.items() if k != "self"}
 
 
-def _response(
-    answer: ProofAnswer, name: str, seconds: float = 0.0, index: int = 0, final: bool = True
-) -> Response:
+def _response(answer: ProofAnswer, name: str, seconds: float = 0.0, index: int = 0, final: bool = True) -> Response:
     if answer.error is not None:
         error = TritonError(answer.error, _CODES.get(answer.status, TritonError.INTERNAL))
         return Response(InferenceResponse([], error), name, seconds=seconds, index=index, final=final)

@@ -38,9 +38,7 @@ _MOST = 1 << 30  # bytes of a file that is read
 _Array = np.ndarray[Any, Any]
 
 
-def check_snapshot(
-    file: Path, responses: Sequence[Any], update: bool, rtol: float, atol: float
-) -> tuple[str, ...]:
+def check_snapshot(file: Path, responses: Sequence[Any], update: bool, rtol: float, atol: float) -> tuple[str, ...]:
     """Return what differs from a snapshot, empty where nothing does; write it where it is to be written.
 
     A BLSError where the file is no snapshot, or cannot be read or written.
@@ -51,9 +49,7 @@ def check_snapshot(
         raise BLSError(f"snapshot {file.name!r}: no responses were given")
     if update or not file.exists():
         if not update and os.environ.get("CI"):
-            return (
-                f"snapshot {file.name!r} is not there; run with --bls-update-snapshots here, and commit it",
-            )
+            return (f"snapshot {file.name!r} is not there; run with --bls-update-snapshots here, and commit it",)
         _write(file, responses)
         return ()
     answers, arrays = _read(file)
@@ -100,8 +96,7 @@ def _differences(
     differ = unlike(found, expected, rtol, atol)
     if differ:
         told.append(
-            f"{', '.join(each.name for each in differ)} differ\n"
-            + differences_text(differ, ("snapshot", "now"))
+            f"{', '.join(each.name for each in differ)} differ\n" + differences_text(differ, ("snapshot", "now"))
         )
     return told
 

@@ -129,9 +129,7 @@ class RepositoryUnderTest(Assertions):
 
     # -- models --------------------------------------------------------------------------------------
 
-    def load_file(
-        self, path: str | Path, config: str | Mapping[str, Any] | None = None, name: str = ""
-    ) -> ModelRecord:
+    def load_file(self, path: str | Path, config: str | Mapping[str, Any] | None = None, name: str = "") -> ModelRecord:
         """Load a model by its model.py, wherever that is; files beside it are found by it.
 
         Parameters
@@ -175,8 +173,7 @@ class RepositoryUnderTest(Assertions):
         if self.repository.ready(name) or self._host.versions(name, own=True):
             return
         unloaded = any(
-            record.name == name and record.reason == "unloaded"
-            for record in self.repository.index(folders=False)
+            record.name == name and record.reason == "unloaded" for record in self.repository.index(folders=False)
         )
         if unloaded or not any((path / name).is_dir() for path in self.paths):
             return  # the request says what is to be done

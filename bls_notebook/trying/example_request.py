@@ -127,11 +127,7 @@ def example_requests(
     lines = []
     for name in names:
         record = repository.record(name)
-        sources = [
-            source
-            for model in {name, *reached(name, calls)} & plans.keys()
-            for source in plans[model].sources
-        ]
+        sources = [source for model in {name, *reached(name, calls)} & plans.keys() for source in plans[model].sources]
         callee = _likely_callee(record, ready)
         lines.append(request_line(record, _in_sequences(repository, name), callee, takes_files(sources)))
     return tuple(names), tuple(lines)

@@ -17,8 +17,7 @@ from bls_notebook.repository.source.layout import shown_path
 
 _LONGEST = 240
 _GPU = re.compile(
-    r"\bcuda\b|nvidia|no gpu|\bgpu:\d|KIND_GPU|cudnn|nvml|\bnccl\b|libcuda|tensorrt|Torch not compiled",
-    re.IGNORECASE,
+    r"\bcuda\b|nvidia|no gpu|\bgpu:\d|KIND_GPU|cudnn|nvml|\bnccl\b|libcuda|tensorrt|Torch not compiled", re.IGNORECASE
 )
 _NETWORK = re.compile(
     r"huggingface\.co|hf\.co|Max retries|Connection|getaddrinfo|Name or service|resolve host|urlopen|offline|"
@@ -52,9 +51,7 @@ def missing_file(name: str, file: Path, pointer: bool) -> FailureReason:
             f"{short} is a pointer of Git LFS, not the file",
             f"`!git -C {folder} lfs pull --include '*'`, then `{again(name)}`", "file",
         )  # fmt: skip
-    return FailureReason(
-        f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file"
-    )
+    return FailureReason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file")
 
 
 def no_backend(name: str, backend: str, file: Path | None, there: bool) -> FailureReason:
@@ -92,12 +89,7 @@ def too_slow(name: str, seconds: float) -> FailureReason:
 
 
 def of_error(
-    name: str,
-    error: BaseException,
-    folder: Path,
-    top: Path,
-    gpu: str,
-    parameters: Mapping[str, str] | None = None,
+    name: str, error: BaseException, folder: Path, top: Path, gpu: str, parameters: Mapping[str, str] | None = None
 ) -> FailureReason:
     """Return the reason in a load error, whose cause is the exception of the model's code.
 
@@ -123,9 +115,7 @@ def of_error(
         return FailureReason(f"needs the program {gone}", f"install it, then {reload}", "file")
     fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
     if gone is not None:
-        there = (
-            f"give it by {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
-        )
+        there = f"give it by {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
         return FailureReason(f"needs the file {os.fspath(gone)}", there, "file")
     if fill:
         return FailureReason(message, f"try again with {fill}", "template")
@@ -182,15 +172,11 @@ def _of_module(name: str, module: str, folder: Path, top: Path) -> FailureReason
         )  # fmt: skip
     if first in sys.modules and module != first:  # an older version or another package of this name
         return FailureReason(
-            f"the installed {first} has no {module}",
-            f"`%pip install -U {package_of(first)}`, then {reload}",
-            "package",
+            f"the installed {first} has no {module}", f"`%pip install -U {package_of(first)}`, then {reload}", "package"
         )
     more = ", and that needs a GPU" if needs_gpu(module) else ""
     return FailureReason(
-        f"the package {module} is missing{more}",
-        f"`%pip install {package_of(module)}`, then {reload}",
-        "package",
+        f"the package {module} is missing{more}", f"`%pip install {package_of(module)}`, then {reload}", "package"
     )
 
 
@@ -199,11 +185,7 @@ def _beside(module: str, folder: Path, top: Path) -> Path | None:
     for place in (folder, *folder.parents):
         for inside in (place, place / "src", place / "lib"):
             folders = inside / module  # often a package without __init__.py
-            if (
-                (inside / f"{module}.py").is_file()
-                or any(folders.glob("*.py"))
-                or any(folders.glob("*/*.py"))
-            ):
+            if (inside / f"{module}.py").is_file() or any(folders.glob("*.py")) or any(folders.glob("*/*.py")):
                 return inside
         if place == top:
             return None

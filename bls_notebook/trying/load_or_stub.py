@@ -25,12 +25,7 @@ from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.python_backends import backend_folders, python_backend
-from bls_notebook.repository.source.layout import (
-    find_model,
-    is_pointer,
-    pointers_in,
-    version_folders,
-)
+from bls_notebook.repository.source.layout import find_model, is_pointer, pointers_in, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.substitution.made_up import Stub
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
@@ -162,9 +157,7 @@ class ModelLoader:
         wanted = {
             plan.name: max(_gpus_in(plan.config), int(plan.takes_cuda))
             for plan in self.plans.values()
-            if plan.config is not None
-            and plan.may_run
-            and (plan.runs_code or find_backend(plan.backend) is not None)
+            if plan.config is not None and plan.may_run and (plan.runs_code or find_backend(plan.backend) is not None)
         }
         models = [name for name, count in wanted.items() if count]
         if not models:
@@ -254,9 +247,7 @@ class ModelLoader:
             if bytes_for:
                 substitute = f"single bytes stand in for the tokenizer {', '.join(bytes_for)}"
                 notes = self._preparation.notes
-                notes[name] = "; ".join(
-                    filter(None, (notes.get(name), f"{substitute}, which cannot be had here"))
-                )
+                notes[name] = "; ".join(filter(None, (notes.get(name), f"{substitute}, which cannot be had here")))
         except BLSError as error:
             if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
                 return reasons.too_slow(name, self._seconds)
@@ -265,9 +256,7 @@ class ModelLoader:
             try:
                 reason = reasons.of_error(name, error, plan.folder, self._project, _gpus(), parameters)
             except Exception:  # the methods of a model's exception may fail
-                reason = FailureReason(
-                    first_line(str(error)), f"mend it, then `{reasons.again(name)}`", "error"
-                )
+                reason = FailureReason(first_line(str(error)), f"mend it, then `{reasons.again(name)}`", "error")
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason
@@ -301,9 +290,7 @@ class ModelLoader:
             with Deadline(self._seconds):
                 record = self._repository.load(name)
         except BLSError as error:
-            return replace(
-                absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}"
-            )
+            return replace(absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}")
         finally:
             undo()
         if not record.outputs:

@@ -140,9 +140,7 @@ class ModelPreparation:
         written = _name_in(replace(source, config=config))
         if written not in ("", source.name):
             config = _renamed(replace(source, config=config))
-            note = (
-                f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
-            )
+            note = f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
             notes.append(note)
         if source.folder.is_symlink():
             source = replace(source, origin=shown_path(source.folder.resolve()))

@@ -40,8 +40,7 @@ class Doubling:
 
     def execute(self, requests: list[Any]) -> list[InferenceResponse]:
         return [
-            InferenceResponse([Tensor("OUT", r.inputs()[0].as_numpy() * 2 + np.float32(self._plus))])
-            for r in requests
+            InferenceResponse([Tensor("OUT", r.inputs()[0].as_numpy() * 2 + np.float32(self._plus))]) for r in requests
         ]
 
     def finalize(self) -> None:

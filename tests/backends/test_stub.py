@@ -54,10 +54,7 @@ def test_sizes_that_vary_are_those_of_the_request(dims: Any, inputs: Any, expect
 
 
 def test_an_input_of_the_same_name_counts_most() -> None:
-    given = [
-        (Declared("IDS", "INT64", (-1,)), (3,)),
-        (Declared("MASK", "INT64", (-1,)), (9,)),
-    ]
+    given = [(Declared("IDS", "INT64", (-1,)), (3,)), (Declared("MASK", "INT64", (-1,)), (9,))]
     assert output_dims(Declared("MASK", "INT64", (-1,)), given) == (9,)
 
 

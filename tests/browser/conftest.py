@@ -65,9 +65,7 @@ class Opener:
         """Open a notebook made of cells, or a copy of a file, and run it unless ``run=False``."""
         folder = self._lab.root / "notebooks"
         name = f"{len(list(folder.iterdir()))}.ipynb"
-        text = (
-            cells.read_text(encoding="utf-8") if isinstance(cells, Path) else json.dumps(notebook_file(cells))
-        )
+        text = cells.read_text(encoding="utf-8") if isinstance(cells, Path) else json.dumps(notebook_file(cells))
         (folder / name).write_text(text, encoding="utf-8")
         page = self._browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         notebook = OpenNotebook(self._lab, page, name)

@@ -252,8 +252,7 @@ class OpenNotebook:
     def theme(self, name: str) -> None:
         """Switch to ``Dark`` or ``Light``, and wait until it shows."""
         self.page.evaluate(
-            "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})",
-            f"JupyterLab {name}",
+            "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", f"JupyterLab {name}"
         )
         light = "true" if name == "Light" else "false"
         self.page.wait_for_selector(f'body[data-jp-theme-light="{light}"]', state="attached")

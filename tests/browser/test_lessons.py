@@ -23,8 +23,7 @@ def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, f
     assert experiments >= 6
     page = open_notebook(file, run=False).page
     page.wait_for_function(
-        "(count) => document.querySelectorAll('.jp-OutputArea img.bls-figure').length === count",
-        arg=experiments,
+        "(count) => document.querySelectorAll('.jp-OutputArea img.bls-figure').length === count", arg=experiments
     )
     closed = "() => [...document.querySelectorAll('img.bls-figure')].every((img) => !img.checkVisibility())"
     assert page.evaluate(closed)  # until its reader has guessed

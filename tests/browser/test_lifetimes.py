@@ -12,9 +12,7 @@ from tests.lifetimes import samples
 
 pytestmark = pytest.mark.browser
 
-SETUP = (
-    "from tests.lifetimes import samples\nfrom bls_notebook.lifetimes.display.widget import LifetimesWidget"
-)
+SETUP = "from tests.lifetimes import samples\nfrom bls_notebook.lifetimes.display.widget import LifetimesWidget"
 # As widgets/lifetimes_paint.js places things in a wide notebook.
 LEFT, RIGHT, PANEL, AXIS, HEAD, ROW, BAR = 180, 150, 74, 24, 24, 18, 13
 LEAKY_INK = Inks().of(["", "leaky", "tidy"])["leaky"].light  # as in a new kernel
@@ -44,9 +42,7 @@ class Chart:
 
     def frames(self) -> None:
         """Wait until what was asked for is drawn."""
-        self.page.evaluate(
-            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def until(self, holds: Callable[[], bool], tries: int = 100) -> bool:
         """Wait, for so many frames at most, until something holds."""
@@ -137,9 +133,7 @@ def test_hover_click_and_filter(leak: Chart) -> None:
     assert "held by leaky.kept[1]" in tip.inner_text()
 
     leak.page.mouse.click(x, y)
-    wanted = next(
-        life.id for life in samples.leak().lives if life.tensor == "STATES" and life.born == 2_500_000
-    )
+    wanted = next(life.id for life in samples.leak().lives if life.tensor == "STATES" and life.born == 2_500_000)
     assert leak.notebook.ask_until(f"chart.selected == {wanted}")
     assert leak.notebook.ask("chart.life.holders[0].name") == "leaky.kept[1]"
     details = leak.page.locator(".bls-life-details").inner_text()

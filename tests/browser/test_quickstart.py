@@ -75,7 +75,5 @@ def test_a_page_answers_for_the_kernel_and_changes_its_theme(open_notebook: Any)
     with pytest.raises(AssertionError, match="NameError"):
         notebook.ask("y")
     notebook.theme("Dark")
-    colour = notebook.page.evaluate(
-        "() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color0')"
-    )
+    colour = notebook.page.evaluate("() => getComputedStyle(document.body).getPropertyValue('--jp-layout-color0')")
     assert colour.strip() in ("#111111", "#111")

@@ -337,9 +337,7 @@ def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
     assert one.page.locator(".jp-Notebook .jp-Cell").count() == cells
 
 
-def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it(
-    open_notebook: Any,
-) -> None:
+def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it(open_notebook: Any) -> None:
     notebook = open_notebook([
         "%load_ext bls_notebook\nimport bls_notebook as bls, numpy as np", INNER, OUTER,
         "with bls.profile() as session:\n    bls.mark('begin')\n"
@@ -446,9 +444,7 @@ def test_the_path_of_many_requests_comes_from_python_when_it_is_asked_for(open_n
 
 
 def test_a_session_is_a_widget_while_the_kernel_lives_and_a_picture_after(open_notebook: Any) -> None:
-    notebook = open_notebook(
-        ["%load_ext bls_notebook", "from tests.profiling.sessions import *\npipeline(True)"]
-    )
+    notebook = open_notebook(["%load_ext bls_notebook", "from tests.profiling.sessions import *\npipeline(True)"])
     page = notebook.page
     page.wait_for_selector(".bls-tl-over")
     assert "at once" in notebook.output(1).first.inner_text()  # the figures around it stay

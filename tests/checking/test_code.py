@@ -39,8 +39,7 @@ KEPT = (
 INITIALIZES = (
     execute(READ, OUT)
     .replace(
-        "    def execute",
-        "    def initialize(self, args):\n        self.m = load(device='cuda')\n\n    def execute",
+        "    def execute", "    def initialize(self, args):\n        self.m = load(device='cuda')\n\n    def execute"
     )
     .replace("load", "dict")
 )
@@ -172,16 +171,12 @@ NAMED = [
 @pytest.mark.parametrize(("line", "mend"), NAMED)
 def test_names_that_pb_utils_lacks(check: Check, line: str, mend: str) -> None:
     found = check(model("a", CONFIG, execute(f"{READ}{line}", OUT)))
-    assert [(each.code, each.line, each.mend) for each in found] == (
-        [("code-no-such-name", 9, mend)] if mend else []
-    )
+    assert [(each.code, each.line, each.mend) for each in found] == ([("code-no-such-name", 9, mend)] if mend else [])
 
 
 @pytest.mark.parametrize(("config", "source", "expected"), CASES)
 def test_what_is_found(check: Check, config: str, source: str, expected: dict[str, int]) -> None:
-    sends = execute("request.get_response_sender()", "[]").replace(
-        "            responses.append", "            print"
-    )
+    sends = execute("request.get_response_sender()", "[]").replace("            responses.append", "            print")
     others = {**model("b"), **model("d", DECOUPLED, sends), **model("s", SEQUENCE)}
     found = check({**model("a", config, source), **others}, "a")
     assert {finding.code: finding.line for finding in found} == expected
@@ -197,11 +192,7 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
 ensemble_scheduling { step [ { model_name: "a" model_version: -1
   input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }
 """
-    files = {
-        **model("a", CONFIG, call(FITS.replace('"b"', '"e"'))),
-        "e/config.pbtxt": ensemble,
-        "e/1/.gitkeep": "",
-    }
+    files = {**model("a", CONFIG, call(FITS.replace('"b"', '"e"'))), "e/config.pbtxt": ensemble, "e/1/.gitkeep": ""}
     (found,) = check(files)
     assert (found.code, found.severity, found.line) == ("callee-cycle", "error", 10)
     assert "a -> e -> a" in found.what
@@ -230,6 +221,4 @@ def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: P
     assert found == []
     (tmp_path / ".git").mkdir()
     write(tmp_path.parent, {"requirements.txt": "another_package"})
-    assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == [
-        "package-missing"
-    ]
+    assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == ["package-missing"]

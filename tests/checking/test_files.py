@@ -31,25 +31,13 @@ def test_nothing_bites_in_the_sample_models() -> None:
     [
         ({"a/config.pbtxt": CONFIG}, "version-none", "no version folder", 0),
         ({"a/config.pbtxt": CONFIG, "a/v1/model.py": ""}, "version-none", "the folders there are v1", 0),
-        (
-            {"a/config.pbtxt": CONFIG, "a/1/modle.py": ""},
-            "file-missing",
-            "model.py is missing; there is modle.py",
-            0,
-        ),
+        ({"a/config.pbtxt": CONFIG, "a/1/modle.py": ""}, "file-missing", "model.py is missing; there is modle.py", 0),
         (model("a", CONFIG + "max_batch: 3"), "config-refused", "no field 'max_batch'", 4),
         (model("a", 'name: "b"\n' + CONFIG), "config-refused", 'says name: "b"', 0),
-        (
-            model("a", CONFIG + "version_policy { specific { versions: [ 1, 7 ] } }"),
-            "version-missing",
-            "7",
-            4,
-        ),
+        (model("a", CONFIG + "version_policy { specific { versions: [ 1, 7 ] } }"), "version-missing", "7", 4),
     ],
 )
-def test_what_keeps_a_model_from_loading(
-    check: Check, files: dict[str, str], code: str, words: str, line: int
-) -> None:
+def test_what_keeps_a_model_from_loading(check: Check, files: dict[str, str], code: str, words: str, line: int) -> None:
     (found,) = check(files)
     assert found.code == code
     assert words in found.what

@@ -28,20 +28,13 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 3 ] } ]
         (identity("FP32", (1, 3)), "max_batch_size: 4\n" + TENSORS, "graph-no-batch", "[1,3]"),
         (identity("FP32", (1, 3)), "max_batch_size: 4\n", "graph-no-batch", "does not support batching"),
         (identity("FP32", ("n", 5)), "max_batch_size: 4\n" + TENSORS, "graph-misfit", "[-1,5]"),
-        (
-            identity("FP32", ("n", 3)),
-            "max_batch_size: 4\n" + TENSORS.replace("IN", "IM"),
-            "graph-misfit",
-            "'IM'",
-        ),
+        (identity("FP32", ("n", 3)), "max_batch_size: 4\n" + TENSORS.replace("IN", "IM"), "graph-misfit", "'IM'"),
         (add_sub(), "max_batch_size: 4\n" + TENSORS, "graph-misfit", "expects 1 inputs, model provides 2"),
         (b"no graph", "max_batch_size: 4\n" + TENSORS, "", ""),
         (b"", "max_batch_size: 4\n" + TENSORS, "", ""),
     ],
 )
-def test_a_configuration_and_its_graph(
-    tmp_path: Path, graph: bytes, config: str, code: str, words: str
-) -> None:
+def test_a_configuration_and_its_graph(tmp_path: Path, graph: bytes, config: str, code: str, words: str) -> None:
     write(tmp_path, {"m/config.pbtxt": 'backend: "onnxruntime"\n' + config, "m/1/model.onnx": ""})
     (tmp_path / "m" / "1" / "model.onnx").write_bytes(graph)
     with ModelRepository(tmp_path) as repository:

@@ -28,10 +28,7 @@ def test_a_pool_grows_by_what_does_not_fit(tensors: list[int], mebibytes: int) -
 
 def test_what_instances_need(findings: Callable[..., Findings]) -> None:
     sized = CONFIG.replace("[ -1 ]", "[ 500000 ]")
-    files = {
-        **model("big", sized + "max_batch_size: 8\ninstance_group [ { count: 3 } ]"),
-        **model("open"),
-    }
+    files = {**model("big", sized + "max_batch_size: 8\ninstance_group [ { count: 3 } ]"), **model("open")}
     found = findings(files)
     needs = {need.model: need for need in found.memory}
     assert (needs["big"].instances, needs["big"].each, needs["big"].known) == (3, 33 * MIB, True)

@@ -85,17 +85,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sides(environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
     names = sorted(path.name for path in models.iterdir() if is_loaded_at_start(path.name))
     server = TritonServer(
-        models,
-        environment=environment,
-        load=names,
-        options=[f"--cache-config=local,size={CACHE}"],
-        start_timeout=240,
+        models, environment=environment, load=names, options=[f"--cache-config=local,size={CACHE}"], start_timeout=240
     )
     try:
-        with (
-            bls.ModelRepository(models, cache_bytes=CACHE) as here,
-            ThreadPoolExecutor(1) as pool,
-        ):
+        with bls.ModelRepository(models, cache_bytes=CACHE) as here, ThreadPoolExecutor(1) as pool:
             starting = pool.submit(server.start)  # most of its time a server waits for its models' processes
             for name in names:
                 here.load(name)

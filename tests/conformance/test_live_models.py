@@ -16,10 +16,7 @@ from tests.conformance.sides import Sides, normal, without_newer
 pytestmark = pytest.mark.triton
 F32, I32, I64, WORDS = np.float32, np.int32, np.int64, np.object_
 LOADED = sorted(
-    path.name
-    for folder in FOLDERS
-    for path in folder.iterdir()
-    if path.is_dir() and is_loaded_at_start(path.name)
+    path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir() and is_loaded_at_start(path.name)
 )
 
 
@@ -33,11 +30,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "wrong rank": ("identity", {"FP32_2": np.zeros(1, F32)}, {}),
     "rank 0": ("identity", {"FP32_1": np.array(1, F32)}, {}),
     "wrong dtype": ("identity", {"FP32_2": np.zeros((1, 1))}, {}),
-    "some outputs": (
-        "identity",
-        {"FP32_1": np.zeros(1, F32), "INT8_1": np.zeros(1, np.int8)},
-        {"outputs": ["INT8_1"]},
-    ),
+    "some outputs": ("identity", {"FP32_1": np.zeros(1, F32), "INT8_1": np.zeros(1, np.int8)}, {"outputs": ["INT8_1"]}),
     "output not made": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["INT8_1"]}),
     "unknown output": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["NOBODY"]}),
     "output twice": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["FP32_1", "FP32_1"]}),
@@ -53,20 +46,12 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "no config, batch of 4": ("completed", {"IN": np.zeros((4, 1, 2), I64)}, {}),
     "reshaped": (
         "reshaped",
-        {
-            "IN0": np.ones(1, F32),
-            "IN1": np.arange(6, dtype=I32).reshape(2, 3),
-            "IN2": np.array(["a", "bc"], WORDS),
-        },
+        {"IN0": np.ones(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a", "bc"], WORDS)},
         {},
     ),
     "reshaped, the model's shape": (
         "reshaped",
-        {
-            "IN0": np.array(1, F32),
-            "IN1": np.arange(6, dtype=I32).reshape(2, 3),
-            "IN2": np.array(["a"], WORDS),
-        },
+        {"IN0": np.array(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a"], WORDS)},
         {},
     ),
     "reshaped, empty": (
@@ -95,22 +80,14 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "batched, rows of nothing": ("batched", {"IN0": np.zeros((2, 0), F32)}, {}),
     "batched, uneven": ("batched", {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
     "batched, required is missing": ("batched", {"IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
-    "batched, wrong dims": (
-        "batched",
-        {"IN0": np.zeros((1, 1), F32), "IN2": np.zeros((1, 2, 3), np.uint8)},
-        {},
-    ),
+    "batched, wrong dims": ("batched", {"IN0": np.zeros((1, 1), F32), "IN2": np.zeros((1, 2, 3), np.uint8)}, {}),
     "newest version": ("versions", {"IN": np.zeros(1, F32)}, {}),
     "version 1": ("versions", {"IN": np.zeros(1, F32)}, {"version": 1}),
     "version left out": ("versions", {"IN": np.zeros(1, F32)}, {"version": 2}),
     "unknown version": ("versions", {"IN": np.zeros(1, F32)}, {"version": 9}),
     "unknown model": ("nobody", {"IN": np.zeros(1, F32)}, {}),
     "ensemble": ("pipeline", {"A": np.ones(3, F32), "B": np.arange(3, dtype=F32)}, {}),
-    "ensemble, some outputs": (
-        "pipeline",
-        {"A": np.ones(3, F32), "B": np.ones(3, F32)},
-        {"outputs": ["SUM"]},
-    ),
+    "ensemble, some outputs": ("pipeline", {"A": np.ones(3, F32), "B": np.ones(3, F32)}, {"outputs": ["SUM"]}),
     "ensemble, a member's error": ("pipeline", {"A": np.ones(3, F32), "B": np.ones(2, F32)}, {}),
     "ensemble, wrong dtype": ("pipeline", {"A": np.ones(3, I32), "B": np.ones(3, F32)}, {}),
     "ensemble, input missing": ("pipeline", {"A": np.ones(3, F32)}, {}),
@@ -128,11 +105,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "zero in a parameter": ("script", {"DO": echoes("describe")}, {"parameters": {"s": "a\0b"}}),
     "requested output of another name": ("script", {"DO": echoes("every_output")}, {"outputs": ["MORE"]}),
-    "correlation id without sequences": (
-        "script",
-        {"DO": echoes("describe")},
-        {"correlation_id": 5, "flags": 1},
-    ),
+    "correlation id without sequences": ("script", {"DO": echoes("describe")}, {"correlation_id": 5, "flags": 1}),
     "text correlation id": ("script", {"DO": echoes("describe")}, {"correlation_id": "blue"}),
     "sequence without id": ("sums_direct", {"IN": np.ones((1, 1), I32)}, {}),
     "sequence not started": ("sums_oldest", {"IN": np.ones((1, 1), I32)}, {"correlation_id": 404}),
@@ -155,9 +128,7 @@ def test_completed_config(sides: Sides, model: str) -> None:
 
 def test_what_initialize_is_given(sides: Sides) -> None:
     inputs = {"IN0": np.zeros((2, 3), np.int8)}
-    got, wanted = (
-        json.loads(ask("arguments", inputs).outputs["ARGS"][0]) for ask in (sides.ask_here, sides.ask_real)
-    )
+    got, wanted = (json.loads(ask("arguments", inputs).outputs["ARGS"][0]) for ask in (sides.ask_here, sides.ask_real))
     configs = [without_newer(json.loads(args.pop("model_config"))) for args in (got, wanted)]
     assert got == wanted
     assert configs[0] == configs[1]
@@ -219,16 +190,7 @@ def test_batches_from_many_threads_come_back_to_their_own(sides: Sides) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "bad_config",
-        "bad_import",
-        "bad_initialize",
-        "bad_no_class",
-        "bad_scalar",
-        "bad_syntax",
-        "bad_text",
-        "not_there",
-    ],
+    ["bad_config", "bad_import", "bad_initialize", "bad_no_class", "bad_scalar", "bad_syntax", "bad_text", "not_there"],
 )
 def test_models_that_do_not_load(sides: Sides, name: str) -> None:
     assert sides.same_load(name) is not None

@@ -119,16 +119,12 @@ def shape(report: dict[str, Any]) -> dict[str, Any]:
         {"traceparent": PARENT, "tracestate": "vendor=a,other=b"},
     ],
 )
-def test_contexts_are_carried_alike(
-    here: bls.ModelRepository, real: TritonServer, headers: dict[str, str]
-) -> None:
+def test_contexts_are_carried_alike(here: bls.ModelRepository, real: TritonServer, headers: dict[str, str]) -> None:
     got, wanted = shape(reported_here(here, headers)), shape(reported_there(real, headers))
     assert got == wanted
     assert got["without"] is None
     if headers:
-        assert {got[key]["traceparent"] for key in TRACES[:-1]} == {
-            (TRACE_ID, f"span {number}") for number in range(4)
-        }
+        assert {got[key]["traceparent"] for key in TRACES[:-1]} == {(TRACE_ID, f"span {number}") for number in range(4)}
 
 
 # -- metrics -----------------------------------------------------------------------------------------
@@ -187,10 +183,7 @@ def changes(here: bls.ModelRepository, real: TritonServer) -> tuple[Samples, Sam
         while "nv_cache_num_lookups 4" not in read() and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    return (
-        change(here.metrics.text, lambda: workload(here.infer)),
-        change(read, work_there),
-    )
+    return (change(here.metrics.text, lambda: workload(here.infer)), change(read, work_there))
 
 
 # Of the machine, not of its models; and of the cache as a whole, where an entry's size is told otherwise.
@@ -209,15 +202,10 @@ def test_both_have_the_same_metrics(changes: tuple[Samples, Samples]) -> None:
 def test_counts_are_the_same(changes: tuple[Samples, Samples]) -> None:
     here, real = map(of_models, changes)
     # The server counts an ensemble's failure twice (docs/user_guide/metrics.md says so); here once.
-    twice = (
-        "nv_inference_request_failure",
-        frozenset({("model", "around"), ("reason", "OTHER"), ("version", "1.0")}),
-    )
+    twice = ("nv_inference_request_failure", frozenset({("model", "around"), ("reason", "OTHER"), ("version", "1.0")}))
     assert (here.pop(twice), real.pop(twice)) == (1, 2)
     different = {
-        key: (here[key], value)
-        for key, value in real.items()
-        if "duration" not in key[0] and here[key] != value
+        key: (here[key], value) for key, value in real.items() if "duration" not in key[0] and here[key] != value
     }
     assert different == {}
 

@@ -211,9 +211,7 @@ def test_without_a_request_nothing_is_proven(prover: Prover) -> None:
         prover.prove("add_sub")
 
 
-def test_nothing_is_left_in_the_folder(
-    prover: Prover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_folder(prover: Prover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     prover.prove("add_sub", generate=1)
     assert not list(tmp_path.iterdir())

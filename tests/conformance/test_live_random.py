@@ -133,9 +133,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
             draw(st.sampled_from(["a", "b c"])): {"string_value": draw(st.text('aé"\\', max_size=3))}
         }
     if draw(st.booleans()):
-        policy = draw(
-            st.sampled_from([{"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1]}}])
-        )
+        policy = draw(st.sampled_from([{"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1]}}]))
         config["version_policy"] = policy
     return config
 
@@ -172,9 +170,7 @@ def cases(draw: st.DrawFn) -> Case:
     phases=[Phase.explicit, Phase.generate],
 )
 @given(drawn=st.tuples(*(cases() for _ in SAME_TIME)))
-def test_configurations(
-    sides: Sides, drawn: tuple[tuple[dict[str, Any], list[dict[str, Array]]], ...]
-) -> None:
+def test_configurations(sides: Sides, drawn: tuple[tuple[dict[str, Any], list[dict[str, Array]]], ...]) -> None:
     """Some at a time: a server waits for the process of each model longer than all else takes."""
     for attempt in range(3):
         for config, _ in drawn:

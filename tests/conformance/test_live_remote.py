@@ -73,9 +73,7 @@ def test_sequences_keep_their_order(far: Sides) -> None:
         steps += [(10 * i, 42, 1 if i == 1 else 2 if i == 9 else 0) for i in range(1, 10)]
         return await asyncio.gather(
             *(
-                far.here.infer_async(
-                    "sums_direct", {"IN": np.array([[n]], I32)}, correlation_id=key, flags=flags
-                )
+                far.here.infer_async("sums_direct", {"IN": np.array([[n]], I32)}, correlation_id=key, flags=flags)
                 for n, key, flags in steps
             )
         )
@@ -88,9 +86,7 @@ def test_sequences_keep_their_order(far: Sides) -> None:
 
 def said(responses: Any) -> list[str]:
     return [
-        r.error.message()
-        if r.error is not None
-        else "".join(r["TEXT"].as_numpy()[0].decode() if len(r) else "")
+        r.error.message() if r.error is not None else "".join(r["TEXT"].as_numpy()[0].decode() if len(r) else "")
         for r in responses
     ]
 

@@ -73,9 +73,7 @@ CASES: list[tuple[str, Mapping[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs"), CASES, ids=[f"{n}-{model}" for n, (model, _) in enumerate(CASES)]
-)
+@pytest.mark.parametrize(("model", "inputs"), CASES, ids=[f"{n}-{model}" for n, (model, _) in enumerate(CASES)])
 def test_a_sample(sides: Sides, model: str, inputs: Mapping[str, Any]) -> None:
     sides.same(model, inputs, close=model.startswith(("digit_", "preprocess")))
 

@@ -94,10 +94,6 @@ def fake_cupy(pinned: set[int], fail_at: int = -1) -> Any:
         pointerGetAttributes=lambda address: SimpleNamespace(type=int(address in pinned)),
     )
     cuda = SimpleNamespace(
-        runtime=runtime,
-        Stream=Stream,
-        Event=Event,
-        alloc_pinned_memory=alloc,
-        get_current_stream=lambda: current,
+        runtime=runtime, Stream=Stream, Event=Event, alloc_pinned_memory=alloc, get_current_stream=lambda: current
     )
     return SimpleNamespace(cuda=cuda)

@@ -70,9 +70,7 @@ def define(
     """Define a model with inputs and outputs of any length; ``FP32`` is the data type by default."""
 
     def tensors(kind: str, given: Mapping[str, str]) -> str:
-        return "".join(
-            f'{kind} {{ name: "{n}" data_type: TYPE_{t} dims: [ -1 ] }}\n' for n, t in given.items()
-        )
+        return "".join(f'{kind} {{ name: "{n}" data_type: TYPE_{t} dims: [ -1 ] }}\n' for n, t in given.items())
 
     config = tensors("input", inputs or {"IN": "FP32"}) + tensors("output", outputs or {"OUT": "FP32"}) + more
     if not force_cpu:

@@ -53,8 +53,7 @@ def test_it_never_turns_into_a_numpy_array_by_itself(gpu: Kit, convert: Callable
 
 @pytest.mark.parametrize("other", [A[0], [A[0]]])
 @pytest.mark.parametrize(
-    "mix",
-    [operator.add, lambda x, y: y + x, np.multiply, lambda x, y: np.multiply(y, x), lambda x, y: x.dot(y)],
+    "mix", [operator.add, lambda x, y: y + x, np.multiply, lambda x, y: np.multiply(y, x), lambda x, y: x.dot(y)]
 )
 def test_it_does_not_mix_with_numpy_arrays(gpu: Kit, other: Any, mix: Callable[[Any, Any], Any]) -> None:
     if isinstance(other, list) and gpu.simulated is False:
@@ -214,9 +213,7 @@ def test_work_needs_the_arrays_gpu_to_be_current(two: Kit) -> None:
     x = two.array(A, index=1)
     assert int(x.device) == 1
     if two.simulated:
-        with pytest.raises(
-            ValueError, match=r"array resides \(1\) is different from the current device \(0\)"
-        ):
+        with pytest.raises(ValueError, match=r"array resides \(1\) is different from the current device \(0\)"):
             x + 1
     with two.cupy.cuda.Device(1):
         y = x + 1
@@ -314,8 +311,7 @@ STEPS = ["+", "*", "T", "sum", "slice", "flat", "neg", "where", "cat", "int", "m
 
 @given(
     steps=st.lists(
-        st.sampled_from(["+", "*", "T", "sum", "slice", "flat", "neg", "where", "cat", "int", "max"]),
-        max_size=8,
+        st.sampled_from(["+", "*", "T", "sum", "slice", "flat", "neg", "where", "cat", "int", "max"]), max_size=8
     ),
     rows=st.integers(1, 4),
     columns=st.integers(1, 4),

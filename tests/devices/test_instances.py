@@ -59,13 +59,7 @@ def told(repo: bls.ModelRepository, name: str) -> set[str]:
     ],
 )
 def test_kinds_and_devices(simulated: Kit, repo: bls.ModelRepository, group: str, expected: set[str]) -> None:
-    define(
-        repo,
-        "tell",
-        tell(),
-        outputs={"OUT": "STRING"},
-        more=f"instance_group {{ {group} }}\n" if group else "",
-    )
+    define(repo, "tell", tell(), outputs={"OUT": "STRING"}, more=f"instance_group {{ {group} }}\n" if group else "")
     names = told(repo, "tell")
     plain = {n.replace("_0_0 ", "_0 ").replace("_0_1 ", "_0 ") for n in names}
     assert plain == {n.replace("_0_0 ", "_0 ").replace("_0_1 ", "_0 ") for n in expected}
@@ -82,11 +76,7 @@ def test_the_default_follows_the_gpus_that_are_there(gpu: Kit, repo: bls.ModelRe
 def test_kind_gpu_says_its_device(gpu: Kit, repo: bls.ModelRepository) -> None:
     last = gpu.count - 1
     define(
-        repo,
-        "tell",
-        tell(),
-        outputs={"OUT": "STRING"},
-        more=f"instance_group {{ kind: KIND_GPU gpus: [ {last} ] }}\n",
+        repo, "tell", tell(), outputs={"OUT": "STRING"}, more=f"instance_group {{ kind: KIND_GPU gpus: [ {last} ] }}\n"
     )
     assert f" GPU {last} current 0" in said(repo.infer("tell", {"IN": [0]}))
 
@@ -94,13 +84,7 @@ def test_kind_gpu_says_its_device(gpu: Kit, repo: bls.ModelRepository) -> None:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_what_a_model_makes_current_is_its_own(two: Kit, repo: bls.ModelRepository, is_async: bool) -> None:
     on_cpu = "instance_group { kind: KIND_CPU }\n"
-    define(
-        repo,
-        "second",
-        tell("cupy.cuda.Device(1).use()", is_async=is_async),
-        outputs={"OUT": "STRING"},
-        more=on_cpu,
-    )
+    define(repo, "second", tell("cupy.cuda.Device(1).use()", is_async=is_async), outputs={"OUT": "STRING"}, more=on_cpu)
     define(repo, "first", tell(is_async=is_async), outputs={"OUT": "STRING"}, more=on_cpu)
     for _ in range(2):
         assert said(repo.infer("second", {"IN": [0]})).endswith("current 1")

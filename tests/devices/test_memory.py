@@ -22,9 +22,7 @@ def test_out_of_memory(gpu: Kit) -> None:
     cupy = gpu.cupy
     before = gpu.used()
     _, total = cupy.cuda.Device(0).mem_info
-    with pytest.raises(
-        MemoryError, match=r"Out of memory allocating [\d,]+ bytes \(allocated so far: "
-    ) as caught:
+    with pytest.raises(MemoryError, match=r"Out of memory allocating [\d,]+ bytes \(allocated so far: ") as caught:
         cupy.empty(2 * total, np.uint8)
     assert isinstance(caught.value, cupy.cuda.memory.OutOfMemoryError)
     assert gpu.used() == before

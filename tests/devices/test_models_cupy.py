@@ -104,9 +104,7 @@ def test_the_notebook_gets_none_of_it() -> None:
         "print('cupy' in sys.modules)\n"
         "repo.close()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
 
 

@@ -33,10 +33,7 @@ def where(response: bls.Response, name: str = "OUT") -> str:
     return response[name]._device().name
 
 
-@pytest.mark.parametrize(
-    ("setting", "moves"),
-    [("yes", True), (None, True), ("no", False)],
-)
+@pytest.mark.parametrize(("setting", "moves"), [("yes", True), (None, True), ("no", False)])
 def test_inputs_move_to_the_cpu_unless_the_model_says_no(
     gpu: Kit, repo: bls.ModelRepository, setting: str | None, moves: bool
 ) -> None:
@@ -53,9 +50,7 @@ def test_inputs_move_to_the_cpu_unless_the_model_says_no(
 @pytest.mark.parametrize("preferred", [None, "cpu", "gpu:0", "gpu:1", "gpu"])
 @pytest.mark.parametrize("model", ["keep", "double"])
 @pytest.mark.parametrize("way", ["infer", "infer_async", "stream", "gather"])
-def test_outputs(
-    gpu: Kit, repo: bls.ModelRepository, source: str, preferred: str | None, model: str, way: str
-) -> None:
+def test_outputs(gpu: Kit, repo: bls.ModelRepository, source: str, preferred: str | None, model: str, way: str) -> None:
     if "gpu:1" in (source, preferred) and gpu.count < 2:
         pytest.skip("needs two GPUs")
     define(repo, "keep", KEEP)
@@ -115,9 +110,7 @@ def test_bls(gpu: Kit, repo: bls.ModelRepository, preferred: str, expected: str,
     if way == "exec":
         source = source.replace("sent.EXEC", "sent.exec()")
     else:
-        source = source.replace("sent.EXEC", "(await sent.async_exec())").replace(
-            "def exec", "async def exec"
-        )
+        source = source.replace("sent.EXEC", "(await sent.async_exec())").replace("def exec", "async def exec")
     define(repo, "keep", KEEP)
     define(repo, "caller", source, outputs={"OUT": "STRING"})
     response = repo.infer("caller", {"IN": gpu.array(X)})
@@ -186,9 +179,9 @@ class TritonPythonModel:
         ]
 """
 )
-PASS_TEXT = KEEP_TEXT.replace(
-    '[pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]', "request.inputs()"
-).replace("class", "import copy\nclass")
+PASS_TEXT = KEEP_TEXT.replace('[pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())]', "request.inputs()").replace(
+    "class", "import copy\nclass"
+)
 PASS_TEXT = PASS_TEXT.replace("request.inputs())", "[renamed(request.inputs()[0])])") + (
     "\ndef renamed(tensor):\n    return type(tensor)._of('OUT', tensor._array, 'BYTES')\n"
 )
@@ -245,9 +238,7 @@ def test_a_gpu_without_room_answers_with_an_error(simulated: Kit, repo: bls.Mode
     assert where(repo.infer("keep", {"IN": held}, preferred_memory="gpu:0")) == "gpu:0"
 
 
-def test_a_model_that_runs_out_of_memory_fails_its_request_only(
-    simulated: Kit, repo: bls.ModelRepository
-) -> None:
+def test_a_model_that_runs_out_of_memory_fails_its_request_only(simulated: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "double", CUPY_DOUBLE)
     full = simulated.cupy.zeros(simulated.cupy.cuda.Device(0).mem_info[0] - 8, np.uint8)
     response = repo.infer("double", {"IN": X})
@@ -259,25 +250,14 @@ def test_a_model_that_runs_out_of_memory_fails_its_request_only(
 
 
 def test_batched_requests_keep_their_own_wishes(gpu: Kit, repo: bls.ModelRepository) -> None:
-    config = (
-        "max_batch_size: 8\n"
-        "dynamic_batching { max_queue_delay_microseconds: 50000 preferred_batch_size: [ 4 ] }\n"
-    )
+    config = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 50000 preferred_batch_size: [ 4 ] }\n"
     define(repo, "keep", KEEP, more=config)
 
     async def send() -> list[bls.Response]:
         wishes = [None, "cpu", "gpu:0", None]
-        given = [
-            gpu.array([[1, 2]]),
-            gpu.array([[3, 4]]),
-            np.ones((1, 2), np.float32),
-            np.ones((1, 2), np.float32),
-        ]
+        given = [gpu.array([[1, 2]]), gpu.array([[3, 4]]), np.ones((1, 2), np.float32), np.ones((1, 2), np.float32)]
         return await asyncio.gather(
-            *(
-                repo.infer_async("keep", {"IN": x}, preferred_memory=wish)
-                for x, wish in zip(given, wishes, strict=True)
-            )
+            *(repo.infer_async("keep", {"IN": x}, preferred_memory=wish) for x, wish in zip(given, wishes, strict=True))
         )
 
     assert [where(r) for r in asyncio.run(send())] == ["gpu:0", "cpu", "gpu:0", "cpu"]
@@ -321,8 +301,7 @@ ensemble_scheduling {
 }
 """
 ON_CPU = KEEP.replace(
-    'pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])',
-    'pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())',
+    'pb_utils.Tensor.from_dlpack("OUT", request.inputs()[0])', 'pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())'
 )
 
 
@@ -358,14 +337,9 @@ def test_the_response_cache_keeps_to_the_cpu(gpu: Kit, repo: bls.ModelRepository
 
 def test_sequences(gpu: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "keep", KEEP, more="sequence_batching { max_sequence_idle_microseconds: 1000000 }\n")
-    start, end = (
-        pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
-        pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
-    )
+    start, end = (pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END)
     for flags, preferred, expected in ((start, None, "gpu:0"), (0, "cpu", "cpu"), (end, "gpu:0", "gpu:0")):
-        response = repo.infer(
-            "keep", {"IN": gpu.array(X)}, correlation_id=7, flags=flags, preferred_memory=preferred
-        )
+        response = repo.infer("keep", {"IN": gpu.array(X)}, correlation_id=7, flags=flags, preferred_memory=preferred)
         assert where(response) == expected
 
 
@@ -376,15 +350,8 @@ def test_onnx_models_answer_on_their_instances_device(gpu: Kit) -> None:
         features = np.random.default_rng(1).random((2, 64), np.float32)
         own = "gpu:0" if record.instance_kind == "KIND_GPU" else "cpu"
         answers = []
-        for preferred, given in (
-            ("cpu", features),
-            ("cpu", gpu.array(features)),
-            ("gpu:0", features),
-            ("", features),
-        ):
-            answers.append(
-                repo.infer("digit_classifier_onnx", {"FEATURES": given}, preferred_memory=preferred or None)
-            )
+        for preferred, given in (("cpu", features), ("cpu", gpu.array(features)), ("gpu:0", features), ("", features)):
+            answers.append(repo.infer("digit_classifier_onnx", {"FEATURES": given}, preferred_memory=preferred or None))
             assert where(answers[-1], "PROBABILITIES") == (preferred or own)
         here, there = (answer["PROBABILITIES"].as_numpy() for answer in answers[:2])
         np.testing.assert_allclose(here, there, rtol=1e-5)
@@ -403,9 +370,7 @@ def test_identity_device(gpu: Kit, source: str) -> None:
         response = repo.infer("identity_device", {"INPUT": given})
         assert where(response, "OUTPUT") == source
         assert values(response["OUTPUT"], gpu) == X.tolist()
-        assert (
-            where(repo.infer("identity_device", {"INPUT": given}, preferred_memory="cpu"), "OUTPUT") == "cpu"
-        )
+        assert where(repo.infer("identity_device", {"INPUT": given}, preferred_memory="cpu"), "OUTPUT") == "cpu"
 
 
 @pytest.mark.parametrize("sources", [("gpu:0", "gpu:0"), ("cpu", "gpu:0"), ("gpu:1", "gpu:0")])

@@ -42,21 +42,13 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [
-        ("cpu", ("cpu", 0)),
-        ("cpu:0", ("cpu", 0)),
-        ("gpu", ("gpu", 0)),
-        ("gpu:0", ("gpu", 0)),
-        ("gpu:12", ("gpu", 12)),
-    ],
+    [("cpu", ("cpu", 0)), ("cpu:0", ("cpu", 0)), ("gpu", ("gpu", 0)), ("gpu:0", ("gpu", 0)), ("gpu:12", ("gpu", 12))],
 )
 def test_names_of_devices(text: str, expected: tuple[str, int]) -> None:
     assert device.parse_device(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["", "gpu:", "gpu:x", "gpu:-1", "cuda:0", "cpu:1", "GPU:0", "gpu:²", "gpu 0"]
-)
+@pytest.mark.parametrize("text", ["", "gpu:", "gpu:x", "gpu:-1", "cuda:0", "cpu:1", "GPU:0", "gpu:²", "gpu 0"])
 def test_what_names_no_device(text: str) -> None:
     with pytest.raises(ValueError, match="expected 'cpu', 'gpu' or 'gpu:<number>'"):
         device.parse_device(text)

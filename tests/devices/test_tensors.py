@@ -37,9 +37,7 @@ def test_what_it_says_of_itself(gpu: Kit) -> None:
     assert tensor.triton_dtype().name == "FP32"
     assert tensor.__dlpack_device__() == (2, 0)
     assert repr(tensor) == f"Tensor('T', FP32, shape=[2, 2], on {gpu.label()})"
-    with pytest.raises(
-        TritonModelException, match=r"^Tensor is stored in GPU and cannot be converted to NumPy\.$"
-    ):
+    with pytest.raises(TritonModelException, match=r"^Tensor is stored in GPU and cannot be converted to NumPy\.$"):
         tensor.as_numpy()
 
 
@@ -145,9 +143,7 @@ def test_cupy_takes_no_tensor_of_the_cpu(gpu: Kit) -> None:
 
 
 def test_the_constructor_takes_arrays_of_numpy_only(gpu: Kit) -> None:
-    with pytest.raises(
-        TypeError, match=r"got an array on a GPU.*use pb_utils\.Tensor\.from_dlpack\('T', array\)"
-    ):
+    with pytest.raises(TypeError, match=r"got an array on a GPU.*use pb_utils\.Tensor\.from_dlpack\('T', array\)"):
         Tensor("T", gpu.array([1]))
 
 

@@ -192,9 +192,7 @@ def test_the_current_gpu_is_meant_by_no_number(inside: Kit) -> None:
     ],
 )
 def test_devices_do_not_mix(x: Any, mix: Any) -> None:
-    with pytest.raises(
-        RuntimeError, match="Expected all tensors to be on the same device, but found at least"
-    ):
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least"):
         mix(x)
 
 
@@ -212,9 +210,7 @@ def test_what_may_be_of_the_cpu(x: Any) -> None:
 
 @pytest.mark.parametrize("convert", [lambda x: x.numpy(), np.asarray])
 def test_numpy_does_not_see_it(x: Any, convert: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"can't convert cuda:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"
-    ):
+    with pytest.raises(TypeError, match=r"can't convert cuda:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
         convert(x)
 
 
@@ -367,9 +363,7 @@ def test_memory_is_counted_and_given_back(inside: Kit) -> None:
     ],
 )
 def test_no_more_than_there_is(inside: Kit, ask: Any) -> None:
-    with pytest.raises(
-        torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate .*64\.00 MiB"
-    ):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate .*64\.00 MiB"):
         ask()
     gc.collect()
     assert torch.cuda.memory_allocated() == 0

@@ -67,10 +67,7 @@ def test_requests_from_anywhere_are_run_as_one(gpu: Kit, repo: bls.ModelReposito
     seen: list[tuple[int, ...]] = []
     run = instance._module
     instance._module = lambda x: seen.append(tuple(x.shape)) or run(x)
-    tensors = [
-        bls.pb_utils.Tensor("x", X[None]),
-        bls.pb_utils.Tensor.from_dlpack("x", gpu.array(X[None] * 2)),
-    ]
+    tensors = [bls.pb_utils.Tensor("x", X[None]), bls.pb_utils.Tensor.from_dlpack("x", gpu.array(X[None] * 2))]
     requests = [InferenceRequest(model_name="m", requested_output_names=["y"], inputs=[t]) for t in tensors]
     answers = [gpu.cupy.from_dlpack(r.output_tensors()[0]).get().tolist() for r in instance.execute(requests)]
     assert seen == [(2, 3)]
@@ -115,9 +112,7 @@ def test_a_module_in_python_sees_the_gpu(gpu: Kit, repo: bls.ModelRepository) ->
             assert answer["y"]._device().name == "gpu:0"
 
 
-def test_code_that_names_cuda_on_the_cpu_is_as_wrong_as_on_a_server(
-    gpu: Kit, repo: bls.ModelRepository
-) -> None:
+def test_code_that_names_cuda_on_the_cpu_is_as_wrong_as_on_a_server(gpu: Kit, repo: bls.ModelRepository) -> None:
     if not gpu.simulated:
         pytest.skip("a real GPU computes it")
     load(repo, modules.NamesCuda(), "KIND_CPU")

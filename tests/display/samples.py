@@ -202,15 +202,7 @@ def recorded(**changes: Any) -> Recorded:
 def replayed(**changes: Any) -> Replay:
     inputs = (tensor(),)
     requests = (
-        Resent(
-            1,
-            "page",
-            ("output 'Y': 1 of 4 elements differ",),
-            compared().tensors,
-            inputs,
-            2_000_000,
-            1_900_000,
-        ),
+        Resent(1, "page", ("output 'Y': 1 of 4 elements differ",), compared().tensors, inputs, 2_000_000, 1_900_000),
         Resent(2, "page", then_ns=2_000_000, now_ns=1_900_000),
         Resent(3, "page", then_ns=0, now_ns=1_900_000, error="ValueError: below zero"),
     )
@@ -220,13 +212,9 @@ def replayed(**changes: Any) -> Replay:
 
 def tried(**changes: Any) -> Tried:
     models = (
-        TriedModel(
-            "gone", "", "absent", "there is no folder of that name; called by pipeline", "make `gone`"
-        ),
+        TriedModel("gone", "", "absent", "there is no folder of that name; called by pipeline", "make `gone`"),
         TriedModel("pipeline", "python", calls=("gone", "resize"), seconds=0.02),
-        TriedModel(
-            "resize", "tensorrt", "stub", "1/model.plan is missing", "put it there, then `%load`", 0.001
-        ),
+        TriedModel("resize", "tensorrt", "stub", "1/model.plan is missing", "put it there, then `%load`", 0.001),
     )
     given = {
         "folder": "their/models", "models": models, "entries": ("pipeline",),
@@ -267,9 +255,7 @@ def certificate(**changes: Any) -> Certificate:
 def findings(**changes: Any) -> Findings:
     """Return one finding of each severity; what it needs of shared memory is known of one model."""
     found = (
-        Finding(
-            "error", "callee-missing", "a", "there is no `b`", "It fails.", "Add `b`.", "a/1/model.py", 12
-        ),
+        Finding("error", "callee-missing", "a", "there is no `b`", "It fails.", "Add `b`.", "a/1/model.py", 12),
         Finding("warning", "tensor-undeclared", "a", "OUT is not declared", file="a/config.pbtxt"),
         Finding("note", "field-idle", "c", "nothing"),
     )
@@ -279,10 +265,7 @@ def findings(**changes: Any) -> Findings:
 
 def histogram(**changes: Any) -> FamilyRecord:
     buckets = (BucketSeen("0.5", 1), BucketSeen("10", 4), BucketSeen("+Inf", 0))
-    metrics = (
-        MetricRecord((("model", "m"),), 12.5, buckets),
-        MetricRecord((), 0.0, (BucketSeen("+Inf", 0),)),
-    )
+    metrics = (MetricRecord((("model", "m"),), 12.5, buckets), MetricRecord((), 0.0, (BucketSeen("+Inf", 0),)))
     return FamilyRecord(**{"name": "seconds", "kind": "histogram", "metrics": metrics, **changes})
 
 
@@ -304,9 +287,7 @@ def hostile() -> list[Any]:
     spec = TensorSpecRecord(h, h, (1,), True)
     bad_error = ErrorRecord(h, h, (h, h), h, (FrameRecord(h, 1, h, 2, h, ((1, h), (2, h))),), h)
     bad_error = replace(bad_error, inputs=(InputSeen(h, h, (1,), h),), unchecked=h, debug=True)
-    bad_tensor = TensorRecord(
-        h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h))
-    )
+    bad_tensor = TensorRecord(h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h)))
     bad_model = ModelRecord(
         h,
         1,
@@ -326,9 +307,7 @@ def hostile() -> list[Any]:
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1, stubs=(h, h))
     text = TextSeen((0,), h, 3, h, Media(h, h, said=h))
     view = TensorView(bad_tensor, (2,), h, Media("audio/wav", h, said=h), ((0.0, 1.0),), (text,), h, (h,))
-    beside = TensorsCompared(
-        h, bad_tensor, bad_tensor, h, 1, 1, 1.0, 1.0, 1.0, (1,), (h, h), (Media(h, h, said=h),)
-    )
+    beside = TensorsCompared(h, bad_tensor, bad_tensor, h, 1, 1, 1.0, 1.0, 1.0, (1,), (h, h), (Media(h, h, said=h),))
     unlike = Compared(h, h, (beside, replace(beside, reason="")), (h,))
     devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
@@ -343,9 +322,7 @@ def hostile() -> list[Any]:
         h,
         (Life(1, h, 1, 1, tensor=h, datatype=h, maker=Maker(h), how=h),),
     )
-    found = Findings(
-        (h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),)
-    )
+    found = Findings((h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),))
     bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
     shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
     kept = TensorKept(h, h, (1,), 1, h, True, h)

@@ -105,12 +105,7 @@ def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
 
 
 def test_of_somebody_elses_traceback_the_last_line_is_shown_at_once() -> None:
-    lines = [
-        "PyTorch failed:",
-        "Traceback (most recent call last):",
-        *map(str, range(20)),
-        "RuntimeError: no",
-    ]
+    lines = ["PyTorch failed:", "Traceback (most recent call last):", *map(str, range(20)), "RuntimeError: no"]
     page = Page(as_html(ErrorRecord("\n".join(lines))))
     assert page.text.index("5…") < page.text.index("RuntimeError: no") < page.text.index("whole message")
 

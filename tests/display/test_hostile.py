@@ -53,10 +53,7 @@ def hostile_code() -> list[Overlap]:
     found = replace(found, sentence=HOSTILE, calls=(call,) * 3, notes=(HOSTILE,), advice=HOSTILE)
     change = Change(HOSTILE, 1, 1, (("-", HOSTILE), ("+", HOSTILE)), (3, 0))
     by_hand = CodeChange(HOSTILE, HOSTILE, reason=f"`{HOSTILE}`", template=HOSTILE)
-    return [
-        replace(found, code=CodeChange(HOSTILE, "", HOSTILE, change, proof=HOSTILE)),
-        replace(found, code=by_hand),
-    ]
+    return [replace(found, code=CodeChange(HOSTILE, "", HOSTILE, change, proof=HOSTILE)), replace(found, code=by_hand)]
 
 
 def displays() -> list[Display]:

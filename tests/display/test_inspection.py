@@ -51,23 +51,7 @@ def test_two_side_by_side() -> None:
     first, *rest = as_text(compared(), width=120).split("\n")
     assert first == "first: a  ≠  second: b  3 of 4 tensors differ"
     assert [line.split() for line in rest[1:]] == [
-        [
-            "X",
-            "INT32",
-            "[1]",
-            "INT32",
-            "[1]",
-            "2",
-            "(20%)",
-            "0.5",
-            "0.25",
-            "3",
-            "[1,",
-            "2]",
-            "1.0",
-            "and",
-            "1.5",
-        ],
+        ["X", "INT32", "[1]", "INT32", "[1]", "2", "(20%)", "0.5", "0.25", "3", "[1,", "2]", "1.0", "and", "1.5"],
         ["T", "INT32", "[1]", "INT32", "[1]", "1", "(10%)", "[3]", '"a"', "and", '"b"'],
         ["S", "INT32", "[1]", "INT32", "[1]", "equal,", "all", "10", "elements"],
         ["N", "INT32", "[1]", "—", "only", "in", "the", "first"],
@@ -119,20 +103,7 @@ def test_a_request_is_its_spans_and_the_lives_of_its_tensors() -> None:
     assert ["caller", "1", "caller_0", "+0.00", "µs", "9.00", "ms", "9.00", "ms", "ok"] in rows
     assert "    └ callee     2  callee_0  +1.00 ms  1.00 ms  5.00 ms  7.00 ms  error: no weights" in shown
     assert "memory: 2 blocks in the lifetimes of In [4]" in shown
-    assert [
-        "OUT",
-        "1",
-        "KiB",
-        "FP32",
-        "[256]",
-        "gpu:0",
-        "callee",
-        "new",
-        "(from",
-        "before)",
-        "still",
-        "alive",
-    ] in rows
+    assert ["OUT", "1", "KiB", "FP32", "[256]", "gpu:0", "callee", "new", "(from", "before)", "still", "alive"] in rows
 
 
 def test_where_nothing_was_recorded_it_is_said_how() -> None:

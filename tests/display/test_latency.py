@@ -69,9 +69,7 @@ def test_text_that_streams_stands_above_its_pieces() -> None:
 def test_streams() -> None:
     records = [StreamRecord("m", 1, i, 5, 0.01 * (i + 1), 0.02 * (i + 1), "<i>all</i>") for i in range(30)]
     few, many = render(records[:3]), render(records)
-    assert few.text.split("\n")[0].startswith(
-        "✓ m · version 1 · 3 streams · 15 responses · first after 20.0 ms"
-    )
+    assert few.text.split("\n")[0].startswith("✓ m · version 1 · 3 streams · 15 responses · first after 20.0 ms")
     assert "█" not in few.text
     assert many.text.count("█") >= 2
     assert "first response: median" in many.text

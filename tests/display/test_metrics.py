@@ -79,9 +79,7 @@ def made() -> Metrics:
 
 def test_families_have_the_names_that_they_were_given() -> None:
     hits, total, depth, seconds = made().families()
-    assert hits == FamilyRecord(
-        "hits", "Of the <b>cache</b>", "counter", (MetricRecord((("model", "a"),), 2.0),)
-    )
+    assert hits == FamilyRecord("hits", "Of the <b>cache</b>", "counter", (MetricRecord((("model", "a"),), 2.0),))
     assert (total.name, total.metrics) == ("requests_total", (MetricRecord((), 3.0),))
     assert depth.kind == "gauge"
     buckets = (BucketSeen("1", 1), BucketSeen("2.5", 2), BucketSeen("+Inf", 1))

@@ -20,9 +20,7 @@ def test_text_of_a_model() -> None:
 
 def test_changes_are_summed_up_and_folded_away() -> None:
     lines = ((" ", "def execute"), ("-", "    x = 1"), ("+", "    x = 2"), ("…", ""))
-    record = model(
-        changes=(Change("model.py", 1, 1, lines), Change("config.pbtxt", 1, 0, (("+", "dims: 1"),)))
-    )
+    record = model(changes=(Change("model.py", 1, 1, lines), Change("config.pbtxt", 1, 0, (("+", "dims: 1"),))))
     assert as_text(record).split("\n")[5:] == [
         "  changed since the last definition: model.py +1 −1, config.pbtxt +1 −0",
         "      def execute",
@@ -114,9 +112,7 @@ def test_a_model_with_a_signature_keeps_it_beside_its_reason() -> None:
 
 def test_an_empty_list_says_what_to_do() -> None:
     for shown in (as_text([]), Page(as_html([])).text):
-        assert shown == (
-            "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
-        )
+        assert shown == ("no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME")
 
 
 def test_long_signatures_are_counted() -> None:

@@ -56,9 +56,7 @@ def test_figures_and_pictures_of_an_output() -> None:
     assert [(a["width"], a["height"]) for a in page.find("img")] == [("28", "56")] * 2
 
 
-@pytest.mark.parametrize(
-    "media", [Media("image/png", "x' onerror='"), Media("text/html", DOT), Media("image/png", "")]
-)
+@pytest.mark.parametrize("media", [Media("image/png", "x' onerror='"), Media("text/html", DOT), Media("image/png", "")])
 def test_what_is_no_picture_is_not_shown_as_one(media: Media) -> None:
     assert not Page(as_html(response(tensors=(tensor(pictures=(media,)),)))).find("img")
 
@@ -88,9 +86,7 @@ def test_a_response_without_tensors() -> None:
 def test_a_response_with_an_error() -> None:
     record = response(model="caller", tensors=(), error=error())
     text = as_text(record)
-    assert text.startswith(
-        "✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights"
-    )
+    assert text.startswith("✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights")
     assert "no tensors" not in text
     page = Page(as_html(record))
     assert page.find("div", "bls-error")

@@ -108,10 +108,7 @@ def test_notes_hang_under_themselves() -> None:
     ]
 
 
-@given(
-    st.lists(st.lists(st.text(max_size=60), min_size=3, max_size=3), min_size=1, max_size=6),
-    st.integers(40, 160),
-)
+@given(st.lists(st.lists(st.text(max_size=60), min_size=3, max_size=3), min_size=1, max_size=6), st.integers(40, 160))
 def test_no_line_is_wider_than_it_may_be(rows: list[list[str]], width: int) -> None:
     for line in table(rows, width=width, most=20):
         assert cells(line) <= max(width, 2 + 2 * 22 + 24)

@@ -65,9 +65,7 @@ def test_a_terminal_has_a_table_of_the_moment() -> None:
 
 def test_nothing_breaks_out() -> None:
     h = HOSTILE
-    hostile = WatchRecord(
-        0.0, h, (ModelNow(h, 1, h, h), ModelNow(h, 2, reason=h)), (DeviceRecord(h, h, total=1),)
-    )
+    hostile = WatchRecord(0.0, h, (ModelNow(h, 1, h, h), ModelNow(h, 2, reason=h)), (DeviceRecord(h, h, total=1),))
     page = Page(document_html(watch_document(hostile)))
     assert not page.find("script")
     assert not page.find("img")

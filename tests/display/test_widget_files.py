@@ -55,9 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_imports_are_put_in_place_once(folder: Path) -> None:
-    (folder / "a.js").write_text(
-        'import { b,\n  c } from "./b.js";\nimport {c} from "./c.js";\nexport default {};\n'
-    )
+    (folder / "a.js").write_text('import { b,\n  c } from "./b.js";\nimport {c} from "./c.js";\nexport default {};\n')
     (folder / "b.js").write_text('import { c } from "./c.js";\nexport const b = "export const";\n')
     (folder / "c.js").write_text("export const c = 1;\nexport async function d() {}\n")
     text = widget_source("a.js")
@@ -80,9 +78,7 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["timeline.js", "lifetimes.js"])
 def test_no_two_modules_of_a_widget_have_the_same_name_for_something(name: str) -> None:
-    declared = re.findall(
-        r"^(?:async )?(?:function|const|let|class) (?:\[(.*?)\]|(\w+))", widget_source(name), re.M
-    )
+    declared = re.findall(r"^(?:async )?(?:function|const|let|class) (?:\[(.*?)\]|(\w+))", widget_source(name), re.M)
     names = [each for several, one in declared for each in (several.split(", ") if several else [one])]
     assert len(names) > 30
     assert sorted(names) == sorted(set(names))

@@ -98,12 +98,7 @@ _CONTROLS = """
 
 
 def _config(
-    scheduling: str,
-    rows: int = 8,
-    dims: str = "1",
-    ragged: bool = False,
-    optional: bool = False,
-    count: int = 1,
+    scheduling: str, rows: int = 8, dims: str = "1", ragged: bool = False, optional: bool = False, count: int = 1
 ) -> str:
     more = ', { name: "MORE" data_type: TYPE_INT32 dims: [ 1 ] optional: true }' if optional else ""
     return (
@@ -113,9 +108,7 @@ def _config(
     )
 
 
-def _sequence(
-    strategy: str, corrid: str = "TYPE_UINT64", rows: int = 4, more: str = "", **options: Any
-) -> str:
+def _sequence(strategy: str, corrid: str = "TYPE_UINT64", rows: int = 4, more: str = "", **options: Any) -> str:
     body = f"max_sequence_idle_microseconds: 10000000\n{strategy}{_CONTROLS % corrid}{more}"
     return _config(f"sequence_batching {{ {body} }}", rows, **options)
 

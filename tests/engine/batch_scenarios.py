@@ -34,11 +34,7 @@ class Play:
     """
 
     def __init__(
-        self,
-        infer: Callable[..., Any],
-        arrived: Callable[[int], None],
-        pause: Callable[[float], None],
-        folder: Path,
+        self, infer: Callable[..., Any], arrived: Callable[[int], None], pause: Callable[[float], None], folder: Path
     ) -> None:
         self._infer, self._arrived, self.pause, self._folder = infer, arrived, pause, folder
         self._threads: list[threading.Thread] = []

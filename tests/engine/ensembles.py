@@ -28,9 +28,7 @@ def ensemble(*steps: Step, inputs: str = "X", outputs: str = "Y", more: str = ""
         "ensemble_scheduling {",
     ]
     for name, reads, writes in steps:
-        lines.append(
-            f'step {{ model_name: "{name.partition("/")[0]}" model_version: {name.partition("/")[2] or -1}'
-        )
+        lines.append(f'step {{ model_name: "{name.partition("/")[0]}" model_version: {name.partition("/")[2] or -1}')
         lines += [f'input_map {{ key: "{k}" value: "{v}" }}' for k, v in reads.items()]
         lines += [f'output_map {{ key: "{k}" value: "{v}" }}' for k, v in writes.items()]
         lines.append("}")

@@ -21,12 +21,7 @@ from tests.engine import gates
 LIMIT = gates.LIMIT
 
 
-def pbtxt(
-    count: int = 1,
-    decoupled: bool = False,
-    inputs: str = "X:INT32",
-    outputs: str = "Y:INT32",
-) -> str:
+def pbtxt(count: int = 1, decoupled: bool = False, inputs: str = "X:INT32", outputs: str = "Y:INT32") -> str:
     lines = [f"max_batch_size: 0\ninstance_group [ {{ count: {count}, kind: KIND_CPU }} ]"]
     if decoupled:
         lines.append("model_transaction_policy { decoupled: true }")

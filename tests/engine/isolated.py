@@ -86,9 +86,7 @@ MOVES_REQUESTS = request._UNHELD > 0
 def ask(*arrays: Any, model: str = "writer") -> InferenceRequest:
     """A request that nobody holds where it is used at once: ``ask(array).exec()``."""
     return InferenceRequest(
-        model_name=model,
-        inputs=[Tensor(n, a) for n, a in zip("AB", arrays, strict=False)],
-        requested_output_names=[],
+        model_name=model, inputs=[Tensor(n, a) for n, a in zip("AB", arrays, strict=False)], requested_output_names=[]
     )
 
 

@@ -183,9 +183,7 @@ def execute(self, requests):
     assert not reports.records
 
 
-def test_a_wait_that_ends_is_not_reported(
-    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
-) -> None:
+def test_a_wait_that_ends_is_not_reported(repo: bls.ModelRepository, reports: pytest.LogCaptureFixture) -> None:
     """An ordinary queue is no news, however long it takes."""
     repo.define("a", model('''
 def execute(self, requests):

@@ -19,8 +19,7 @@ MORE = {
     " instance_group { count: 2 kind: KIND_CPU }",
     "rejected": "dynamic_batching { max_queue_delay_microseconds: 5000000 default_queue_policy"
     " { allow_timeout_override: true default_timeout_microseconds: 9000000 } }",
-    "direct": "sequence_batching { direct { max_queue_delay_microseconds: 5000000"
-    " minimum_slot_utilization: 0.5 } }",
+    "direct": "sequence_batching { direct { max_queue_delay_microseconds: 5000000 minimum_slot_utilization: 0.5 } }",
     "oldest": "sequence_batching { oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 5000000"
     " preferred_batch_size: [ 4 ] } }",
 }
@@ -52,9 +51,7 @@ def asked(repo: bls.ModelRepository, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", MORE)
-def test_a_batch_that_waited_for_more_and_was_given_up(
-    repo: bls.ModelRepository, clock: FakeClock, kind: str
-) -> None:
+def test_a_batch_that_waited_for_more_and_was_given_up(repo: bls.ModelRepository, clock: FakeClock, kind: str) -> None:
     """Its time comes, and that is all: it is not waited for again and again."""
     repo.define("m", ECHO, config(MORE[kind]))
 

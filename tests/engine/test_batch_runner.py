@@ -108,9 +108,7 @@ def test_a_failure_fails_them_all(repo: bls.ModelRepository, body: str, text: st
     kind = "async def" if held is ASYNC_HELD else "def"
     answers = run(repo, f"\n{kind} serve(self, requests, values):\n    {body}\n", held=held)
     assert len(answers) == 3
-    assert all(
-        str(a).startswith("Failed to process the request(s) for model 'm_0_0', message: ") for a in answers
-    )
+    assert all(str(a).startswith("Failed to process the request(s) for model 'm_0_0', message: ") for a in answers)
     assert all(text in str(a) for a in answers)
 
 
@@ -250,9 +248,7 @@ def serve(self, requests, values):
     gates.pass_gate("held")
 
     async def three() -> list[Any]:
-        tasks = [
-            asyncio.ensure_future(repo.infer_async("m", {"X": np.array([[n]], np.int32)})) for n in (1, 2, 3)
-        ]
+        tasks = [asyncio.ensure_future(repo.infer_async("m", {"X": np.array([[n]], np.int32)})) for n in (1, 2, 3)]
         await asyncio.to_thread(until, lambda: queued(repo, "m") == 3)
         tasks[1].cancel()
         await asyncio.to_thread(until, lambda: queued(repo, "m") == 2)

@@ -10,17 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import (
-    Caller,
-    assert_all_idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, until, value
 
 # Sends one response, waits until it is told to stop (or let go), and says what it was told.
 STREAM = """
@@ -87,11 +77,7 @@ def execute(self, requests):
     return [answer(int(first.output_tensors()[0].as_numpy()[0]))]
 '''), pbtxt())  # fmt: skip
     assert infer(repo, "a") == 5
-    assert gates.logged() == [
-        ("begin", 5, False, False),
-        ("end", 5, True, True),
-        ("rest", ["stopped"], 2),
-    ]
+    assert gates.logged() == [("begin", 5, False, False), ("end", 5, True, True), ("rest", ["stopped"], 2)]
     assert_all_idle(repo)
 
 
@@ -126,9 +112,7 @@ def execute(self, requests):
 
 
 @pytest.mark.parametrize("scheduler", ["default", "dynamic"])
-def test_an_iterator_that_is_cancelled_before_the_model_began(
-    repo: bls.ModelRepository, scheduler: str
-) -> None:
+def test_an_iterator_that_is_cancelled_before_the_model_began(repo: bls.ModelRepository, scheduler: str) -> None:
     """A request that waits is taken out of the queue: its only response is the error."""
     source = model(KINDS["sync"]).replace("\nclass Triton", f"\n{SHAPED}\nclass Triton")
     repo.define("stream", source, config(scheduler))

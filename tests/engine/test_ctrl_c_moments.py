@@ -164,9 +164,7 @@ async def execute(self, requests):
 
     def body() -> Any:
         tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
-        return bls.pb_utils.InferenceRequest(
-            model_name="nested", inputs=[tensor], requested_output_names=[]
-        ).exec()
+        return bls.pb_utils.InferenceRequest(model_name="nested", inputs=[tensor], requested_output_names=[]).exec()
 
     once = {
         "inline": lambda: infer(repo, "double", 1),

@@ -72,9 +72,7 @@ def at_every_line(action: Callable[[], object], check: Callable[[], object], ste
 
 @pytest.mark.parametrize("switch", [bls.profile, bls.track_memory])
 def test_nothing_stays_on(
-    ctrl_c: None,
-    monkeypatch: pytest.MonkeyPatch,
-    switch: Callable[[], AbstractContextManager[Any]],
+    ctrl_c: None, monkeypatch: pytest.MonkeyPatch, switch: Callable[[], AbstractContextManager[Any]]
 ) -> None:
     monkeypatch.setattr(gc, "collect", int)  # takes long, and 300 times
 

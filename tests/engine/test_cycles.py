@@ -12,17 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    value,
-)
+from tests.engine.harness import DOUBLE, Caller, assert_all_idle, infer, ints, message, model, pbtxt, value
 
 # A model here answers 1, or 1 more than the rest of its route answers: X is a list of digits, each
 # of which picks the next model.
@@ -80,9 +70,7 @@ SEND = {
         "    return task.result()"
     ),
     "wait": "done, _ = await asyncio.wait([request.async_exec()])\n    return done.pop().result()",
-    "as completed": (
-        "for first in asyncio.as_completed([request.async_exec()]):\n        return await first"
-    ),
+    "as completed": ("for first in asyncio.as_completed([request.async_exec()]):\n        return await first"),
     "shield": "return await asyncio.shield(request.async_exec())",
     "wait_for without a limit": "return await asyncio.wait_for(request.async_exec(), None)",
     "to_thread": "return await asyncio.to_thread(request.exec)",
@@ -283,9 +271,7 @@ def test_an_async_decoupled_model_may_call_itself(repo: bls.ModelRepository) -> 
 @pytest.mark.parametrize("send", [
     "return list(request.exec(decoupled=True))[0]",
 ])  # fmt: skip
-def test_an_async_decoupled_model_that_blocks_its_loop_for_itself(
-    repo: bls.ModelRepository, send: str
-) -> None:
+def test_an_async_decoupled_model_that_blocks_its_loop_for_itself(repo: bls.ModelRepository, send: str) -> None:
     """The one loop that could run the request waits for its answer."""
     repo.define("a", model(ASYNC_DECOUPLED.format(send=send)), pbtxt(decoupled=True))
     text = message(list(repo.stream("a", ints(0)))[-1])
@@ -367,9 +353,7 @@ async def execute(self, requests):
 
 @pytest.mark.parametrize("second", CALLS_AFTER_MEETING)
 @pytest.mark.parametrize("first", CALLS_AFTER_MEETING)
-def test_two_callers_that_hold_what_the_other_needs(
-    repo: bls.ModelRepository, first: str, second: str
-) -> None:
+def test_two_callers_that_hold_what_the_other_needs(repo: bls.ModelRepository, first: str, second: str) -> None:
     """One of them has to give up; the other is served."""
     gates.shared["meeting"] = threading.Barrier(2)
     repo.define("a", model(CALLS_AFTER_MEETING[first]), pbtxt())

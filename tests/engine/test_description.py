@@ -179,9 +179,7 @@ def test_a_load_that_fails_is_one_error(repo: bls.ModelRepository, where: str) -
     assert not repo.ready("odd")
 
 
-def test_finalize_and_is_ready_may_raise_anything(
-    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_finalize_and_is_ready_may_raise_anything(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
     for name in odd.NAMES:
         repo.define("odd", STRIKE + model(f"""
 def is_ready(self): odd.strike({name!r})

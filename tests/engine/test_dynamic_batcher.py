@@ -7,14 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.schedulers.batch_queue import (
-    BatchQueue,
-    BatchRules,
-    Plan,
-    QueuePolicy,
-    Waiting,
-    form,
-)
+from bls_notebook.engine.schedulers.batch_queue import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 
 RULES = st.builds(
     BatchRules,
@@ -28,9 +21,7 @@ RULES = st.builds(
 def queues(draw: st.DrawFn) -> tuple[list[Waiting], int, BatchRules]:
     rules = draw(RULES)
     entries = draw(
-        st.lists(
-            st.tuples(st.integers(1, rules.max_rows), st.sampled_from("aab"), st.integers(0, 30)), max_size=9
-        )
+        st.lists(st.tuples(st.integers(1, rules.max_rows), st.sampled_from("aab"), st.integers(0, 30)), max_size=9)
     )
     waiting = [Waiting(n, rows, key, since) for n, (rows, key, since) in enumerate(entries)]
     return waiting, draw(st.integers(30, 60)), rules

@@ -98,10 +98,7 @@ def test_an_empty_output_says_nothing_of_the_sequence(models: bls.ModelRepositor
 
 
 def test_optional_inputs_are_left_out_of_the_step(models: bls.ModelRepository) -> None:
-    config = (
-        pbtxt(inputs="X:INT32")
-        + '\ninput [ { name: "O" data_type: TYPE_INT32 dims: [ -1 ] optional: true } ]'
-    )
+    config = pbtxt(inputs="X:INT32") + '\ninput [ { name: "O" data_type: TYPE_INT32 dims: [ -1 ] optional: true } ]'
     models.define("tell", TELL, config)
     models.define("e", "", ensemble(("tell", {"X": "X", "O": "O"}, {"Y": "Y"}), inputs="X O?"))
     assert models.infer("e", ints(1)).error is None
@@ -153,8 +150,7 @@ def test_a_step_that_raises(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus", "raises", "double"))
     response = models.infer("e", ints(1))
     assert message(response).startswith(
-        "in ensemble 'e', Failed to process the request(s) for model 'raises_0_0', message: "
-        "ValueError: no good"
+        "in ensemble 'e', Failed to process the request(s) for model 'raises_0_0', message: ValueError: no good"
     )
     assert response.record.error.chain == ("e", "raises")
     assert [f.line > 0 for f in response.record.error.frames] == [True]
@@ -163,14 +159,10 @@ def test_a_step_that_raises(models: bls.ModelRepository) -> None:
 def test_errors_name_every_ensemble_on_the_way(models: bls.ModelRepository) -> None:
     models.define("inner", "", chain("raises"))
     models.define("outer", "", chain("plus", "inner"))
-    assert message(models.infer("outer", ints(1))).startswith(
-        "in ensemble 'outer', in ensemble 'inner', Failed"
-    )
+    assert message(models.infer("outer", ints(1))).startswith("in ensemble 'outer', in ensemble 'inner', Failed")
 
 
-def test_an_output_that_a_step_does_not_give(
-    models: bls.ModelRepository, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
     models.define("first", "", chain("silent", "plus"))
     models.define("last", "", chain("silent"))
     assert message(models.infer("first", ints(1), request_id="q")) == (
@@ -189,9 +181,7 @@ def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> N
     assert "data-type is 'FP32', but model 'e' expects 'INT32'" in message(
         models.infer("e", {"X": np.zeros(1, np.float32)})
     )
-    assert "unexpected inference output 'Q' for model 'e'" in message(
-        models.infer("e", ints(1), outputs=["Q"])
-    )
+    assert "unexpected inference output 'Q' for model 'e'" in message(models.infer("e", ints(1), outputs=["Q"]))
 
 
 def test_one_branch_fails_while_another_runs(models: bls.ModelRepository) -> None:

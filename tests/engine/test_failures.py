@@ -359,9 +359,7 @@ def test_two_responses_of_a_plain_model(repo: bls.ModelRepository, kind: str, wa
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_response_that_is_sent_and_one_that_is_returned(
-    repo: bls.ModelRepository, kind: str, way: str
-) -> None:
+def test_a_response_that_is_sent_and_one_that_is_returned(repo: bls.ModelRepository, kind: str, way: str) -> None:
     """The first one counts; the other is nobody's."""
     repo.define("bad", model(f'''
 {kind} execute(self, requests):

@@ -290,9 +290,7 @@ def execute(self, requests):
     assert_all_idle(repo)
 
 
-def test_a_bystander_of_a_circle_is_served(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bystander_of_a_circle_is_served(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that comes between the discovery of a circle and its end is not refused with it."""
     repo.define("a", model('''
 def execute(self, requests):
@@ -317,9 +315,7 @@ def execute(self, requests):
     assert_all_idle(repo)
 
 
-def test_no_heap_scan_for_an_ordinary_wait(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_heap_scan_for_an_ordinary_wait(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether others hold a request is only asked where all else says deadlock: it takes long."""
     scans = 0
     real = gc.get_referrers

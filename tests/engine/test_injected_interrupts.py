@@ -144,12 +144,7 @@ def handler(name: str) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize(
     ("kind", "how"),
-    [
-        (kind, how)
-        for kind in (*REQUESTS, *CONTROL)
-        for how in HANDLERS
-        if how == "default" or kind in ANYWHERE
-    ],
+    [(kind, how) for kind in (*REQUESTS, *CONTROL) for how in HANDLERS if how == "default" or kind in ANYWHERE],
 )
 def test_struck(striking: Striking, kind: str, how: str) -> None:
     gates.reset()

@@ -19,16 +19,7 @@ from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engine import seen
 from tests.engine.holders import HOLDERS, LARGE, MAKERS, TINY, fresh
-from tests.engine.isolated import (
-    CONFIG,
-    HEAD,
-    WRITER,
-    ask,
-    assert_untouched,
-    check_inputs_arrived,
-    fine,
-    the_only,
-)
+from tests.engine.isolated import CONFIG, HEAD, WRITER, ask, assert_untouched, check_inputs_arrived, fine, the_only
 
 
 @pytest.fixture
@@ -48,9 +39,7 @@ def hold(holder: str, maker: str, size: int, kept: list[Any]) -> Any:
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_writes_to_an_input_never_reach_who_holds_it(
-    repo: bls.ModelRepository, holder: str, size: int
-) -> None:
+def test_writes_to_an_input_never_reach_who_holds_it(repo: bls.ModelRepository, holder: str, size: int) -> None:
     for maker in MAKERS:
         kept: list[Any] = []
 
@@ -80,9 +69,7 @@ def test_writes_to_an_input_of_async_exec(repo: bls.ModelRepository, holder: str
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(sorted(HOLDERS)),
-            st.sampled_from(sorted(MAKERS)),
-            st.sampled_from([TINY, 512, 516, LARGE]),
+            st.sampled_from(sorted(HOLDERS)), st.sampled_from(sorted(MAKERS)), st.sampled_from([TINY, 512, 516, LARGE])
         ),
         min_size=1,
         max_size=2,
@@ -125,12 +112,7 @@ def test_the_same_array_in_two_inputs_arrives_as_two(repo: bls.ModelRepository, 
         array = fresh(size)
         return ask(array, Tensor.from_dlpack("X", array).as_numpy())
 
-    makers: list[Callable[[], InferenceRequest]] = [
-        same,
-        two_views,
-        array_and_view,
-        two_tensors_of_one_memory,
-    ]
+    makers: list[Callable[[], InferenceRequest]] = [same, two_views, array_and_view, two_tensors_of_one_memory]
     for make in makers:
 
         def body(make: Callable[[], InferenceRequest] = make) -> None:
@@ -194,9 +176,7 @@ def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(repo: bls.ModelR
     repo.run(body)
 
 
-def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(
-    repo: bls.ModelRepository,
-) -> None:
+def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(repo: bls.ModelRepository) -> None:
     async def body() -> None:
         bound = ask(fresh(LARGE)).exec
         for _ in range(2):

@@ -36,9 +36,7 @@ def repo() -> Iterator[bls.ModelRepository]:
 
 @pytest.mark.parametrize("size", [TINY, LARGE])
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_response_is_never_changed_by_who_holds_its_output(
-    repo: bls.ModelRepository, holder: str, size: int
-) -> None:
+def test_a_response_is_never_changed_by_who_holds_its_output(repo: bls.ModelRepository, holder: str, size: int) -> None:
     repo.define("keeper", keeper(), CONFIG)
     for maker in MAKERS:
         seen.notes.update(maker=maker, holder=holder, size=size)
@@ -226,9 +224,7 @@ def test_a_response_is_never_changed_later(repo: bls.ModelRepository, way: str) 
 
     async def async_caller() -> None:
         array = the_only(await ask(fresh(LARGE), model="keeper").async_exec())
-        np.testing.assert_array_equal(
-            the_only(await ask(fresh(LARGE), model="keeper").async_exec()), fresh(LARGE)
-        )
+        np.testing.assert_array_equal(the_only(await ask(fresh(LARGE), model="keeper").async_exec()), fresh(LARGE))
         np.testing.assert_array_equal(array, fresh(LARGE))
 
     repo.run(async_caller)

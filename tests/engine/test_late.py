@@ -88,9 +88,7 @@ def loops() -> int:
     return sum(thread.name.startswith("bls-loop-") for thread in threading.enumerate())
 
 
-def test_requests_that_come_at_once_share_one_loop(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_come_at_once_share_one_loop(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     before = loops()
     repo.define("m", model("""
 async def execute(self, requests):

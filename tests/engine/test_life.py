@@ -82,11 +82,7 @@ WAYS: dict[str, Callable[[bls.ModelRepository], Any]] = {
     "stream": lambda repo: next(iter(repo.stream("a", ints(3)))),
     "async": lambda repo: asyncio.run(repo.infer_async("a", ints(3))),
 }
-MORE = {
-    "default": "",
-    "dynamic": "dynamic_batching { }",
-    "cached": "response_cache { enable: true }",
-}
+MORE = {"default": "", "dynamic": "dynamic_batching { }", "cached": "response_cache { enable: true }"}
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])

@@ -9,14 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import (
-    Caller,
-    assert_all_idle,
-    infer,
-    ints,
-    model,
-    pbtxt,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, model, pbtxt
 
 
 @pytest.mark.parametrize("does", ["sys.exit(1)", "raise KeyboardInterrupt", "raise ValueError('lost')"])

@@ -64,9 +64,7 @@ def test_a_model_that_is_not_decoupled(repo: bls.ModelRepository) -> None:
     assert_all_idle(repo)
 
 
-def test_a_sender_that_is_held_is_waited_for(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sender_that_is_held_is_waited_for(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Collections become rarer, and end with the wait."""
     collections = []
     monkeypatch.setattr(gc, "collect", lambda: collections.append(1))
@@ -89,9 +87,7 @@ def execute(self, requests):
     assert len(collections) <= 4
 
 
-def test_no_collection_where_execute_answers(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_collection_where_execute_answers(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[Any] = []
     monkeypatch.setattr(runner, "leave_to_senders", left.append)
     repo.define("a", model('''

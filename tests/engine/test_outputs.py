@@ -66,15 +66,12 @@ def test_a_wrong_number_is_refused(given: int, count: int) -> None:
     with pytest.raises(ReturnError) as info:
         check_returned([response() for _ in range(given)], count)
     assert (
-        str(info.value)
-        == "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+        str(info.value) == "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
         f"InferenceRequest(s) size is:{count}, and InferenceResponse(s) size is:{given}\n"
     )
 
 
-@pytest.mark.parametrize(
-    "element", [5, "x", np.zeros(1), TritonError("x"), [response()], Tensor("A", np.zeros(1))]
-)
+@pytest.mark.parametrize("element", [5, "x", np.zeros(1), TritonError("x"), [response()], Tensor("A", np.zeros(1))])
 def test_something_else_in_the_list_is_refused(element: Any) -> None:
     with pytest.raises(
         ReturnError, match=r"^Expected an 'InferenceResponse' object in the execute function return list"
@@ -111,9 +108,7 @@ def test_which_outputs_are_handed_on(
 
 
 @given(st.lists(st.sampled_from("ABCD")), st.sets(st.sampled_from("ABCD")), st.booleans())
-def test_of_each_requested_name_the_last_is_handed_on(
-    sent: list[str], requested: set[str], given_away: bool
-) -> None:
+def test_of_each_requested_name_the_last_is_handed_on(sent: list[str], requested: set[str], given_away: bool) -> None:
     got = answer([response(*sent)], 0, tuple(requested), given_away)
     assert outputs(got) == {name: i for i, name in enumerate(sent) if name in requested}
     assert len(got.output_tensors()) == len(outputs(got))
@@ -146,8 +141,4 @@ def test_what_the_model_still_holds_stays_as_it_is() -> None:
 
 def test_the_one_of_several_that_is_meant() -> None:
     several = [response("A"), response("B"), response("A", "B")]
-    assert [outputs(answer(several, i, ("A", "B"), True)) for i in range(3)] == [
-        {"A": 0},
-        {"B": 0},
-        {"A": 0, "B": 1},
-    ]
+    assert [outputs(answer(several, i, ("A", "B"), True)) for i in range(3)] == [{"A": 0}, {"B": 0}, {"A": 0, "B": 1}]

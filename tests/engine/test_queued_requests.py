@@ -99,9 +99,7 @@ async def execute(self, requests):
         assert stats["success"]["ns"] == sum(stats[part]["ns"] for part in parts)
 
 
-def test_an_interrupt_that_arrives_after_the_model(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_that_arrives_after_the_model(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is given up; its instance serves those behind it."""
     repo.define("slow", SLOW, pbtxt())
     repo.define("gather", SLOW_GATHER, pbtxt(outputs="Y:STRING"))

@@ -37,10 +37,7 @@ class Plan:
                 asked = ", ".join(f"ask({n!r}).async_exec(decoupled={plans[n].decoupled})" for n in names)
                 lines.append(f"for r in await asyncio.gather({asked}): drain(r)")
             else:
-                lines += [
-                    f"drain(ask({n!r}).exec(decoupled={plans[n].decoupled or how == 'stream'}))"
-                    for n in names
-                ]
+                lines += [f"drain(ask({n!r}).exec(decoupled={plans[n].decoupled or how == 'stream'}))" for n in names]
         body = "".join(f"        {line}\n" for line in lines)
         end = "raise ValueError('as planned')" if self.fails else (
             "request.get_response_sender().send(answer(1), FINAL)" if self.decoupled else "pass"

@@ -14,15 +14,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.schedulers import base, dynamic
-from tests.engine.batch_scenarios import (
-    CONFIGS,
-    LIMIT,
-    RECORDED,
-    SCENARIOS,
-    Play,
-    play_on_real_server,
-    write_models,
-)
+from tests.engine.batch_scenarios import CONFIGS, LIMIT, RECORDED, SCENARIOS, Play, play_on_real_server, write_models
 from tests.engine.fake_clock import FakeClock
 
 recorded = json.loads(RECORDED.read_text())
@@ -30,11 +22,7 @@ recorded = json.loads(RECORDED.read_text())
 # The real server cannot hand over correlation IDs that are text.
 ON_PURPOSE = {
     "direct_text_ids": {
-        "batches": [
-            [[0, 1, False, 1.0, "blue"]],
-            [[1, 0, False, 1.0, "blue"]],
-            [[2, 0, True, 1.0, "blue"]],
-        ],
+        "batches": [[[0, 1, False, 1.0, "blue"]], [[1, 0, False, 1.0, "blue"]], [[2, 0, True, 1.0, "blue"]]],
         "errors": {},
     }
 }

@@ -61,9 +61,7 @@ def corrid(datatype: str) -> str:
 def send(
     repo: bls.ModelRepository, value: int, sequence: int | str, flags: int = 0, name: str = "m", **more: Any
 ) -> Any:
-    return repo.infer(
-        name, {"X": np.array([[value]], np.int32)}, correlation_id=sequence, flags=flags, **more
-    )
+    return repo.infer(name, {"X": np.array([[value]], np.int32)}, correlation_id=sequence, flags=flags, **more)
 
 
 @pytest.fixture
@@ -135,13 +133,10 @@ def test_errors_of_sequences(repo: bls.ModelRepository) -> None:
         f"{prefix} to model 'm' must specify a non-zero or non-empty correlation ID"
     )
     assert message(send(repo, 1, "blue")) == (
-        f"{prefix} for sequence blue to model 'm' must specify the START flag on the first request of "
-        "the sequence"
+        f"{prefix} for sequence blue to model 'm' must specify the START flag on the first request of the sequence"
     )
     two = repo.infer("m", {"X": np.zeros((2, 1), np.int32)}, correlation_id=1, flags=START)
-    assert message(two) == (
-        f"{prefix} to model 'm' must specify batch-size 1 due to requirements of sequence batcher"
-    )
+    assert message(two) == (f"{prefix} to model 'm' must specify batch-size 1 due to requirements of sequence batcher")
     assert gates.logged() == []
     assert_all_idle(repo)
 
@@ -158,12 +153,8 @@ def test_a_null_request_has_the_shapes_of_the_others_and_nothing_of_theirs(held:
     ]
 
 
-def test_an_idle_sequence_is_forgotten_and_its_slot_given_on(
-    held: bls.ModelRepository, clock: FakeClock
-) -> None:
-    held.define(
-        "m", model(REPORT), config("max_sequence_idle_microseconds: 5000000" + "\n" + corrid("UINT64"), 1)
-    )
+def test_an_idle_sequence_is_forgotten_and_its_slot_given_on(held: bls.ModelRepository, clock: FakeClock) -> None:
+    held.define("m", model(REPORT), config("max_sequence_idle_microseconds: 5000000" + "\n" + corrid("UINT64"), 1))
     assert send(held, 1, 11, START).error is None
     clock.advance(4)
     assert send(held, 2, 11).error is None  # not idle: this counts anew

@@ -35,12 +35,7 @@ EVENTS = st.lists(
 @example(
     places=1,
     slots=2,
-    events=[
-        ("step", 2, True, True),
-        ("step", 2, True, False),
-        ("cancel", 1, False, False),
-        ("step", 2, False, False),
-    ],
+    events=[("step", 2, True, True), ("step", 2, True, False), ("cancel", 1, False, False), ("step", 2, False, False)],
 )
 @given(st.integers(1, 2), st.integers(1, 2), EVENTS)
 def test_slots_are_given_fairly_and_come_back(

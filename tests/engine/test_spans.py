@@ -15,19 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
-from tests.engine.harness import (
-    ASYNC_DOUBLE,
-    DOUBLE,
-    Caller,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import ASYNC_DOUBLE, DOUBLE, Caller, infer, ints, message, model, pbtxt, queued, until, value
 from tests.engine.span_checks import ASYNC_CALLER, STREAM, SYNC_CALLER, WAITS, check, only, tree
 
 
@@ -184,8 +172,7 @@ async def execute(self, requests):
     "how",
     [
         "threading.Thread(target=self.answer_later, args=(requests[0].get_response_sender(), 1))",
-        "threading.Thread(target=lambda requests=requests: "
-        "self.answer_later(requests[0].get_response_sender(), 1))",
+        "threading.Thread(target=lambda requests=requests: self.answer_later(requests[0].get_response_sender(), 1))",
     ],
 )
 def test_a_bare_thread_works_for_the_request_whose_sender_it_has(repo: bls.ModelRepository, how: str) -> None:
@@ -218,9 +205,7 @@ def answer_later(self, sender, n):
     assert gates.shared["let go"]  # looking for whom a thread works keeps nothing of it alive
 
 
-def test_a_thread_with_nothing_in_hand_works_for_what_its_instance_serves(
-    repo: bls.ModelRepository,
-) -> None:
+def test_a_thread_with_nothing_in_hand_works_for_what_its_instance_serves(repo: bls.ModelRepository) -> None:
     repo.define("d", DOUBLE, pbtxt())
     repo.define("t", model("""
 def execute(self, requests):
@@ -276,9 +261,7 @@ def execute(self, requests):
     assert [m.executions for m in session.statistics().models if m.name == "b"] == [1]
 
 
-def test_who_is_answered_sees_when_execute_was_over(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_answered_sees_when_execute_was_over(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.define("b", ZERO, BATCHED)
     seen, run = threading.Event(), BatchRunner.run
 
@@ -389,9 +372,7 @@ def execute(self, requests):
     [(FAILS, "error"), (ANSWERS_ERROR, "error"), (RETURNS_NONE, "error"), (SENDS, "ok")],
     ids=["raises", "error response", "none", "sender"],
 )
-def test_what_a_model_answers_with_is_its_spans_state(
-    repo: bls.ModelRepository, source: str, state: str
-) -> None:
+def test_what_a_model_answers_with_is_its_spans_state(repo: bls.ModelRepository, source: str, state: str) -> None:
     repo.define("m", source, pbtxt())
 
     async def later() -> None:

@@ -9,15 +9,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import ticket
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    assert_all_idle,
-    infer,
-    ints,
-    model,
-    pbtxt,
-    value,
-)
+from tests.engine.harness import DOUBLE, assert_all_idle, infer, ints, model, pbtxt, value
 
 COUNTER = model("""
 async def execute(self, requests):

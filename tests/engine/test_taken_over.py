@@ -54,10 +54,6 @@ def test_an_unanswered_request_is_noticed(
         monkeypatch.setattr("bls_notebook.engine.schedulers.lifecycle.ARGUMENTS_STAY", True)
     elif inbound.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")
-    repo.define(
-        "m",
-        model(f"{kind} execute(self, requests):\n    requests[0].get_response_sender()"),
-        pbtxt() + config,
-    )
+    repo.define("m", model(f"{kind} execute(self, requests):\n    requests[0].get_response_sender()"), pbtxt() + config)
     inputs = ints(1) if not config else {"X": ints(1)["X"].reshape(1, -1)}
     assert "execute returned None" in message(Caller(repo.infer, "m", inputs).result())

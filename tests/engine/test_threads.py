@@ -115,9 +115,7 @@ def test_what_a_job_held_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("of a job"), SystemExit(3), KeyboardInterrupt()])
-def test_a_job_that_raises_costs_nobody_else_anything(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_raises_costs_nobody_else_anything(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     settled()
     reported = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))

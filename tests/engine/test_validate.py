@@ -61,15 +61,11 @@ def models() -> Iterator[bls.ModelRepository]:
         repo.define("batched", SOURCE, PLAIN + "max_batch_size: 8")
         repo.define("none", SOURCE)
         repo.define("rows", SOURCE, ROWS)
-        repo.define(
-            "empty", SOURCE, ROWS.replace("[2]", "[2] optional: true").replace("-1]", "-1] optional: true")
-        )
+        repo.define("empty", SOURCE, ROWS.replace("[2]", "[2] optional: true").replace("-1]", "-1] optional: true"))
         yield repo
 
 
-def problem(
-    repo: bls.ModelRepository, model: str, inputs: Any, outputs: Any = (), request_id: str = ""
-) -> str | None:
+def problem(repo: bls.ModelRepository, model: str, inputs: Any, outputs: Any = (), request_id: str = "") -> str | None:
     """The message that a caller gets, without its beginning; None where the request is served."""
     pairs = inputs.items() if isinstance(inputs, dict) else inputs
     tensors = [Tensor(n, a) for n, a in pairs]
@@ -133,10 +129,7 @@ def unknown(text: str) -> str:
             {"A": A, "B": B.astype(np.object_)},
             unknown("inference input 'B' data-type is 'BYTES', but model 'm' expects 'INT32'"),
         ),
-        (
-            {"A": A[:3], "B": B},
-            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "),
-        ),
+        ({"A": A[:3], "B": B}, unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. ")),
         (
             {"A": A.reshape(2, 2), "B": B},
             unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [2,2]. "),
@@ -149,10 +142,7 @@ def unknown(text: str) -> str:
             {"A": A, "B": B.T.copy()},
             unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2,3]. "),
         ),
-        (
-            {"A": A, "B": B[0]},
-            unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2]. "),
-        ),
+        ({"A": A, "B": B[0]}, unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2]. ")),
     ],
 )
 def test_inputs(models: bls.ModelRepository, inputs: Any, expected: str | None) -> None:
@@ -164,9 +154,7 @@ def test_the_request_id_is_told(models: bls.ModelRepository) -> None:
     assert got == "[request id: r-7] unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "
 
 
-@pytest.mark.parametrize(
-    "dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"]
-)
+@pytest.mark.parametrize("dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"])
 def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
     tensor = Tensor("A", A.astype(dtype))
     got = problem(models, "m", {"A": A.astype(dtype), "B": B})
@@ -248,9 +236,7 @@ def test_a_batch_beyond_the_limit(models: bls.ModelRepository) -> None:
 
 def test_a_missing_batch_dimension(models: bls.ModelRepository) -> None:
     got = problem(models, "batched", {"A": np.zeros(4, np.float32), "B": np.zeros((4, 3, 2), np.int32)})
-    assert got == unknown(
-        f"unexpected shape for input 'A' for model 'batched'. Expected [-1,4], got [4]. {NOTE}"
-    )
+    assert got == unknown(f"unexpected shape for input 'A' for model 'batched'. Expected [-1,4], got [4]. {NOTE}")
 
 
 def test_a_scalar_has_no_batch_dimension(models: bls.ModelRepository) -> None:
@@ -273,13 +259,7 @@ CASES: list[tuple[str, str, Any, list[str], str]] = [
     ("the count before data types", "m", {"A": A.astype("f8")}, [], "expected 2 inputs but got 1"),
     ("names before data types", "m", {"A": A.astype("f8"), "Q": B}, [], "unexpected inference input 'Q'"),
     ("the last input first", "m", {"A": A[:1], "B": B.astype("f4")}, [], "input 'B' data-type is"),
-    (
-        "one input after the other",
-        "m",
-        {"A": A.astype("f8"), "B": B[0]},
-        [],
-        "unexpected shape for input 'B'",
-    ),
+    ("one input after the other", "m", {"A": A.astype("f8"), "B": B[0]}, [], "unexpected shape for input 'B'"),
     ("data type before shape", "m", {"A": A[:1].astype("f8"), "B": B}, [], "input 'A' data-type is"),
     (
         "batch sizes before data types",
@@ -305,12 +285,8 @@ CASES: list[tuple[str, str, Any, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("model", "inputs", "outputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
-)
-def test_order(
-    models: bls.ModelRepository, model: str, inputs: Any, outputs: list[str], expected: str
-) -> None:
+@pytest.mark.parametrize(("model", "inputs", "outputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_order(models: bls.ModelRepository, model: str, inputs: Any, outputs: list[str], expected: str) -> None:
     got = problem(models, model, inputs, outputs)
     assert got is not None
     assert expected in got
@@ -321,25 +297,18 @@ def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, ver
     for model, number in (("nobody", version), ("m", 7), ("../m", version), ("", version)):
 
         def body(model: str = model, number: int = number) -> Any:
-            return InferenceRequest(
-                model_name=model, model_version=number, inputs=[], requested_output_names=[]
-            ).exec()
+            return InferenceRequest(model_name=model, model_version=number, inputs=[], requested_output_names=[]).exec()
 
         message = models.run(body).error().message()
         assert (
-            message
-            == f"Model {model} - Error when running inference: Failed for execute the inference request. "
+            message == f"Model {model} - Error when running inference: Failed for execute the inference request. "
             f"Model '{model}' is not ready."
         )
 
 
 # -- the quick look and the slow one agree ---------------------------------------------------------------
 
-ARRAYS = {
-    "FP32": np.float32,
-    "INT32": np.int32,
-    "BYTES": np.object_,
-}
+ARRAYS = {"FP32": np.float32, "INT32": np.int32, "BYTES": np.object_}
 names = st.sampled_from("ABC")
 dims = st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=3).map(tuple)
 

@@ -175,9 +175,7 @@ BLOCKING = """
 
 
 @pytest.mark.parametrize("callee", ["plain", "asynchronous"])
-def test_exec_in_an_async_execute(
-    repo: bls.ModelRepository, strict: bls.ModelRepository, callee: str
-) -> None:
+def test_exec_in_an_async_execute(repo: bls.ModelRepository, strict: bls.ModelRepository, callee: str) -> None:
     for each in (repo, strict):
         each.define("plain", returning("tensor('Y', [1])"), config())
         each.define("asynchronous", model("""
@@ -254,9 +252,7 @@ def test_a_sender_that_is_never_finalised(
 
 
 @pytest.mark.parametrize("sends", [f"{ONE}, FINAL)", f"{ONE}); sender.send(flags=FINAL)"])
-def test_a_sender_that_is_finalised(
-    repo: bls.ModelRepository, strict: bls.ModelRepository, sends: str
-) -> None:
+def test_a_sender_that_is_finalised(repo: bls.ModelRepository, strict: bls.ModelRepository, sends: str) -> None:
     for each in (repo, strict):
         each.define("m", model(SENDER.format(sends=sends, returned="None")), config())
         answer = each.infer("m", X)

@@ -39,9 +39,7 @@ def sent_to(way: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
 @pytest.mark.parametrize("way", WAYS)
-def test_every_scheduler_tells(
-    repo: bls.ModelRepository, strict: bls.ModelRepository, way: str, kind: str
-) -> None:
+def test_every_scheduler_tells(repo: bls.ModelRepository, strict: bls.ModelRepository, way: str, kind: str) -> None:
     source = model(f"{kind} execute(self, requests): {WRONG}")
     for each in (repo, strict):
         each.define("m", source, WAYS[way] + TENSORS)
@@ -149,9 +147,7 @@ def test_an_ensemble_that_streams_tells_too(repo: bls.ModelRepository) -> None:
 
 
 def test_warnings_in_the_cache_obey_strict_when_it_is_switched_on(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "m", returning("tensor('Y', [1, 2])"), "response_cache { enable: true }\n" + config("Y FP32 1")
-    )
+    repo.define("m", returning("tensor('Y', [1, 2])"), "response_cache { enable: true }\n" + config("Y FP32 1"))
     assert len(warnings_of(repo)) == 1
     repo.strict = True
     assert repo.infer("m", X).error is not None

@@ -14,18 +14,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
-from tests.engine.harness import (
-    Caller,
-    assert_all_idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, queued, until, value
 from tests.engine.test_cycles import ROUTED
 
 # Bodies of `async def send(self, request)`.
@@ -201,9 +190,7 @@ def in_queue(repo: bls.ModelRepository, name: str) -> Any:
     return found.scheduler._queue[0]
 
 
-def test_a_circle_that_is_not_certain_is_reported(
-    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
-) -> None:
+def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, reports: pytest.LogCaptureFixture) -> None:
     """No threads wait in the engine here, but loops, which report as well."""
     repo.define("a", source(NOT_CERTAIN), pbtxt())
     caller = Caller(repo.infer, "a", ints(0))

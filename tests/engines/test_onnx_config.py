@@ -127,9 +127,7 @@ def test_without_config_the_file_tells_the_backend(tmp_path: Path) -> None:
 
 
 def test_the_platform_tells_the_backend(tmp_path: Path) -> None:
-    with write(
-        tmp_path, {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'}
-    ) as repo:
+    with write(tmp_path, {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'}) as repo:
         assert repo.load("m").backend == "onnxruntime"
 
 
@@ -210,13 +208,7 @@ def test_a_shape_of_a_graph_without_batches(repo: bls.ModelRepository) -> None:
 
 
 def test_batches_configured_for_fixed_shapes(repo: bls.ModelRepository) -> None:
-    error = refused(
-        repo,
-        identity(dims=(2, 3)),
-        max_batch_size=2,
-        input=[tensor("IN", 3)],
-        output=[tensor("OUT", 3)],
-    )
+    error = refused(repo, identity(dims=(2, 3)), max_batch_size=2, input=[tensor("IN", 3)], output=[tensor("OUT", 3)])
     assert (
         "for the model to support batching the shape should have at least 1 dimension and the first "
         "dimension must be -1; but shape expected by the model is [2,3]"
@@ -236,9 +228,7 @@ def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
         [helper.make_tensor_sequence_value_info("OUT", FLOAT, ["n"])],
     )
     error = refused(repo, model_bytes(made))
-    assert "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUT', expected 'ONNX_TYPE_TENSOR'." in str(
-        error
-    )
+    assert "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUT', expected 'ONNX_TYPE_TENSOR'." in str(error)
     assert "Unsupported: Unsupported ONNX Type" in error.reason
 
 
@@ -291,9 +281,7 @@ def test_controls_of_sequences_count_as_inputs(repo: bls.ModelRepository) -> Non
     control = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [0, 1]}]}
     given = {"max_batch_size": 2, "input": [tensor("IN", 1)], "output": [tensor("OUT", 1)]}
     load(repo, data, sequence_batching={"control_input": [control]}, **given)
-    error = refused_again(
-        repo, data, sequence_batching={"control_input": [{**control, "name": "BEGIN"}]}, **given
-    )
+    error = refused_again(repo, data, sequence_batching={"control_input": [{**control, "name": "BEGIN"}]}, **given)
     assert "configuration specified sequence control 'BEGIN', but model does not provide that input" in error
 
 
@@ -378,10 +366,7 @@ def test_parameters_that_are_refused(file: Path, values: dict[str, str], words: 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [
-        ("fast", "unknown Execution Accelerator 'fast' is requested"),
-        ("openvino", "needs OpenVINOExecutionProvider"),
-    ],
+    [("fast", "unknown Execution Accelerator 'fast' is requested"), ("openvino", "needs OpenVINOExecutionProvider")],
 )
 def test_accelerators_that_are_not_there(file: Path, name: str, words: str) -> None:
     config = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": name}]}}}

@@ -128,9 +128,7 @@ def test_bfloat16_keeps_its_bits(repo: bls.ModelRepository) -> None:
 
 def test_a_scalar_has_dims_of_one_outside(repo: bls.ModelRepository) -> None:
     data = graph(
-        [helper.make_node("Add", ["IN", "BY"], ["OUT"])],
-        {"IN": (FLOAT, []), "BY": (FLOAT, [2])},
-        {"OUT": (FLOAT, [2])},
+        [helper.make_node("Add", ["IN", "BY"], ["OUT"])], {"IN": (FLOAT, []), "BY": (FLOAT, [2])}, {"OUT": (FLOAT, [2])}
     )
     load(repo, data)
     assert repo.infer("m", {"IN": [5.0], "BY": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [6.0, 7.0]
@@ -169,10 +167,7 @@ def test_a_node_that_fails_is_an_error_of_the_request(
     repo: bls.ModelRepository, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = graph(
-        [
-            helper.make_node("Gather", ["IN", "far"], ["FAR"]),
-            helper.make_node("Identity", ["IN"], ["OUT"]),
-        ],
+        [helper.make_node("Gather", ["IN", "far"], ["FAR"]), helper.make_node("Identity", ["IN"], ["OUT"])],
         {"IN": (FLOAT, [2])},
         {"FAR": (FLOAT, []), "OUT": (FLOAT, [2])},
         [numpy_helper.from_array(np.array(9), "far")],
@@ -182,9 +177,7 @@ def test_a_node_that_fails_is_an_error_of_the_request(
     for outputs in (["OUT"], None):
         error = repo.infer("m", {"IN": [1.0, 2.0]}, outputs=outputs).error
         assert error is not None
-        assert error.message().startswith(
-            "onnx runtime error 2: Non-zero status code returned while running Gather"
-        )
+        assert error.message().startswith("onnx runtime error 2: Non-zero status code returned while running Gather")
     assert capfd.readouterr().err == ""  # told once, by the response
 
 
@@ -287,8 +280,7 @@ def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
         instance.backend._inner._session = Meeting(instance.backend._inner._session)  # type: ignore[attr-defined]
     answers: list[Any] = []
     threads = [
-        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]})))
-        for i in range(2)
+        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]}))) for i in range(2)
     ]
     for thread in threads:
         thread.start()

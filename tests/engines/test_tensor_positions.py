@@ -75,16 +75,8 @@ def test_control_inputs_have_an_index() -> None:
             [*arguments("a"), *arguments("n", kind="IntType", type="int")],
             "An input of type 'int' was detected in the model. Only a single input of type Dict(str, ",
         ),
-        (
-            {},
-            [*arguments("a"), *arguments("d", kind="DictType")],
-            "Multiple inputs of kind DictType were detected.",
-        ),
-        (
-            {"sequence_batching": controls("START")},
-            arguments("a", "b"),
-            "input 'START' does not follow <name>",
-        ),
+        ({}, [*arguments("a"), *arguments("d", kind="DictType")], "Multiple inputs of kind DictType were detected."),
+        ({"sequence_batching": controls("START")}, arguments("a", "b"), "input 'START' does not follow <name>"),
         (
             {"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")},
             arguments("a", "b", "c"),
@@ -117,9 +109,7 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any], given: list[Argume
 
 def test_text_may_be_reshaped_to_a_list() -> None:
     text = {"name": "x", "data_type": "TYPE_STRING", "dims": ["1"], "reshape": {"shape": []}}
-    assert positions_of(config([], ["OUT"], input=[text], max_batch_size=2), arguments("x")).inputs == {
-        "x": 0
-    }
+    assert positions_of(config([], ["OUT"], input=[text], max_batch_size=2), arguments("x")).inputs == {"x": 0}
 
 
 def parameters(**texts: str) -> dict[str, Any]:

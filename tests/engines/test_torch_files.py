@@ -52,29 +52,14 @@ def damaged() -> bytes:
     ("make", "message"),
     [
         (lambda: b"", "the file is empty"),
-        (
-            lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
-            "fetch it: git lfs pull",
-        ),
+        (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "fetch it: git lfs pull"),
         (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is no archive"),
         (lambda: b"PK\x03\x04" + bytes(100), "and is no archive, expected TorchScript"),
         (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file holds weights (a state dict, or"),
-        (
-            lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
-            "make the module, load_state",
-        ),
-        (
-            lambda: pickled(torch.nn.Linear(3, 2)),
-            "holds a module of class torch.nn.modules.linear.Linear, saved",
-        ),
-        (
-            lambda: zipped(archive_format=b"pt2"),
-            "an archive of torch.export (.pt2), expected TorchScript",
-        ),
-        (
-            lambda: zipped(note=b"hello"),
-            "the file is a zip archive of something else (m/note), expected TorchScript",
-        ),
+        (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}), "make the module, load_state"),
+        (lambda: pickled(torch.nn.Linear(3, 2)), "holds a module of class torch.nn.modules.linear.Linear, saved"),
+        (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
+        (lambda: zipped(note=b"hello"), "the file is a zip archive of something else (m/note), expected TorchScript"),
         (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file holds weights"),
         (damaged, "failed to load model 'm': model.pt: "),
     ],
@@ -84,9 +69,7 @@ def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any,
         load(repo, make())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert caught.value.reason.startswith(
-        "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: "
-    )
+    assert caught.value.reason.startswith("load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: ")
 
 
 def test_a_missing_file(repo: bls.ModelRepository) -> None:
@@ -97,12 +80,7 @@ def test_a_missing_file(repo: bls.ModelRepository) -> None:
 
 
 def test_another_file_name(repo: bls.ModelRepository) -> None:
-    config = {
-        "backend": "pytorch",
-        "default_model_filename": "a.pt",
-        "input": [tensor("x")],
-        "output": [tensor("y")],
-    }
+    config = {"backend": "pytorch", "default_model_filename": "a.pt", "input": [tensor("x")], "output": [tensor("y")]}
     repo.load("m", config, {"file:1/a.pt": scripted(modules.Identity())})
     assert repo.infer("m", {"x": X}).error is None
 
@@ -113,11 +91,7 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
         (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
         (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
         (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
-        (
-            modules.Identity,
-            {"platform": "torch_aoti"},
-            "platform torch_aoti (archives that torch.export compiled",
-        ),
+        (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives that torch.export compiled"),
         (
             modules.Identity,
             {

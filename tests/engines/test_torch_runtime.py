@@ -47,9 +47,7 @@ PAIR = {"input": [tensor("b"), tensor("a")], "output": [tensor("DIFFERENCE__1"),
 # -- what goes in and comes out ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "datatype", ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"]
-)
+@pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"])
 def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
     data = scripted(modules.Identity())
     load(repo, data, input=[tensor("x", datatype)], output=[tensor("y", datatype)])
@@ -80,10 +78,7 @@ def test_a_dict_of_inputs(repo: bls.ModelRepository) -> None:
 TEXTS = {
     "max_batch_size": 8,
     "input": [tensor("x", "STRING", (1,), reshape={"shape": []})],
-    "output": [
-        tensor("TEXT__0", "STRING", (1,), reshape={"shape": []}),
-        tensor("LENGTH__1", "INT64", (1,)),
-    ],
+    "output": [tensor("TEXT__0", "STRING", (1,), reshape={"shape": []}), tensor("LENGTH__1", "INT64", (1,))],
 }
 
 
@@ -91,11 +86,7 @@ def test_text_is_a_list_of_strings(repo: bls.ModelRepository) -> None:
     load(repo, scripted(modules.Shout()), **TEXTS)
     answer = repo.infer("m", {"x": np.array([["a"], ["日本".encode()], [""]], np.object_)})
     assert answer["TEXT__0"].as_numpy().tolist() == [[b"a!"], ["日本!".encode()], [b"!"]]
-    assert answer["LENGTH__1"].as_numpy().tolist() == [
-        [1],
-        [6],
-        [0],
-    ]  # bytes: TorchScript's are C++'s strings
+    assert answer["LENGTH__1"].as_numpy().tolist() == [[1], [6], [0]]  # bytes: TorchScript's are C++'s strings
     instance = backend(repo)
     asked = [request("TEXT__0", "LENGTH__1", x=np.array([b"1", b"22"][:n], np.object_)) for n in (2, 1)]
     first, second = instance.execute(asked)
@@ -121,8 +112,7 @@ def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> No
     run = instance._module
     instance._module = lambda *tensors: calls.append(tuple(tensors[0].shape)) or run(*tensors)  # type: ignore[func-returns-value]
     asked = [
-        request("SUM__0", a=np.full((rows, 3), rows, np.float32), b=np.ones((rows, 3), np.float32))
-        for rows in (1, 3)
+        request("SUM__0", a=np.full((rows, 3), rows, np.float32), b=np.ones((rows, 3), np.float32)) for rows in (1, 3)
     ]
     asked.append(request("SUM__0", b=np.ones((1, 2), np.float32), a=np.ones((1, 2), np.float32)))
     answers = instance.execute(asked)
@@ -207,39 +197,26 @@ def test_a_sequence_with_controls(repo: bls.ModelRepository) -> None:
 @pytest.mark.parametrize(("mode", "expected"), [("true", True), ("false", False)])
 def test_inference_mode(repo: bls.ModelRepository, mode: str, expected: bool) -> None:
     seen = []
-    parameters = {
-        "INFERENCE_MODE": {"string_value": mode},
-        "DISABLE_OPTIMIZED_EXECUTION": {"string_value": "1"},
-    }
+    parameters = {"INFERENCE_MODE": {"string_value": mode}, "DISABLE_OPTIMIZED_EXECUTION": {"string_value": "1"}}
     load(repo, scripted(modules.Differentiable()), parameters=parameters)
     instance = backend(repo)
     run = instance._module
 
     def noted(x: Any) -> Any:
         seen.append(
-            (
-                torch.is_inference_mode_enabled(),
-                torch.is_grad_enabled(),
-                torch._C._get_graph_executor_optimize(),
-            )
+            (torch.is_inference_mode_enabled(), torch.is_grad_enabled(), torch._C._get_graph_executor_optimize())
         )
         return run(x)
 
     instance._module = noted
-    assert repo.infer("m", {"x": X})["y"].as_numpy().tolist() == [
-        1,
-        1,
-        1,
-    ]  # a weight, whose gradient is wanted
+    assert repo.infer("m", {"x": X})["y"].as_numpy().tolist() == [1, 1, 1]  # a weight, whose gradient is wanted
     assert seen == [(expected, False, False)]
     assert torch._C._get_graph_executor_optimize()
 
 
 def test_parameters_that_are_not_applied_are_told_with_the_model(repo: bls.ModelRepository) -> None:
     threads = torch.get_num_threads()
-    record = load(
-        repo, scripted(modules.Identity()), parameters={"INTRA_OP_THREAD_COUNT": {"string_value": "7"}}
-    )
+    record = load(repo, scripted(modules.Identity()), parameters={"INTRA_OP_THREAD_COUNT": {"string_value": "7"}})
     assert ["not applied here: INTRA_OP_THREAD_COUNT" in line for line in record.warnings] == [True]
     assert torch.get_num_threads() == threads
 
@@ -275,9 +252,7 @@ GATHERED = "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in r
 @pytest.mark.parametrize(
     ("maybe_async", "expression", "expected"), [("", "total(ask(2).exec())", 6), ("async ", GATHERED, 570)]
 )
-def test_a_python_model_calls_it(
-    repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float
-) -> None:
+def test_a_python_model_calls_it(repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float) -> None:
     load(repo, scripted(modules.Identity()))
     repo.define("caller", CALLER.format(maybe_async=maybe_async, expression=expression), CALLER_CONFIG)
     answer = repo.infer("caller", {"X": [0.0]})
@@ -358,15 +333,11 @@ def test_the_samples_file_is_what_its_script_makes(tmp_path: Path) -> None:
         script = runpy.run_path(str(SAMPLE / "make_model.py"), run_name="make_model")
         kept = torch.jit.load(str(SAMPLE / "1" / "model.pt"))
         weights = kept.state_dict()
-        learnt = SimpleNamespace(
-            coef_=weights["sums.weight"].numpy(), intercept_=weights["sums.bias"].numpy()
-        )
+        learnt = SimpleNamespace(coef_=weights["sums.weight"].numpy(), intercept_=weights["sums.bias"].numpy())
         script["save"](script["module_of"](learnt), tmp_path / "model.pt")
         made = torch.jit.load(str(tmp_path / "model.pt"))
     assert made.code == kept.code
-    assert [(n, w.tolist()) for n, w in made.state_dict().items()] == [
-        (n, w.tolist()) for n, w in weights.items()
-    ]
+    assert [(n, w.tolist()) for n, w in made.state_dict().items()] == [(n, w.tolist()) for n, w in weights.items()]
 
 
 def test_the_samples_file_holds_no_path_of_a_machine() -> None:

@@ -81,9 +81,7 @@ def test_what_is_shaped_as_an_image_is_seen_as_one(shape: tuple[int, ...], axes:
     assert seen(np.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    "shape", [(), (100,), (4, 4), (8, 1000), (2, 3, 4, 28, 28), (5, 2, 28, 20), (0, 28, 28)]
-)
+@pytest.mark.parametrize("shape", [(), (100,), (4, 4), (8, 1000), (2, 3, 4, 28, 28), (5, 2, 28, 20), (0, 28, 28)])
 def test_what_is_not_is_not(shape: tuple[int, ...]) -> None:
     assert seen(np.zeros(shape)) == ()
 

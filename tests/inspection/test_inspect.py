@@ -55,10 +55,7 @@ def test_a_slice_is_numpys(at: str, index: Any) -> None:
     found = view(array, at=at)
     assert found.tensor.shape == array[index].shape
     assert found.tensor.figures is not None
-    assert (found.tensor.figures.least, found.tensor.figures.greatest) == (
-        array[index].min(),
-        array[index].max(),
-    )
+    assert (found.tensor.figures.least, found.tensor.figures.greatest) == (array[index].min(), array[index].max())
     assert found.whole == (3, 4, 5)
 
 
@@ -158,9 +155,7 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert (found.differing, found.where, found.values) == (1, (1,), ('"b"', '"c"'))
 
 
-def test_of_a_gpu_nothing_but_small_parts_is_copied(
-    simulated_gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_gpu_nothing_but_small_parts_is_copied(simulated_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
     get = ndarray.get
 

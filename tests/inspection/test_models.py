@@ -151,9 +151,7 @@ def test_its_source_and_no_such_model(repository: bls.ModelRepository) -> None:
     assert isinstance(bls.inspect(repository.record("caller")).record, ModelView)
 
 
-def test_a_request_is_found_in_the_profile_and_the_track_that_were_on(
-    repository: bls.ModelRepository,
-) -> None:
+def test_a_request_is_found_in_the_profile_and_the_track_that_were_on(repository: bls.ModelRepository) -> None:
     variable(repository, "go").set()
 
     def ask() -> bls.Response:

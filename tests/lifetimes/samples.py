@@ -41,9 +41,7 @@ class Track:
         self.lives[life.id] = life
         return life.id
 
-    def copy(
-        self, us: float, source: int, device: str, model: str = "", took: float = 0, request: int = 0
-    ) -> int:
+    def copy(self, us: float, source: int, device: str, model: str = "", took: float = 0, request: int = 0) -> int:
         old = self.lives[source]
         how = "transfer" if device != old.device else "copy"
         return self.make(
@@ -51,17 +49,10 @@ class Track:
             transfer_ns=round(took * US), shape=old.shape,
         )  # fmt: skip
 
-    def stay(
-        self, us: float, life: int, model: str = "", role: str = "input", request: int = 0, **given: Any
-    ) -> None:
+    def stay(self, us: float, life: int, model: str = "", role: str = "input", request: int = 0, **given: Any) -> None:
         old = self.lives[life]
         stop = Stay(
-            round(us * US),
-            role,
-            given.get("tensor", old.tensor),
-            old.datatype,
-            old.shape,
-            self.at(model, request),
+            round(us * US), role, given.get("tensor", old.tensor), old.datatype, old.shape, self.at(model, request)
         )
         self.lives[life] = replace(old, stays=(*old.stays, stop))
 
@@ -178,12 +169,7 @@ def many(lives: int = 10_000, seed: int = 1) -> Lifetimes:
         device = rng.choice(["cpu", "gpu:0", "gpu:0", "gpu:1"])
         start = i * 20 + rng.random() * 200
         life = t.make(
-            start,
-            f"T{rng.randrange(6)}",
-            rng.choice([4, 64, 256, 1024]) * KIB,
-            model,
-            device=device,
-            request=i + 1,
+            start, f"T{rng.randrange(6)}", rng.choice([4, 64, 256, 1024]) * KIB, model, device=device, request=i + 1
         )
         if model:
             t.stay(start + 5, life, rng.choice(models), request=i + 1)

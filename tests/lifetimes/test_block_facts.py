@@ -181,8 +181,6 @@ def test_sums_are_short() -> None:
 def test_the_browser_gets_every_block_in_its_lane(record: Lifetimes) -> None:
     lanes = life_lanes(record)
     info = packed(record).info
-    assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [
-        (lane.label, len(lane.rows)) for lane in lanes
-    ]
+    assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [(lane.label, len(lane.rows)) for lane in lanes]
     in_order = sorted(range(len(lanes)), key=lambda k: int(info["lanes"][k]["rank"]))
     assert [lanes[k] for k in in_order] == heaviest_first(lanes)

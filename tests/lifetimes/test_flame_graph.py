@@ -24,9 +24,7 @@ from tests.lifetimes.test_block_facts import bytes_at, tracks
 def lined(draw: st.DrawFn) -> Lifetimes:
     """Any track, of whose blocks some have lines."""
     record = draw(tracks())
-    lines = st.sampled_from(
-        [CodeLine(), *(CodeLine("f", n, name) for n in (1, 2) for name in ("f", "g", ""))]
-    )
+    lines = st.sampled_from([CodeLine(), *(CodeLine("f", n, name) for n in (1, 2) for name in ("f", "g", ""))])
     return replace(record, lives=tuple(replace(life, line=draw(lines)) for life in record.lives))
 
 
@@ -45,9 +43,7 @@ def test_boxes_stand_under_their_own(record: Lifetimes) -> None:
         assert sum(box.bytes for box in rows[0]) == sum(box.bytes for box in rows[1]) == flame.bytes
         for above, row in itertools.pairwise(rows):
             for box in row:
-                [over] = [
-                    a for a in above if a.start <= box.start and box.start + box.bytes <= a.start + a.bytes
-                ]
+                [over] = [a for a in above if a.start <= box.start and box.start + box.bytes <= a.start + a.bytes]
                 assert over.model == box.model
         for row in rows:
             ends = sorted((box.start, box.start + box.bytes) for box in row)

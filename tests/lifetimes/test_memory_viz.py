@@ -34,8 +34,7 @@ def test_events_lead_to_what_is_alive(record: Lifetimes) -> None:
         for event in events:
             if event["action"] == "alloc":
                 assert all(
-                    at + size <= event["addr"] or event["addr"] + event["size"] <= at
-                    for at, size in there.items()
+                    at + size <= event["addr"] or event["addr"] + event["size"] <= at for at, size in there.items()
                 )
                 there[event["addr"]] = event["size"]
             elif event["action"] == "free_completed":

@@ -17,8 +17,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.get_input_tensor_by_name(r, "IN")]) for r in requests]
 """
 CONFIG = (
-    'input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }] '
-    'output [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]'
+    'input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }] output [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]'
 )
 
 

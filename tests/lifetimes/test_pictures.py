@@ -168,9 +168,7 @@ def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], na
 
 def in_a_new_process(code: str, given: bytes = b"") -> str:
     """What code writes, where no picture was drawn before: models choose their colours anew."""
-    return subprocess.run(
-        [sys.executable, "-c", code], input=given, capture_output=True, check=True
-    ).stdout.decode()
+    return subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True).stdout.decode()
 
 
 def test_the_figure_is_the_same_in_every_process() -> None:
@@ -249,9 +247,7 @@ def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
 
 
 def test_a_saved_track_draws_later_without_models() -> None:
-    render_it = (
-        "from bls_notebook.display import render; sys.stdout.buffer.write(render(record).html.encode())"
-    )
+    render_it = "from bls_notebook.display import render; sys.stdout.buffer.write(render(record).html.encode())"
     read = (
         "import sys, json; from bls_notebook.lifetimes.records import Lifetimes;"
         "record = Lifetimes.from_dict(json.load(sys.stdin));"

@@ -17,17 +17,7 @@ MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In
 RECORD = Lifetimes(
     lives=(
         Life(1, "cpu", 100, born=10, maker=NOTEBOOK, tensor="X"),
-        Life(
-            2,
-            "cpu",
-            100,
-            born=10,
-            died=40,
-            maker=MODEL,
-            source=1,
-            how="copy",
-            stays=(Stay(10, "input", "X"),),
-        ),
+        Life(2, "cpu", 100, born=10, died=40, maker=MODEL, source=1, how="copy", stays=(Stay(10, "input", "X"),)),
         Life(3, "gpu:0", 512, born=20, died=30, maker=MODEL, kind="allocation"),
         Life(4, "gpu:0", 300, born=30, maker=MODEL, holders=(Holder("variable", "r", "del r"),)),
         Life(5, "cpu", 0, born=35, maker=MODEL),

@@ -135,9 +135,7 @@ def test_a_block_knows_the_span_of_its_request(repo: bls.ModelRepository) -> Non
     assert without.maker.span == 0
     assert made.maker.span == other.id
     assert made.stays[0].at.span == worker.id
-    inputs = {
-        life.maker.model: life.maker.span for life in of(lifetimes.record.lives, "X") if life.maker.span
-    }
+    inputs = {life.maker.model: life.maker.span for life in of(lifetimes.record.lives, "X") if life.maker.span}
     assert inputs == {"worker": worker.id} | ({"other": other.id} if "other" in inputs else {})
     del before, response
 
@@ -439,9 +437,7 @@ class TritonPythonModel:
     )
     repo.define("late", source, models._CONFIG.format(count=1, more=""))
     answers: list[Any] = []
-    sender = threading.Thread(
-        target=lambda: answers.append(ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "late"))
-    )
+    sender = threading.Thread(target=lambda: answers.append(ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "late")))
     gates.reset()
     with bls.track_memory():
         sender.start()

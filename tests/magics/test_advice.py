@@ -71,10 +71,7 @@ def test_requests_that_are_refused(models: Cells) -> None:
         ("nosuch A=[1]", "`%tritonrepo load nosuch`"),
     ):
         outcome = models(f"%bls {line}")
-        assert advice in outcome.text.replace("\n              ", " ").replace("\n  ", " "), (
-            line,
-            outcome.text,
-        )
+        assert advice in outcome.text.replace("\n              ", " ").replace("\n  ", " "), (line, outcome.text)
         assert " failed" not in outcome.text
         assert "id_unknown" not in outcome.text + outcome.html
 
@@ -98,14 +95,8 @@ def test_requests_that_are_refused(models: Cells) -> None:
             model(f"r = {CALL.format('ad', A)}.exec()\npb_utils.get_output_tensor_by_name(r, 'S').name()"),
             "did you mean `add`?",
         ),
-        (
-            model(f"r = {CALL.format('add', A)}.exec()\nr.output_tensors()[0]"),
-            "`if response.has_error(): raise",
-        ),
-        (
-            model(f"r = {ADDED}.async_exec()\nr.has_error()", head=ASYNC),
-            "`response = await request.async_exec()`",
-        ),
+        (model(f"r = {CALL.format('add', A)}.exec()\nr.output_tensors()[0]"), "`if response.has_error(): raise"),
+        (model(f"r = {ADDED}.async_exec()\nr.has_error()", head=ASYNC), "`response = await request.async_exec()`"),
         (model(f"r = {ADDED}.async_exec()"), "`async def execute(self, requests):`"),
         (
             model(f"return [{CALL.format('repeat', N).replace('SUM', 'OUT')}.exec()]"),
@@ -124,10 +115,7 @@ def test_requests_that_are_refused(models: Cells) -> None:
         (model('pb_utils.Tensor("Y", np.array(["a"]))'), "`array.astype(np.object_)`"),
         (model("pb_utils.InferenceResonse([])"), "did you mean `InferenceResponse`?"),
         (model("torch.ones(1)"), "`import torch`"),
-        (
-            model("return [pb_utils.InferenceResponse(error='no')]"),
-            "`pb_utils.InferenceResponse(error=pb_utils",
-        ),
+        (model("return [pb_utils.InferenceResponse(error='no')]"), "`pb_utils.InferenceResponse(error=pb_utils"),
     ],
 )
 def test_models_that_fail(models: Cells, cell: str, advice: str) -> None:

@@ -8,11 +8,7 @@ from IPython.core.error import UsageError
 import bls_notebook as bls
 
 BAD_CELLS = {
-    "a syntax error": (
-        "%%tritonmodel times\nclass TritonPythonModel:\n    x = = 1",
-        bls.ModelLoadError,
-        "SyntaxError",
-    ),
+    "a syntax error": ("%%tritonmodel times\nclass TritonPythonModel:\n    x = = 1", bls.ModelLoadError, "SyntaxError"),
     "no class": ("%%tritonmodel times\nx = 1", bls.ModelLoadError, "TritonPythonModel"),
     "a failing import": ("%%tritonmodel times\nimport no_such_module", bls.ModelLoadError, "no_such_module"),
     "an exit": ("%%tritonmodel times\nimport sys\nsys.exit(3)", bls.ModelLoadError, "SystemExit"),
@@ -51,12 +47,7 @@ def test_the_lines_of_the_cell_are_shown(cells) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [
-        "%%tritonmodel ../a\nx = 1",
-        "%%tritonconfig a/../b\nmax_batch_size: 1",
-        "%tritonrepo load ../a",
-    ],
+    "cell", ["%%tritonmodel ../a\nx = 1", "%%tritonconfig a/../b\nmax_batch_size: 1", "%tritonrepo load ../a"]
 )
 def test_a_name_that_leads_elsewhere(cells, cell: str) -> None:
     failed = cells(cell)
@@ -110,18 +101,12 @@ def test_models_text_is_escaped_in_html(cells) -> None:
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
         ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),
-        (
-            "%bls times IN=[1] --timeout soon",
-            "%bls: --timeout: got 'soon', expected a whole number of",
-        ),
+        ("%bls times IN=[1] --timeout soon", "%bls: --timeout: got 'soon', expected a whole number of"),
         ("%bls counter N=[1]", "%bls: model 'counter' is decoupled"),
         ("%%bls times\n1", "%%bls: got 'times', which is one word too many."),
         ("%%tritonmodel\nx = 1", "%%tritonmodel: missing: NAME."),
         ("%%tritonconfig\nx: 1", "%%tritonconfig: missing: NAME."),
-        (
-            "%tritonrepo lod",
-            "%tritonrepo: unknown verb 'lod' (did you mean load?); the verbs are list,",
-        ),
+        ("%tritonrepo lod", "%tritonrepo: unknown verb 'lod' (did you mean load?); the verbs are list,"),
         ("%tritonrepo load", "%tritonrepo load: expected names of models, or --all."),
         ("%tritonrepo config", "%tritonrepo config: missing: NAME. %tritonrepo? shows the help."),
     ],

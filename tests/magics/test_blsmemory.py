@@ -179,10 +179,7 @@ def test_help(cells) -> None:
 
 def test_options_complete(complete) -> None:
     assert complete("%%blsmemory --st") == ["%%blsmemory --static"]
-    assert complete("%%blsmemory --into a --s") == [
-        "%%blsmemory --into a --save",
-        "%%blsmemory --into a --static",
-    ]
+    assert complete("%%blsmemory --into a --s") == ["%%blsmemory --into a --save", "%%blsmemory --into a --static"]
 
 
 def test_a_widget_that_was_asked_for(sender) -> None:
@@ -203,9 +200,7 @@ def test_a_widget_needs_anywidget(cells, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "ran" not in cells.shell.user_ns
 
 
-def test_where_there_is_a_frontend_a_widget_covers_the_figure(
-    sender, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_is_a_frontend_a_widget_covers_the_figure(sender, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("anywidget")
     monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     assert "data-bls-place" in sender("%%blsmemory\nanswer = %bls times IN=images").html

@@ -141,10 +141,7 @@ def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
         ("times IN=images -n 0", "-n: got '0', expected a whole number from 1"),
         ("times IN=images --repat 3", "unknown option '--repat'; did you mean --repeat?"),
         ("times IN=nothing", "%blsprofile: input IN"),
-        (
-            "times IN=images --save no/such/a.json",
-            "--save: got 'no/such/a.json', expected a file in a folder",
-        ),
+        ("times IN=images --save no/such/a.json", "--save: got 'no/such/a.json', expected a file in a folder"),
         (
             "times IN=images --save ~nobody-of-this-name/a.json",
             "--save: got '~nobody-of-this-name/a.json', expected a file in a folder",
@@ -190,8 +187,7 @@ def test_a_cell_that_raises_shows_what_was_recorded(sender) -> None:
 
 def test_a_limit_and_a_file_that_cannot_be_written_lose_nothing(sender) -> None:
     shown = sender(
-        "%%blsprofile --limit 2 --into few --save few.xyz -q\n"
-        "for _ in range(5):\n    %bls times IN=images -q\n40 + 2"
+        "%%blsprofile --limit 2 --into few --save few.xyz -q\nfor _ in range(5):\n    %bls times IN=images -q\n40 + 2"
     )
     assert shown.value == 42
     assert "--save: few.xyz" in shown.text
@@ -249,9 +245,7 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
 
 def test_a_cell_that_sends_several_kinds_has_a_row_for_each(sender) -> None:
     sender(SLEEPER)
-    shown = sender(
-        "%%blsprofile\n%bls times IN=images -q\n%bls sleeper IN=[1.0] -q\n%bls sleeper IN=[1.0, 2.0] -q"
-    )
+    shown = sender("%%blsprofile\n%bls times IN=images -q\n%bls sleeper IN=[1.0] -q\n%bls sleeper IN=[1.0, 2.0] -q")
     rows = [line.split()[:2] for line in shown.text.splitlines() if "at work in" in line]
     assert {row[0] for row in rows} == {"sleeper,", "times"}
     assert len(rows) == 3
@@ -260,10 +254,7 @@ def test_a_cell_that_sends_several_kinds_has_a_row_for_each(sender) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            "--beside int",
-            "%%blsprofile: --beside: int is type, expected a profile, as %%blsprofile --into int",
-        ),
+        ("--beside int", "%%blsprofile: --beside: int is type, expected a profile, as %%blsprofile --into int"),
         ("--limt 3", "%%blsprofile: unknown option '--limt'; did you mean --limit?"),
         ("--limit 0", "%%blsprofile: --limit: got '0', expected a whole number from 1."),
         ("times", "%%blsprofile: got 'times', which is one word too many."),

@@ -45,9 +45,7 @@ class Answering:
         self.said = io.StringIO()
 
     def __call__(self, **options: object) -> Pdb:
-        debugger = Pdb(
-            stdin=io.StringIO("".join(f"{line}\n" for line in self.lines)), stdout=self.said, **options
-        )
+        debugger = Pdb(stdin=io.StringIO("".join(f"{line}\n" for line in self.lines)), stdout=self.said, **options)
         debugger.use_rawinput = False
         return debugger
 
@@ -79,12 +77,8 @@ def test_differences_fail_a_cell_where_errors_do(cells: Cells, run: str) -> None
     assert "not answered as recorded: 1 request" in str(outcome.error)
 
 
-def test_the_debugger_opens_at_the_first_line(
-    cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    debugger = typed(
-        cells, monkeypatch, "p requests[0].inputs()[0].as_numpy()", "n", "n", "s", "p requests", "c"
-    )
+def test_the_debugger_opens_at_the_first_line(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    debugger = typed(cells, monkeypatch, "p requests[0].inputs()[0].as_numpy()", "n", "n", "s", "p requests", "c")
     outcome = cells(f"%blsreplay {run} --at 1")
     said = debugger.said.getvalue()
     assert outcome.success
@@ -109,15 +103,10 @@ def test_in_a_coroutine_and_a_callee(cells: Cells, run: str, monkeypatch: pytest
     assert "ipdb> [2]" in debugger.said.getvalue()
 
 
-def test_what_it_called_is_answered_as_recorded(
-    cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_called_is_answered_as_recorded(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.model("times", factor=10)
     typed(cells, monkeypatch, "c")
-    assert cells(f"%blsreplay {run} --at 1 --only caller").value.output_tensors()[0].as_numpy().tolist() == [
-        3,
-        5,
-    ]
+    assert cells(f"%blsreplay {run} --at 1 --only caller").value.output_tensors()[0].as_numpy().tolist() == [3, 5]
 
 
 def test_leaving_it_leaves_nothing(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:

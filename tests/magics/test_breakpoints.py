@@ -85,10 +85,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebuggedKernel]
     [
         ("plain", "%bls plain IN=[1, 2]"),
         ("async", "%bls async IN=[1, 2]"),
-        (
-            "async",
-            "import bls_notebook as b\nawait b.current_repository().infer_async('async', {'IN': [1, 2]})",
-        ),
+        ("async", "import bls_notebook as b\nawait b.current_repository().infer_async('async', {'IN': [1, 2]})"),
         ("many", "%bls many IN=[1, 2]"),
         ("decoupled", "%bls decoupled IN=[1, 2] --stream"),
         ("overlapping", "%bls overlapping IN=[1, 2] --stream"),

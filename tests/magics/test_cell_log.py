@@ -88,8 +88,7 @@ def test_an_error_after_the_answer_is_under_the_cell_that_asked(
 
 
 @pytest.mark.parametrize(
-    ("level", "shown"),
-    [("verbose", "viwe"), ("info", "iwe"), ("WARNING", "we"), ("error", "e"), ("off", "")],
+    ("level", "shown"), [("verbose", "viwe"), ("info", "iwe"), ("WARNING", "we"), ("error", "e"), ("off", "")]
 )
 def test_the_setting(cells, level: str, shown: str) -> None:
     cells(chatty(LEVELS))
@@ -106,11 +105,7 @@ def test_a_level_that_is_none(cells) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "call"),
-    [
-        ("async def", "%bls chatty"),
-        ("def", "%bls chatty --async"),
-        ("async def", "%bls chatty --async -n 2"),
-    ],
+    [("async def", "%bls chatty"), ("def", "%bls chatty --async"), ("async def", "%bls chatty --async -n 2")],
 )
 def test_from_other_threads_and_loops(cells, kind: str, call: str) -> None:
     made = cells(chatty(kind=kind))

@@ -166,17 +166,11 @@ _NAMES_IN_A_CELL = [
     ('r = pbu.get_input_tensor_by_name(request, "IMAGE")\n            r.to_', ["to_dlpack"]),
     ('r = pbu.InferenceRequest(model_name="tim', ["times"]),
     ('r = pbu.InferenceRequest(model_name="times", requested_output_names=["', ["COUNT", "OUT"]),
-    (
-        'r = pbu.InferenceRequest(\n  requested_output_names=["OUT", "|"],\n  model_name="times")',
-        ["COUNT", "OUT"],
-    ),
+    ('r = pbu.InferenceRequest(\n  requested_output_names=["OUT", "|"],\n  model_name="times")', ["COUNT", "OUT"]),
     ('r = pbu.InferenceRequest(inputs=[pbu.Tensor("|", x)], model_name="times")', ["IN"]),
     ('x = pbu.get_input_tensor_by_name(request, "', ["IMAGE"]),
     ('y = pbu.InferenceResponse([pbu.Tensor("', ["LABEL"]),
-    (
-        'r = pbu.InferenceRequest(model_name="times").exec()\n  pbu.get_output_tensor_by_name(r, "C|")\n',
-        ["COUNT"],
-    ),
+    ('r = pbu.InferenceRequest(model_name="times").exec()\n  pbu.get_output_tensor_by_name(r, "C|")\n', ["COUNT"]),
     ('pbu.is_model_ready("ti', ["tidy", "times"]),
     ('config.add_input({"name": "A", "data_type": "TYPE_FP', ["TYPE_FP16", "TYPE_FP32", "TYPE_FP64"]),
 ]
@@ -233,10 +227,7 @@ _CONFIG = [
     ('input [ { name: "A" }, { na', ["name"]),
     ("output { na", ["name"]),
     ("instance_group [ { count: 2 kind: KIND_", ["KIND_AUTO", "KIND_CPU", "KIND_GPU", "KIND_MODEL"]),
-    (
-        "instance_group [ { count: 2 kind: KIND_CPU } ]\ndynamic_batching { max_q",
-        ["max_queue_delay_microseconds"],
-    ),
+    ("instance_group [ { count: 2 kind: KIND_CPU } ]\ndynamic_batching { max_q", ["max_queue_delay_microseconds"]),
     ("response_cache { enable: ", ["false", "true"]),
     ("dynamic_batching { }\nseq", []),  # a model has one scheduler
     ("parameters { key", ["key"]),

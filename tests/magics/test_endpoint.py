@@ -41,9 +41,7 @@ def test_the_magic(cells) -> None:
         assert ready(first.url, first.headers)
         cells(BROKEN)
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(
-                urllib.request.Request(f"{first.url}/v2/models/broken/infer", BODY, first.headers)
-            )
+            urllib.request.urlopen(urllib.request.Request(f"{first.url}/v2/models/broken/infer", BODY, first.headers))
         again = cells("%tritonrepo endpoint")
         assert again.value is first
         assert first.token in again.text

@@ -56,10 +56,7 @@ HELP = [
     ("%%bls?", ["body of a model's execute", "--into NAME", "await request.async_exec()"]),
     ("%%tritonmodel?", ["--config WHAT", "--instances N", "auto_complete_config", "%%tritonmodel add_sub"]),
     ("%%tritonconfig?", ["config.pbtxt", "%%tritonconfig add_sub"]),
-    (
-        "%tritonrepo?",
-        ["verbs:", "list", "load", "unload", "reload", "config", "use", "clear", "--all"],
-    ),
+    ("%tritonrepo?", ["verbs:", "list", "load", "unload", "reload", "config", "use", "clear", "--all"]),
 ]
 
 

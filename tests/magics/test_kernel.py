@@ -58,13 +58,7 @@ class Kernel:
         outputs: list[dict[str, Any]] = []
 
         def hook(message: dict[str, Any]) -> None:
-            if message["msg_type"] in (
-                "execute_result",
-                "display_data",
-                "update_display_data",
-                "error",
-                "stream",
-            ):
+            if message["msg_type"] in ("execute_result", "display_data", "update_display_data", "error", "stream"):
                 outputs.append(message)
             if on_stream is not None and message["msg_type"] == "stream":
                 on_stream()

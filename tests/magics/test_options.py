@@ -105,10 +105,7 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
     [
         ("", "missing: NAME"),
         ("m n", "got 'n', which is one word too many"),
-        (
-            "m --config nowhere",
-            "--config: got 'nowhere', which is neither a variable of the notebook nor a",
-        ),
+        ("m --config nowhere", "--config: got 'nowhere', which is neither a variable of the notebook nor a"),
         ("m --config x --instances 2", "exclude each other"),
         ("m --input IN FP32", "--input: got 'IN FP32', expected NAME TYPE [DIMS]"),
         ("m --output IN FP32 [1,-]", "--output: got the shape [1,-], expected whole numbers"),

@@ -40,11 +40,7 @@ def test_what_is_left_open_is_named(line: str, opener: str, start: int) -> None:
 
 
 def test_other_characters_may_split() -> None:
-    assert [w.text for w in split_words('a=1,b="x,y",c=f(1,2)', lambda c: c == ",")] == [
-        "a=1",
-        'b="x,y"',
-        "c=f(1,2)",
-    ]
+    assert [w.text for w in split_words('a=1,b="x,y",c=f(1,2)', lambda c: c == ",")] == ["a=1", 'b="x,y"', "c=f(1,2)"]
 
 
 def test_plain_takes_quotes_off_only_around_the_whole_word() -> None:

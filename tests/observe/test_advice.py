@@ -14,13 +14,9 @@ from bls_notebook.records.remedies.context import Known, missing_model, nearest
 from bls_notebook.records.remedies.lookup import about_loading, advised
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
-MODEL = ModelRecord(
-    "m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),)
-)
+MODEL = ModelRecord("m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),))
 KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))
-FRAME = FrameRecord(
-    "m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x"))
-)
+FRAME = FrameRecord("m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x")))
 PATTERNS = [*requests._ANSWERS, *model_code._ANSWERS]
 
 

@@ -62,6 +62,5 @@ def test_levels(some: list[tuple[int, int]]) -> None:
 @given(intervals)
 def test_overlapping(some: list[tuple[int, int]]) -> None:
     assert overlapping(some) == [
-        any(i != j and max(a[0], b[0]) < min(a[1], b[1]) for j, b in enumerate(some))
-        for i, a in enumerate(some)
+        any(i != j and max(a[0], b[0]) < min(a[1], b[1]) for j, b in enumerate(some)) for i, a in enumerate(some)
     ]

@@ -160,9 +160,7 @@ def test_work_is_bounded_for_a_huge_tensor(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(seen) == 5
 
 
-@given(
-    hnp.arrays(st.sampled_from(["f4", "f8", "i8", "u1", "?", "f2"]), hnp.array_shapes(min_dims=0, min_side=0))
-)
+@given(hnp.arrays(st.sampled_from(["f4", "f8", "i8", "u1", "?", "f2"]), hnp.array_shapes(min_dims=0, min_side=0)))
 def test_any_array_gives_a_short_line(array: Any) -> None:
     text = preview(array, "FP32")
     assert "\n" not in text

@@ -30,9 +30,7 @@ BOMB = gzip.compress(b" " * (1 << 20), 9) * 40  # 40 kB, of 40 MB
 
 
 def content(value: str) -> bytes:
-    return (
-        f'{{"format": "{FORMAT}", "kind": "bls_notebook.lifetimes", "schema": 1, "wall": {value}}}'.encode()
-    )
+    return f'{{"format": "{FORMAT}", "kind": "bls_notebook.lifetimes", "schema": 1, "wall": {value}}}'.encode()
 
 
 CONTENTS: dict[str, bytes] = {

@@ -92,11 +92,7 @@ def test_an_integer_will_do_for_seconds() -> None:
         (ModelRecord, {"name": 3}, "ModelRecord.name: expected str, got int"),
         (ModelRecord, {"name": "a", "version": True}, "ModelRecord.version: expected int, got bool"),
         (ErrorRecord, {"message": "m", "chain": "abc"}, "ErrorRecord.chain: expected a list, got str"),
-        (
-            FrameRecord,
-            {"model": "m", "source": [[1, "a"], [2]]},
-            r"FrameRecord.source\[1\]: expected 2 items, got 1",
-        ),
+        (FrameRecord, {"model": "m", "source": [[1, "a"], [2]]}, r"FrameRecord.source\[1\]: expected 2 items, got 1"),
         (
             ResponseRecord,
             {"model": "m", "error": {"message": "x", "frames": [{"model": "a", "line": "9"}]}},

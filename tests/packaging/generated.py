@@ -47,9 +47,7 @@ def files() -> dict[Path, str]:
 def names() -> str:
     """Return what each capability offers, by kind."""
     offered = {
-        capability.name: {
-            kind: sorted(getattr(capability, kind)) for kind in _REMEMBERED if getattr(capability, kind)
-        }
+        capability.name: {kind: sorted(getattr(capability, kind)) for kind in _REMEMBERED if getattr(capability, kind)}
         for capability in built_in()
     }
     return json.dumps(offered, indent=1) + "\n"
@@ -104,9 +102,7 @@ def package_stub() -> str:
 def capability_stub(capability: Capability) -> str:
     """Return the types of the names that can be imported from a capability's package."""
     targets = {**capability.names, **capability.types}
-    return (
-        _GENERATED + "\n".join(_import(capability, targets[name], name, 0) for name in sorted(targets)) + "\n"
-    )
+    return _GENERATED + "\n".join(_import(capability, targets[name], name, 0) for name in sorted(targets)) + "\n"
 
 
 def _import(capability: Capability, target: str, name: str, up: int) -> str:

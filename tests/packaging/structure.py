@@ -92,9 +92,7 @@ def cycles(package: Package) -> list[list[str]]:
         return seen
 
     after = {name: reachable(name) for name in edges}
-    groups = {
-        tuple(sorted(n for n in after[name] if name in after[n])) for name in edges if name in after[name]
-    }
+    groups = {tuple(sorted(n for n in after[name] if name in after[n])) for name in edges if name in after[name]}
     return [list(group) for group in sorted(groups)]
 
 
@@ -134,11 +132,7 @@ def _capability_names_in_core(package: Package) -> Iterator[str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 dotted = node.value.removeprefix(package.name).lstrip(".")
                 head = dotted.split(".")[0]
-                if (
-                    "." in dotted
-                    and head in CAPABILITIES
-                    and dotted.replace(".", "").replace("_", "").isalnum()
-                ):
+                if "." in dotted and head in CAPABILITIES and dotted.replace(".", "").replace("_", "").isalnum():
                     yield f"core names a capability's module: {module}: {node.value}"
 
 

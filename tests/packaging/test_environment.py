@@ -85,9 +85,7 @@ def test_environment_python_is_a_declared_one() -> None:
     declared = SpecifierSet(project()["requires-python"])
     allowed = offered()["python"]
     versions = [f"3.{minor}" for minor in range(8, 30)]
-    from_classifiers = [
-        line.rpartition(" ")[2] for line in project()["classifiers"] if ":: Python :: 3." in line
-    ]
+    from_classifiers = [line.rpartition(" ")[2] for line in project()["classifiers"] if ":: Python :: 3." in line]
     assert [v for v in versions if v in allowed] == from_classifiers
     assert all(v in declared for v in from_classifiers)
     assert "3.9" not in declared

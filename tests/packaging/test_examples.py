@@ -16,9 +16,7 @@ EXAMPLE = ROOT / "examples" / "language"
 
 
 def test_what_its_ci_file_runs_passes(tmp_path: Path) -> None:
-    copy = shutil.copytree(
-        EXAMPLE, tmp_path / "language", ignore=shutil.ignore_patterns("__pycache__", ".*cache")
-    )
+    copy = shutil.copytree(EXAMPLE, tmp_path / "language", ignore=shutil.ignore_patterns("__pycache__", ".*cache"))
     workflow = (EXAMPLE / ".github" / "workflows" / "test.yml").read_text()
     steps = [step for step in re.findall(r"- run: (.+)", workflow) if not step.startswith("pip install")]
     assert [step.split()[0] for step in steps] == ["python", "pytest"]

@@ -45,9 +45,7 @@ assert "bls_notebook" in shell.extension_manager.loaded
 def loaded_modules(code: str, tmp_path: Path) -> set[str]:
     """The modules that a fresh interpreter holds after `code`, less those in its set `before`."""
     script = (
-        "import json, sys\nbefore = set()\n"
-        + code
-        + "\nprint('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
+        "import json, sys\nbefore = set()\n" + code + "\nprint('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
     )
     return set(json.loads(run(script, tmp_path).stdout.splitlines()[-1]))
 
@@ -85,7 +83,4 @@ def test_the_models_module_exists_once_the_package_is_imported(tmp_path: Path) -
 
 def test_the_models_module_does_not_exist_otherwise(tmp_path: Path) -> None:
     """A real Triton stub in the same environment has to find its own."""
-    run(
-        "import importlib.util; assert importlib.util.find_spec('triton_python_backend_utils') is None",
-        tmp_path,
-    )
+    run("import importlib.util; assert importlib.util.find_spec('triton_python_backend_utils') is None", tmp_path)

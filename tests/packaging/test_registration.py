@@ -56,9 +56,7 @@ def test_a_key_has_one_owner() -> None:
 def test_a_missing_capability_is_named() -> None:
     offered = {"first": {"names": ["one"], "verbs": ["go"]}, "second": {"names": ["two"], "magics": ["%m"]}}
     without = Registry([Capability("second", needs=("first",), names={"two": ".x:two"})], offered)
-    with pytest.raises(
-        MissingCapabilityError, match=r"^bls\.one is part of the capability 'first', which is not "
-    ):
+    with pytest.raises(MissingCapabilityError, match=r"^bls\.one is part of the capability 'first', which is not "):
         without.load("names", "one")
     assert without.missing("verbs", "go").startswith("%tritonrepo go is part of the capability 'first'")
     needs = "which needs the capability 'first', which is not installed"

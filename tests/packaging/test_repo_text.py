@@ -16,7 +16,7 @@ MAX_LINES = 600
 # tracebacks and warnings.
 PRIVATE_PATH = re.compile(
     r"(?<![\w.\-/])/(?:root|work|home/[A-Za-z][\w.\-]*|Users/[A-Za-z][\w.\-]*|tmp/ipykernel_\d+)/[\w.]"
-    r"|\b[A-Z]:\\{1,2}Users\\",
+    r"|\b[A-Z]:\\{1,2}Users\\"
 )
 MARKDOWN_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 

@@ -23,11 +23,7 @@ def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
     """In particular no top-level triton_python_backend_utils, which would shadow a real Triton's."""
     stubs, plugin = "triton_python_backend_utils-stubs", "pytest_bls_notebook.py"
     folders = {name.partition("/")[0] for name in names}
-    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {
-        "bls_notebook",
-        stubs,
-        plugin,
-    }
+    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"bls_notebook", stubs, plugin}
     assert [name for name in names if name.startswith(stubs)] == [f"{stubs}/__init__.pyi"]
 
 

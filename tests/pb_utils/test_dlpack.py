@@ -132,9 +132,7 @@ def test_a_slice_keeps_its_offset() -> None:
     ids=["transposed", "step", "fortran", "reversed", "vector with a step"],
 )
 def test_what_is_not_contiguous_is_refused(array: np.ndarray[Any, Any]) -> None:
-    with pytest.raises(
-        TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"
-    ):
+    with pytest.raises(TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"):
         Tensor.from_dlpack("T", array)
 
 
@@ -145,9 +143,7 @@ def test_strides_of_single_rows_and_of_nothing_do_not_matter(array: np.ndarray[A
 
 @pytest.mark.parametrize("value", [None, 5, "x", [1.0], object(), b"abc"])
 def test_what_is_no_tensor_is_refused(value: object) -> None:
-    with pytest.raises(
-        TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"
-    ):
+    with pytest.raises(TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"):
         Tensor.from_dlpack("T", value)
 
 
@@ -190,9 +186,7 @@ def test_a_bad_name_leaves_the_capsule_unused(name: object) -> None:
 )
 def test_a_type_that_triton_lacks_leaves_the_capsule_unused(code: int, bits: int, lanes: int) -> None:
     made = capsule(code, bits, lanes)
-    with pytest.raises(
-        TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"
-    ):
+    with pytest.raises(TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"):
         Tensor.from_dlpack("T", made)
     dlpack._managed(made).contents.dl_tensor.dtype.code = 1
     dlpack._managed(made).contents.dl_tensor.dtype.bits = 8
@@ -260,9 +254,7 @@ def test_bfloat16_has_dlpack_only() -> None:
     tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(bits))
     assert tensor.triton_dtype().name == "BF16"
     assert tensor.shape() == [4]
-    with pytest.raises(
-        TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."
-    ):
+    with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."):
         tensor.as_numpy()
     again = Tensor.from_dlpack("U", tensor)
     assert again.triton_dtype().name == "BF16"

@@ -50,9 +50,7 @@ def test_a_number_without_a_numpy_type_is_none(number: int) -> None:
     assert pb_utils.triton_to_numpy_type(number) is None
 
 
-@pytest.mark.parametrize(
-    "kind", [np.complex64, np.longdouble, "M8[s]", "U3", ">i4", "V4", "nonsense", object()]
-)
+@pytest.mark.parametrize("kind", [np.complex64, np.longdouble, "M8[s]", "U3", ">i4", "V4", "nonsense", object()])
 def test_a_numpy_type_that_triton_lacks_is_none(kind: Any) -> None:
     assert pb_utils.numpy_to_triton_type(kind) is None
 

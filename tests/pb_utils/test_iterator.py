@@ -69,9 +69,7 @@ def test_it_is_its_own_plain_iterator() -> None:
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 7), max_size=5))
-def test_a_walk_goes_on_where_it_was_left_and_starts_again_once_it_ended(
-    count: int, steps: list[int]
-) -> None:
+def test_a_walk_goes_on_where_it_was_left_and_starts_again_once_it_ended(count: int, steps: list[int]) -> None:
     """Against python_backend's own state machine, written down once more."""
     made = responses(count)
     walk = ResponseIterator(Stream(*made))
@@ -186,9 +184,7 @@ def test_threads_that_share_it_share_the_responses_and_all_end(repo: bls.ModelRe
 
     def run() -> None:
         request = InferenceRequest(
-            model_name="count",
-            requested_output_names=["OUT"],
-            inputs=[Tensor("IN", np.array([60], np.int32))],
+            model_name="count", requested_output_names=["OUT"], inputs=[Tensor("IN", np.array([60], np.int32))]
         )
         stream = request.exec(decoupled=True)
         got: list[Any] = []

@@ -62,18 +62,13 @@ def test_loading_with_a_config_and_files(disk: bls.ModelRepository) -> None:
         (("../late",), "failed to load '../late', failed to poll from model repository"),
         (("",), "failed to load '', failed to poll from model repository"),
         (("late", "{"), "failed to load 'late', failed to poll from model repository"),
-        (
-            ("late", "", {"file:1/model.py": b""}),
-            "failed to load 'late', failed to poll from model repository",
-        ),
+        (("late", "", {"file:1/model.py": b""}), "failed to load 'late', failed to poll from model repository"),
         (("late", '{"backend": "python"}', {"file:../../x.py": b""}), "failed to load 'late'"),
     ],
 )
 def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, message: str) -> None:
     with disk:
-        with pytest.raises(
-            TritonModelException, match=r"^Failed to load model: Failed to process the request"
-        ) as info:
+        with pytest.raises(TritonModelException, match=r"^Failed to load model: Failed to process the request") as info:
             disk.run(lambda: pb_utils.load_model(*arguments))
         assert message in str(info.value)
         assert not disk.ready("late")
@@ -102,9 +97,7 @@ def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, call: Callable[[],
 
 @pytest.mark.parametrize("version", ["x", "0", "-1", "1.0", " ", "\u00b2", "1x"])
 def test_a_version_that_is_no_number(repo: bls.ModelRepository, version: str) -> None:
-    with pytest.raises(
-        TritonModelException, match="failed to get model version from specified version string"
-    ):
+    with pytest.raises(TritonModelException, match="failed to get model version from specified version string"):
         repo.run(lambda: pb_utils.is_model_ready("m", version))
 
 
@@ -168,8 +161,6 @@ def test_a_model_may_unload_itself(repo: bls.ModelRepository) -> None:
     ("body", "ready"), [("True", True), ("False", False), ("1", False), ("None", False), ("1/0", False)]
 )
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_model_says_whether_it_is_ready(
-    repo: bls.ModelRepository, kind: str, body: str, ready: bool
-) -> None:
+def test_a_model_says_whether_it_is_ready(repo: bls.ModelRepository, kind: str, body: str, ready: bool) -> None:
     repo.define("m", EMPTY + f"    {kind} is_ready(self):\n        return {body}\n")
     assert repo.run(lambda: pb_utils.is_model_ready("m")) is ready

@@ -65,9 +65,7 @@ def test_dynamic_batching_that_is_configured_stays() -> None:
 @pytest.mark.parametrize("other", ["sequence_batching", "ensemble_scheduling"])
 def test_dynamic_batching_does_not_replace_another_scheduler(other: str) -> None:
     made = config(**{other: {}})
-    with pytest.raises(
-        ValueError, match=rf"^Configuration specified scheduling_choice as '{other}', .* 'm' "
-    ):
+    with pytest.raises(ValueError, match=rf"^Configuration specified scheduling_choice as '{other}', .* 'm' "):
         made.set_dynamic_batching()
     assert "dynamic_batching" not in made.as_dict()
 
@@ -136,9 +134,7 @@ def test_a_contradiction_names_both_sides(direction: str, field: str, value: Any
 def test_optional_may_be_left_out_but_not_contradicted() -> None:
     made = config(input=[{**TENSOR, "optional": False}])
     made.add_input(dict(TENSOR))
-    with pytest.raises(
-        ValueError, match="expects optional True but the model configuration specifies optional False"
-    ):
+    with pytest.raises(ValueError, match="expects optional True but the model configuration specifies optional False"):
         made.add_input({**TENSOR, "optional": True})
 
 
@@ -161,8 +157,7 @@ def test_the_transaction_policy_has_one_property() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look_up", "direction"),
-    [(get_input_config_by_name, "input"), (get_output_config_by_name, "output")],
+    ("look_up", "direction"), [(get_input_config_by_name, "input"), (get_output_config_by_name, "output")]
 )
 def test_look_up_by_name(look_up: Any, direction: str) -> None:
     other = {**TENSOR, "name": "B"}

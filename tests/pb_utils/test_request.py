@@ -238,9 +238,7 @@ def test_where_no_model_runs_a_sender_keeps_what_is_sent() -> None:
 
 def test_no_model_runs_here() -> None:
     for send in (request().exec, request().async_exec):
-        with pytest.raises(
-            TritonModelException, match=r"^BLS is only supported during the 'execute' function\."
-        ):
+        with pytest.raises(TritonModelException, match=r"^BLS is only supported during the 'execute' function\."):
             send()
 
 

@@ -22,16 +22,7 @@ from bls_notebook.pb_utils import (
 )
 
 A, B = Tensor("A", np.zeros(1)), Tensor("B", np.ones(2))
-CODES = [
-    "UNKNOWN",
-    "INTERNAL",
-    "NOT_FOUND",
-    "INVALID_ARG",
-    "UNAVAILABLE",
-    "UNSUPPORTED",
-    "ALREADY_EXISTS",
-    "CANCELLED",
-]
+CODES = ["UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED"]
 
 
 def test_an_empty_response() -> None:
@@ -154,9 +145,7 @@ def test_what_a_message_is_made_of_is_what_counts() -> None:
 
 @pytest.mark.parametrize("code", [None, 1, "INTERNAL", 99])
 def test_a_code_is_one_of_the_codes(code: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"incompatible constructor arguments.*use one of TritonError\.INTERNAL"
-    ):
+    with pytest.raises(TypeError, match=r"incompatible constructor arguments.*use one of TritonError\.INTERNAL"):
         TritonError("m", code)
 
 
@@ -210,13 +199,7 @@ def test_what_a_sender_passes_on() -> None:
     sender.send(response=response, flags=0)
     sender.send(flags=1)
     sender.send(None, 1)
-    assert mailbox.sent == [
-        (response, False),
-        (response, True),
-        (response, False),
-        (None, True),
-        (None, True),
-    ]
+    assert mailbox.sent == [(response, False), (response, True), (response, False), (None, True), (None, True)]
     assert sender.is_cancelled() is False
     mailbox.cancelled = True
     assert sender.is_cancelled() is True
@@ -227,11 +210,7 @@ def test_what_a_sender_passes_on() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            (InferenceResponse(), 2),
-            TritonModelException,
-            r"^Unable to send response\. Unsupported flag provided\.$",
-        ),
+        ((InferenceResponse(), 2), TritonModelException, r"^Unable to send response\. Unsupported flag provided\.$"),
         ((InferenceResponse(), -1), TritonModelException, "Unsupported flag"),
         ((None, 5), TritonModelException, "Unsupported flag"),
         (

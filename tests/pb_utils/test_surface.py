@@ -220,19 +220,13 @@ def test_what_has_no_constructor(name: str) -> None:
         (pb_utils.TritonError.CANCELLED, "__ErrorCode.CANCELLED", "<__ErrorCode.CANCELLED: 7>", 7),
     ],
 )
-def test_members_of_enumerations_look_as_tritons(
-    member: Any, text: str, representation: str, number: int
-) -> None:
+def test_members_of_enumerations_look_as_tritons(member: Any, text: str, representation: str, number: int) -> None:
     assert (str(member), repr(member), int(member)) == (text, representation, number)
 
 
 @pytest.mark.parametrize(
     "value",
-    [
-        pb_utils.Tensor("A", np.zeros(1)),
-        pb_utils.InferenceResponse([]),
-        pb_utils.InferenceRequest("", 0, [], [], "m"),
-    ],
+    [pb_utils.Tensor("A", np.zeros(1)), pb_utils.InferenceResponse([]), pb_utils.InferenceRequest("", 0, [], [], "m")],
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("what", [copy.copy, copy.deepcopy, pickle.dumps])

@@ -14,20 +14,7 @@ from hypothesis.extra import numpy as npst
 from bls_notebook.pb_utils import Tensor, TritonModelException
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
-NAMES = [
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-]
+NAMES = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"]
 
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda d: npst.arrays(d, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
@@ -130,9 +117,7 @@ def test_objects_of_any_kind_are_kept_as_they_are_until_sent() -> None:
 
 @pytest.mark.parametrize("value", [None, [1, 2], 1.0, "x", (1,), np.float32(1), memoryview(b"ab"), Tensor])
 def test_what_is_no_array_is_refused_in_tritons_words(value: object) -> None:
-    with pytest.raises(
-        TypeError, match=r"^__init__\(\): incompatible constructor arguments\. The following"
-    ) as info:
+    with pytest.raises(TypeError, match=r"^__init__\(\): incompatible constructor arguments\. The following") as info:
         Tensor("T", value)  # type: ignore[arg-type]
     assert str(info.value).endswith(f"Invoked with: 'T', {value!r}")
 

@@ -70,15 +70,11 @@ def pipeline(gathered: bool, calls: int = 8, instances: int = 1, name: str = "")
         resized = made.call("resize", at, 12 * MS, reader.id, kind=kind, request_id=f"image {i}")
         ready.append((i, resized.ended))
         if not gathered:
-            now = made.call(
-                "classify", resized.ended + 30 * US, 21 * MS, reader.id, request_id=f"image {i}"
-            ).ended
+            now = made.call("classify", resized.ended + 30 * US, 21 * MS, reader.id, request_id=f"image {i}").ended
             end = now = now + 500 * US
     if gathered:
         for i, at in ready:
-            answer = made.call(
-                "classify", at + 30 * US, 21 * MS, reader.id, kind=kind, request_id=f"image {i}"
-            )
+            answer = made.call("classify", at + 30 * US, 21 * MS, reader.id, kind=kind, request_id=f"image {i}")
             end = max(end, answer.ended)
     made.lasts(0, end + 1 * MS)
     return made.session(name or ("gathered" if gathered else "sequential"))
@@ -88,9 +84,7 @@ def everything() -> Session:
     """One of each: nested calls, a stream, a batch, an ensemble, a GPU, errors, a cancelled request."""
     made = Made(reader=1, detect=2, embed=1, speak=1, flow=0)
     reader = made.add("reader", 1 * MS, 2 * MS, 60 * MS, request_id="page 7")
-    detect = made.add(
-        "detect", 4 * MS, 4 * MS + 30 * US, 14 * MS, 0, reader.id, device="gpu:0", device_ns=9 * MS
-    )
+    detect = made.add("detect", 4 * MS, 4 * MS + 30 * US, 14 * MS, 0, reader.id, device="gpu:0", device_ns=9 * MS)
     made.add("embed", 6 * MS, 7 * MS, 4 * MS, 0, detect.id)
     for i in range(4):  # one batch
         made.add(

@@ -97,7 +97,5 @@ def test_circles_against_brute_force(edges: set[tuple[str, str]]) -> None:
     for _ in range(6):
         for n in reach:
             reach[n] = reach[n].union(*(reach[m] for m in reach[n]))
-    expected = {
-        n: frozenset(m for m in "abcdef" if m in reach[n] and n in reach[m]) for n in reach if n in reach[n]
-    }
+    expected = {n: frozenset(m for m in "abcdef" if m in reach[n] and n in reach[m]) for n in reach if n in reach[n]}
     assert _on_cycles(sorted(edges)) == expected

@@ -69,9 +69,7 @@ def test_pure_python_busy_processors_and_little_work() -> None:
 @pytest.mark.parametrize("step", [10 * MS, 11 * MS, 12 * MS])
 def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -> None:
     names = [f"a_0_{i}" for i in range(4)]
-    spans = tuple(
-        Span(i + 1, "a", instance=names[i], ended=step * (i + 1), inferred=step * (i + 1)) for i in range(4)
-    )
+    spans = tuple(Span(i + 1, "a", instance=names[i], ended=step * (i + 1), inferred=step * (i + 1)) for i in range(4))
     record = Session(spans, (ModelSeen("a", instances=tuple(names)),), wall=4 * step)
     found = of(record)
     assert (found.cause, found.model) == ("contention", "a")

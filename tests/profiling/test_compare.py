@@ -16,17 +16,7 @@ from bls_notebook.repository.instance_counts import with_instances
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
-_CERTAIN = (
-    "sleeps",
-    "batcher",
-    "exec in",
-    "blocking",
-    "async, one",
-    "a lock",
-    "lock of",
-    "response",
-    "an ens",
-)
+_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one", "a lock", "lock of", "response", "an ens")
 
 
 def named(name: str) -> Workload:
@@ -38,9 +28,7 @@ def count_of(repo: bls.ModelRepository, model: str) -> int:
     return sum(group.count for group in repo.config(model).instance_group)
 
 
-@pytest.mark.parametrize(
-    "workload", [w for w in WORKLOADS if w.name.startswith(_CERTAIN)], ids=lambda w: w.name
-)
+@pytest.mark.parametrize("workload", [w for w in WORKLOADS if w.name.startswith(_CERTAIN)], ids=lambda w: w.name)
 def test_the_true_cause_is_named(workload: Workload) -> None:
     with bls.ModelRepository() as repo:
         define(repo, workload)

@@ -68,9 +68,7 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
 
 
 def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
-    sure, unsure = (
-        render(comparison(Verification(("a",), 4, 4.0, 3.5, relative_error=d))).text for d in (0.04, 0.1)
-    )
+    sure, unsure = (render(comparison(Verification(("a",), 4, 4.0, 3.5, relative_error=d))).text for d in (0.04, 0.1))
     assert "give or take" not in sure
     assert "measured 3.5×, give or take 20%" in unsure
 
@@ -78,11 +76,7 @@ def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
 def test_html_has_the_sentence_large_and_is_one_block() -> None:
     html = render(comparison()).html
     assert html.count('class="bls-session-verdict"') == 1
-    assert (
-        html.index('class="bls-session-verdict"')
-        < html.index('class="bls-session-tiles"')
-        < html.index("<img")
-    )
+    assert html.index('class="bls-session-verdict"') < html.index('class="bls-session-tiles"') < html.index("<img")
     assert "<code>a</code>" in html
     assert "verified" not in html
 
@@ -90,9 +84,7 @@ def test_html_has_the_sentence_large_and_is_one_block() -> None:
 def test_nothing_of_a_model_reaches_html_unescaped() -> None:
     found = comparison()
     hostile = replace(
-        found,
-        model=HOSTILE,
-        verdict=replace(found.verdict, sentence=f"`{HOSTILE}`", advice=HOSTILE, models=(HOSTILE,)),
+        found, model=HOSTILE, verdict=replace(found.verdict, sentence=f"`{HOSTILE}`", advice=HOSTILE, models=(HOSTILE,))
     )
     html = render(hostile).html
     assert "<script" not in html

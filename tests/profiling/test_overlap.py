@@ -80,9 +80,7 @@ def test_a_long_chain_costs_few_runs(repo: bls.ModelRepository) -> None:
     assert found.runs < 40
 
 
-def test_what_was_not_tried_is_not_claimed(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_not_tried_is_not_claimed(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "RUNS", 5)
     monkeypatch.setattr(counterfactual, "RUNS", 5)
     found = found_of(repo, graph("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))"))
@@ -146,9 +144,7 @@ class TritonPythonModel:
 
 def test_answers_stay_on_their_device() -> None:
     """A model that asks `is_cpu()` takes the same way with kept answers."""
-    body = (
-        "import cupy\nparts = []\nfor m in ('one', 'other'):\n    t = ask(m, x).exec().output_tensors()[0]\n"
-    )
+    body = "import cupy\nparts = []\nfor m in ('one', 'other'):\n    t = ask(m, x).exec().output_tensors()[0]\n"
     body += "    assert not t.is_cpu()\n    parts.append(cupy.from_dlpack(t.to_dlpack()).get())\n"
     source = source_of(graph(body + "return ok(parts[0] + parts[1])"), "")
     wanted = "preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU), "
@@ -195,16 +191,10 @@ def slow(place: str) -> Iterator[bls.ModelRepository]:
 @pytest.mark.parametrize(
     ("body", "lines"),
     [
-        (
-            LOOP,
-            ("calls.append(request.async_exec())", "for (n, value), response in zip(items, await asyncio"),
-        ),
+        (LOOP, ("calls.append(request.async_exec())", "for (n, value), response in zip(items, await asyncio")),
         (STATEMENTS, ("first_response, second_response = await asyncio.gather(",)),
         ("return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))", ("for answer in await asyncio",)),
-        (
-            "return ok(sum({m: out(ask(m, x).exec()) for m in ('a', 'b')}.values()))",
-            ("for m, answer in zip(",),
-        ),
+        ("return ok(sum({m: out(ask(m, x).exec()) for m in ('a', 'b')}.values()))", ("for m, answer in zip(",)),
     ],
     ids=("loop", "statements", "generator", "dict"),
 )
@@ -260,9 +250,7 @@ def test_one_instance_leaves_nothing_to_gain(place: str) -> None:
     assert "`instance_group.count` 3 for `a`" in found.advice
 
 
-def test_without_libcst_one_line_says_how_to_get_it(
-    slow: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_libcst_one_line_says_how_to_get_it(slow: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bls_notebook.profiling.dependences.program_change", None)
     code = found_of(slow, graph(STATEMENTS)).code
     assert code is not None

@@ -19,9 +19,7 @@ def counted(requests: int, ns: int) -> StatisticsRecord:
     return StatisticsRecord("far", success=Times(requests, ns), queue=Times(requests, ns // 4))
 
 
-SESSION = Session(
-    (span(1, 5 * MS), span(2, 3 * MS), span(3, 9 * MS, "near"), span(4, MS, state="error")), (FAR,)
-)
+SESSION = Session((span(1, 5 * MS), span(2, 3 * MS), span(3, 9 * MS, "near"), span(4, MS, state="error")), (FAR,))
 KEY = ("far", 1)
 
 

@@ -27,9 +27,7 @@ STAMPS = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", 
 
 def rows(id: int, model: str, *at: int, parent: int = 0, **more: Any) -> list[dict[str, Any]]:
     """A request's rows, its stamps in microseconds."""
-    stamps = [
-        {"id": id, "timestamps": [{"name": n, "ns": 1000 * ns}]} for n, ns in zip(STAMPS, at, strict=False)
-    ]
+    stamps = [{"id": id, "timestamps": [{"name": n, "ns": 1000 * ns}]} for n, ns in zip(STAMPS, at, strict=False)]
     of = {"parent_id": parent} if parent else {}
     return [{"id": id, "model_name": model, "model_version": 1, **of, **more}, *stamps]
 

@@ -23,9 +23,7 @@ GOOD = SimpleNamespace(_error=None, _outputs=[])
 
 
 def bad(code: str) -> Any:
-    return SimpleNamespace(
-        _error=SimpleNamespace(_code=SimpleNamespace(name=code), _message="why"), _outputs=[]
-    )
+    return SimpleNamespace(_error=SimpleNamespace(_code=SimpleNamespace(name=code), _message="why"), _outputs=[])
 
 
 @pytest.fixture
@@ -74,9 +72,7 @@ def test_a_request_in_parts(log: Log) -> None:
         (32, (10, 15, 20, 30, 32), True),
     ],
 )
-def test_what_comes_after_the_end_has_not_happened(
-    log: Log, end: int, times: tuple[int, ...], ran: bool
-) -> None:
+def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, times: tuple[int, ...], ran: bool) -> None:
     in_parts(log)
     (span,) = frozen(log, end).spans
     assert (span.sent, span.queued, span.started, span.inferred, span.ended) == times

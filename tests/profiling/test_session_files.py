@@ -14,15 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.profiling import session_files
-from bls_notebook.profiling.records.session import (
-    SCHEMA,
-    Mark,
-    ModelSeen,
-    NamedMark,
-    Session,
-    Span,
-    load_session,
-)
+from bls_notebook.profiling.records.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
 from bls_notebook.profiling.session_files import FORMAT, json_bytes, save_session
 from bls_notebook.profiling.trace_export import chrome_trace, tracks
 from bls_notebook.records.errors import BLSError
@@ -50,18 +42,14 @@ ODD = Session(
 
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
 @given(record=st.one_of(sessions(), st.from_type(Session), st.just(ODD)))
-def test_a_saved_session_loads_as_it_was(
-    record: Session, name: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_saved_session_loads_as_it_was(record: Session, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     record = replace(record, schema=SCHEMA)
     path = save_session(record, tmp_path_factory.mktemp("s") / name)
     assert load_session(path) == record
 
 
 def test_marks_are_points_in_traces() -> None:
-    record = replace(
-        session({"a": Model([5])}, "a"), marks=(NamedMark(1, HOSTILE), NamedMark(2, "inside", 1))
-    )
+    record = replace(session({"a": Model([5])}, "a"), marks=(NamedMark(1, HOSTILE), NamedMark(2, "inside", 1)))
     points = {point.name: (track.group, point.at) for track in tracks(record) for point in track.points}
     assert points[HOSTILE] == ("notebook", 1)
     assert points["inside"] == ("a", 2)
@@ -92,14 +80,8 @@ def test_files_are_small_and_reproducible() -> None:
         (json.dumps({"format": FORMAT, "schema": True}).encode(), "its schema is True"),
         (json.dumps({"format": FORMAT, "schema": SCHEMA + 1, "new": 1}).encode(), "read it with the version"),
         (json.dumps({"format": FORMAT, "schema": SCHEMA - 1}).encode(), "read it with the version"),
-        (
-            json.dumps({"format": FORMAT, "schema": SCHEMA, "spans": [{"id": "1"}]}).encode(),
-            "field 'model' is missing",
-        ),
-        (
-            json.dumps({"format": FORMAT, "schema": SCHEMA, "wall": 1.5}).encode(),
-            "wall: expected int",
-        ),
+        (json.dumps({"format": FORMAT, "schema": SCHEMA, "spans": [{"id": "1"}]}).encode(), "field 'model' is missing"),
+        (json.dumps({"format": FORMAT, "schema": SCHEMA, "wall": 1.5}).encode(), "wall: expected int"),
     ],
 )
 def test_a_foreign_or_newer_file_gets_one_line(data: bytes, message: str, tmp_path: Path) -> None:

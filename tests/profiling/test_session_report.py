@@ -12,11 +12,7 @@ from hypothesis import given
 from bls_notebook.display import units
 from bls_notebook.display.bundle import render
 from bls_notebook.profiling.display.call_graph_diagram import call_graph_mermaid, call_graph_text
-from bls_notebook.profiling.display.difference_report import (
-    code_sentence,
-    difference_alt,
-    difference_picture,
-)
+from bls_notebook.profiling.display.difference_report import code_sentence, difference_alt, difference_picture
 from bls_notebook.profiling.display.session_report import session_figures
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from tests.display.page import as_html, as_text
@@ -42,9 +38,7 @@ ATTACK = Session(
     (
         Span(1, HOSTILE, instance="a", started=0, inferred=9, ended=9, bytes_in=3 << 20, crossings=2),
         Span(2, HOSTILE, parent=1, instance="a", started=1, inferred=8, ended=8, kind="async"),
-        Span(
-            3, "b", parent=2, state="error", error=HOSTILE, sent=3, queued=3, started=4, inferred=4, ended=4
-        ),
+        Span(3, "b", parent=2, state="error", error=HOSTILE, sent=3, queued=3, started=4, inferred=4, ended=4),
     ),
     (ModelSeen(HOSTILE, code="1", config="1"), ModelSeen("b", code="1", config="1")),
     wall=9,
@@ -111,9 +105,7 @@ def test_a_call_graph_as_mermaid() -> None:
     mermaid = call_graph_mermaid(graph)
     first, *rest = mermaid.splitlines()
     assert first == "flowchart LR"
-    nodes = {
-        line.split('["')[0].split("(")[0].strip() for line in rest if "-->" not in line and "-.->" not in line
-    }
+    nodes = {line.split('["')[0].split("(")[0].strip() for line in rest if "-->" not in line and "-.->" not in line}
     edges = [re.fullmatch(r'  (n\d+) (-->|-\.->)\|"[^"]*"\| (n\d+)', line) for line in rest[len(nodes) :]]
     assert len(nodes) == 4
     assert len(edges) == len(graph.edges)
@@ -139,10 +131,7 @@ def test_a_call_graph_is_shown_as_mermaid_or_text_but_not_as_html() -> None:
 
 
 def test_a_large_graph_is_cut_to_what_mermaid_takes() -> None:
-    spans = [
-        Span(i, f"m{i}", parent=i - 1, instance="x", started=i, inferred=2000, ended=2000)
-        for i in range(1, 900)
-    ]
+    spans = [Span(i, f"m{i}", parent=i - 1, instance="x", started=i, inferred=2000, ended=2000) for i in range(1, 900)]
     mermaid = call_graph_mermaid(Session(tuple(spans), wall=2000).graph())
     assert mermaid.count("-->") == 200
 
@@ -221,20 +210,15 @@ def test_factors(value: float, spelled: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "spelled"),
-    [(1, 2, "50%"), (0, 0, "0%"), (1, 1000, "<1%"), (0, 5, "0%"), (5, 5, "100%")],
+    ("part", "whole", "spelled"), [(1, 2, "50%"), (0, 0, "0%"), (1, 1000, "<1%"), (0, 5, "0%"), (5, 5, "100%")]
 )
 def test_percents(part: float, whole: float, spelled: str) -> None:
     assert units.percent(part, whole) == spelled
 
 
 def test_what_requests_failed_with_is_told_once_each() -> None:
-    bad = Span(
-        1, "a", instance="a", started=1, inferred=2, ended=3, state="error", error="no\n\nAt:\n  x(1): y\n"
-    )
-    spans = [
-        replace(bad, id=i + 1, error=e) for i, e in enumerate([bad.error, bad.error, "<b>", "c", "d", "e"])
-    ]
+    bad = Span(1, "a", instance="a", started=1, inferred=2, ended=3, state="error", error="no\n\nAt:\n  x(1): y\n")
+    spans = [replace(bad, id=i + 1, error=e) for i, e in enumerate([bad.error, bad.error, "<b>", "c", "d", "e"])]
     found = Session(tuple(spans), wall=9)
     shown = render(found)
     assert "error: a: no (2 times)" in shown.text

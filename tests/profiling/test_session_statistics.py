@@ -79,12 +79,7 @@ def test_the_callees_of_a_batch_are_waited_for_by_all_of_it() -> None:
 
 def test_concurrency_over_time() -> None:
     found = session({"a": Model([10], instances=2)}, ("a",) * 3).concurrency()
-    assert [(c.ns, c.working, c.queued) for c in found] == [
-        (0, 3, 0),
-        (1, 2, 1),
-        (12, 1, 0),
-        (23, 0, 0),
-    ]
+    assert [(c.ns, c.working, c.queued) for c in found] == [(0, 3, 0), (1, 2, 1), (12, 1, 0), (23, 0, 0)]
 
 
 def test_requests_that_never_ran_take_no_instance() -> None:

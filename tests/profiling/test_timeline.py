@@ -17,12 +17,7 @@ from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.profiling.timeline.lanes import Bins, TimelineLayout, lay_out
-from bls_notebook.profiling.timeline.picture import (
-    timeline_alt,
-    timeline_block,
-    timeline_svg,
-    timeline_text,
-)
+from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_svg, timeline_text
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
 from bls_notebook.records.raw_events import TensorSeen
@@ -242,8 +237,7 @@ def test_the_code_of_requests_goes_to_the_browser() -> None:
 def test_the_figures_of_a_session_in_a_line() -> None:
     inks = model_inks(span.model for span in everything().spans)
     assert session_columns(everything(), inks)["facts"] == (
-        "16 requests · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · "
-        "12 requests not recorded"
+        "16 requests · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · 12 requests not recorded"
     )
 
 
@@ -258,9 +252,7 @@ def test_the_path_names_spans_by_their_place() -> None:
     shares = {what: (model, ns) for what, model, ns in encoded["shares"]}
     assert shares["resize"] == (
         "resize",
-        sum(
-            step.end - step.begin for step in steps if (step.model, step.phase) == ("resize", "compute_infer")
-        ),
+        sum(step.end - step.begin for step in steps if (step.model, step.phase) == ("resize", "compute_infer")),
     )
 
 
@@ -272,9 +264,7 @@ def test_versions_of_a_model_are_told_apart() -> None:
 
 
 def test_hostile_text_is_made_visible_before_it_leaves() -> None:
-    span = Span(
-        1, HOSTILE, instance=HOSTILE, device=HOSTILE, device_ns=3, ended=9, request_id=HOSTILE, error=HOSTILE
-    )
+    span = Span(1, HOSTILE, instance=HOSTILE, device=HOSTILE, device_ns=3, ended=9, request_id=HOSTILE, error=HOSTILE)
     session = Session((span,), wall=9, name=HOSTILE)
     encoded = session_columns(session, model_inks([HOSTILE]))
     said = [encoded["name"], encoded["models"][0]["name"], encoded["texts"].decode()]
@@ -316,9 +306,7 @@ def test_bins_cover_what_was_added() -> None:
 # -- figure ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name
-)
+@pytest.mark.parametrize("session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name)
 def test_the_figure_is_the_same_each_time(session: Session) -> None:
     svg = timeline_svg(session)
     assert svg.startswith("<svg")
@@ -388,7 +376,6 @@ def test_two_sessions_share_the_inks_of_their_models() -> None:
     one, two = pipeline(False), replace(pipeline(True), name="b")
     inks = model_inks({span.model for session in (one, two) for span in session.spans})
     first, second = (
-        {model["name"]: model["light"] for model in session_columns(session, inks)["models"]}
-        for session in (one, two)
+        {model["name"]: model["light"] for model in session_columns(session, inks)["models"]} for session in (one, two)
     )
     assert first == second

@@ -14,10 +14,7 @@ from bls_notebook.profiling.timeline.widget import Timeline
 
 
 def test_it_draws_one_session_or_two() -> None:
-    assert [raw["name"] for raw in Timeline(pipeline(False), pipeline(True)).sessions] == [
-        "sequential",
-        "gathered",
-    ]
+    assert [raw["name"] for raw in Timeline(pipeline(False), pipeline(True)).sessions] == ["sequential", "gathered"]
     assert Timeline(pipeline(True)).records == (pipeline(True),)
 
 

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.profiling.analysis.queue_simulation import (
-    UNLIMITED,
-    batches_seen,
-    capacities,
-    recipes,
-    replay,
-)
+from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, batches_seen, capacities, recipes, replay
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
@@ -73,9 +67,7 @@ PIPELINES: dict[str, tuple[dict[str, Model], str]] = {
 
 
 @pytest.mark.parametrize(("models", "step"), PIPELINES.values(), ids=PIPELINES)
-def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(
-    models: dict[str, Model], step: str
-) -> None:
+def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(models: dict[str, Model], step: str) -> None:
     one, _ = runs(models, step)
     for count in (1, 2, 4):
         changed = {name: replace(m, instances=count) for name, m in models.items()}
@@ -95,14 +87,9 @@ def test_a_replay_of_batches() -> None:
 def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     """As they did for the first batch: all instances were free then, and it was a full one."""
     one, all_ = runs({"a": Model([10 * MS], batch=4)})
-    late = [
-        replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)
-    ]
+    late = [replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)]
     wait = late[3].queued - late[0].queued
-    late = [
-        replace(s, **{k: getattr(s, k) + wait for k in ("started", "inferred", "ended", "released")})
-        for s in late
-    ]
+    late = [replace(s, **{k: getattr(s, k) + wait for k in ("started", "inferred", "ended", "released")}) for s in late]
     batches = batches_seen(replace(all_, spans=tuple(late)))
     assert batches[("a", 1)][::2] == (4, wait)
     sent = [i * 20_000 for i in range(8)]
@@ -231,9 +218,7 @@ def test_runs_that_differ_make_the_figures_rough_and_change_no_cause() -> None:
 
 def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     # Half of the time the burner had no processor; both ways took twice as long.
-    burner = judged(
-        runs({"a": Model([20 * MS])}), cpu=0.5, held=1.0, cores=2, parallel=1.1, waited=(0.5, 0.5)
-    )
+    burner = judged(runs({"a": Model([20 * MS])}), cpu=0.5, held=1.0, cores=2, parallel=1.1, waited=(0.5, 0.5))
     assert burner.cause == "gil"
     assert "for 50% of the time" in burner.note
     # Two threads waited all the time.
@@ -289,10 +274,7 @@ def test_too_little_work() -> None:
 
 
 def test_a_batcher() -> None:
-    pair = (
-        session({"a": Model([10 * MS])}, *("a",) * N),
-        session({"a": Model([12 * MS], batch=8)}, ("a",) * N),
-    )
+    pair = (session({"a": Model([10 * MS])}, *("a",) * N), session({"a": Model([12 * MS], batch=8)}, ("a",) * N))
     found = judged(pair)
     assert (found.cause, found.model) == ("batched", "a")
     assert "up to 8 requests by one execute" in found.sentence
@@ -301,15 +283,7 @@ def test_a_batcher() -> None:
 def test_one_request_and_failed_ones() -> None:
     assert judged(runs({"a": Model([MS])}, n=1), n=1).cause == "one"
     bad = Span(
-        1,
-        "a",
-        sent=0,
-        queued=1,
-        started=1,
-        inferred=2,
-        ended=3,
-        state="error",
-        error="no <b>\n\nAt:\n  m(1): x\n",
+        1, "a", sent=0, queued=1, started=1, inferred=2, ended=3, state="error", error="no <b>\n\nAt:\n  m(1): x\n"
     )
     record = replace(runs({"a": Model([MS])})[0], spans=(bad, replace(bad, id=2)), wall=3)
     found = judged((record, record), n=2)

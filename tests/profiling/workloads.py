@@ -250,17 +250,10 @@ WORKLOADS = (
     Workload(
         "batcher",
         "batched",
-        {
-            "batcher": (
-                _SLEEPER,
-                "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3000 }\n",
-            )
-        },
+        {"batcher": (_SLEEPER, "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 3000 }\n")},
     ),
     Workload(
-        "exec in async execute",
-        "sync_exec",
-        {"callee": (_SLEEPER, _count(24)), "caller": (_SYNC_IN_ASYNC, _count(1))},
+        "exec in async execute", "sync_exec", {"callee": (_SLEEPER, _count(24)), "caller": (_SYNC_IN_ASYNC, _count(1))}
     ),
     Workload(
         "blocking coroutine",
@@ -313,11 +306,7 @@ WORKLOADS = (
     Workload(
         "a chain of pure Python",
         "gil",
-        {
-            "first": (_BURNER, _count(1)),
-            "second": (_BURNER, _count(1)),
-            "chained": (_BURNING_CHAIN, _count(2)),
-        },
+        {"first": (_BURNER, _count(1)), "second": (_BURNER, _count(1)), "chained": (_BURNING_CHAIN, _count(2))},
     ),
 )
 

@@ -66,9 +66,7 @@ def test_none_loads_everything_and_takes_no_orders(folder: Path) -> None:
         for order in (lambda: repo.load("a"), lambda: repo.unload("a")):
             with pytest.raises(bls.ModelLoadError, match="control_mode='explicit'") as refusal:
                 order()
-            assert refusal.value.reason == (
-                "explicit model load / unload is not allowed if polling is enabled"
-            )
+            assert refusal.value.reason == ("explicit model load / unload is not allowed if polling is enabled")
         with pytest.raises(bls.BLSError, match="control_mode is 'none'"):
             repo.poll()
         assert said(repo, "a") == "a"
@@ -80,9 +78,7 @@ def test_models_are_refused_too(folder: Path) -> None:
     load = "try:\n    pb_utils.load_model('a')\nexcept pb_utils.TritonModelException as e:\n    said = e"
     write(folder, "loads", saying("said", inside=load))
     with bls.ModelRepository(folder, control_mode="none") as repo:
-        assert said(repo, "loads").endswith(
-            "explicit model load / unload is not allowed if polling is enabled"
-        )
+        assert said(repo, "loads").endswith("explicit model load / unload is not allowed if polling is enabled")
 
 
 def test_poll_follows_the_folders(folder: Path) -> None:
@@ -109,9 +105,7 @@ def test_a_broken_edit_keeps_what_serves_and_is_tried_again(folder: Path) -> Non
         assert said(repo, "a") == "mended"
 
 
-def test_polling_goes_on_by_itself_and_ends_with_the_repository(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     polled = threading.Event()
     follow = FolderPolling.follow
 
@@ -249,9 +243,7 @@ def test_ensembles_leave_with_a_member_and_come_back(ensembles: bls.ModelReposit
     assert set(states(ensembles).values()) == {"READY"}
 
 
-def test_unload_dependents_takes_what_was_loaded_for_the_ensemble_alone(
-    ensembles: bls.ModelRepository,
-) -> None:
+def test_unload_dependents_takes_what_was_loaded_for_the_ensemble_alone(ensembles: bls.ModelRepository) -> None:
     ensembles.load("outer")
     ensembles.unload("outer")
     assert states(ensembles) == {"inner": "READY", "member": "READY", "outer": "UNAVAILABLE"}
@@ -317,8 +309,7 @@ def test_what_keeps_an_ensemble_from_loading(disk: bls.ModelRepository) -> None:
         "shapes": "in ensemble shapes, ensemble tensor X: inconsistent shape: [4] is inferred from model "
         "shapes while [3] is inferred from model shaped",
         "input": "in ensemble input, ensemble tensor X is mapping to non-existing input NOPE in model member",
-        "output": "in ensemble output, ensemble tensor OUT is mapped from non-existing output NOPE in model "
-        "member",
+        "output": "in ensemble output, ensemble tensor OUT is mapped from non-existing output NOPE in model member",
         "rows": "ensemble rows allows maximum batch size 8, but it contains model batches which only allows "
         "maximum batch size to be 4",
         "itself": "circular dependency between ensembles: itself -> ... -> itself -> itself",

@@ -21,11 +21,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     ),
     "no class": ("import json\n", TEXT, r"has no attribute 'TritonPythonModel'"),
     "nothing": ("", TEXT, r"has no attribute 'TritonPythonModel'"),
-    "a failing import": (
-        "import nowhere_at_all\n",
-        TEXT,
-        r"ModuleNotFoundError: No module named 'nowhere_at_all'",
-    ),
+    "a failing import": ("import nowhere_at_all\n", TEXT, r"ModuleNotFoundError: No module named 'nowhere_at_all'"),
     "a failing line": ("1 / 0\n", TEXT, r"ZeroDivisionError: division by zero"),
     "an exit": ("import sys\nsys.exit(3)\n", TEXT, r"SystemExit: 3"),
     "os._exit's cousin": ("raise BaseException('no')\n", TEXT, r"BaseException: no"),
@@ -33,8 +29,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "no text": ("x = '\ud800'\n", TEXT, r"'m'"),
     "initialize raises": (
         saying("1").replace(
-            "    def execute",
-            "    def initialize(self, args):\n        raise KeyError('w')\n\n    def execute",
+            "    def execute", "    def initialize(self, args):\n        raise KeyError('w')\n\n    def execute"
         ),
         TEXT,
         r"KeyError: 'w'",
@@ -77,13 +72,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 
 def test_a_model_of_a_cell(repo: bls.ModelRepository) -> None:
     record = repo.define("m", ECHOES, ECHO)
-    assert (record.name, record.version, record.state, record.source, record.reason) == (
-        "m",
-        1,
-        "READY",
-        "cell",
-        "",
-    )
+    assert (record.name, record.version, record.state, record.source, record.reason) == ("m", 1, "READY", "cell", "")
     assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("IN", "FP32", (-1,))]
     assert record.load_seconds is not None
     assert record == repo.record("m")
@@ -153,9 +142,7 @@ def test_the_error_has_the_frames_and_the_cause(repo: bls.ModelRepository) -> No
     assert record.kind == "ZeroDivisionError"
     assert [f.function for f in record.frames] == ["initialize", "fail"]
     assert any("# here" in text for _, text in record.frames[-1].source)
-    assert info.value.reason.startswith(
-        "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: Zero"
-    )
+    assert info.value.reason.startswith("load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: Zero")
 
 
 def test_a_syntax_error_shows_its_line(repo: bls.ModelRepository) -> None:
@@ -170,9 +157,7 @@ def test_a_syntax_error_shows_its_line(repo: bls.ModelRepository) -> None:
 
 def test_redefining_finalizes_the_old_version_once(repo: bls.ModelRepository, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    source = (
-        saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
-    )
+    source = saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
     repo.define("m", source, TEXT)
     old = repo._server.find("m")
     assert old is not None
@@ -202,12 +187,8 @@ class TritonPythonModel:
     assert note.read_text().count("m_0") == 1
 
 
-def test_a_finalize_that_raises_is_in_nobodys_way(
-    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
-) -> None:
-    repo.define(
-        "m", saying("1") + "\n    def finalize(self):\n        raise RuntimeError('in finalize')\n", TEXT
-    )
+def test_a_finalize_that_raises_is_in_nobodys_way(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
+    repo.define("m", saying("1") + "\n    def finalize(self):\n        raise RuntimeError('in finalize')\n", TEXT)
     repo.define("m", saying("2"), TEXT)
     assert said(repo, "m") == "2"
     repo.unload("m")
@@ -367,8 +348,7 @@ def test_a_context_manager_closes(tmp_path: Path) -> None:
         for name in ("a", "b"):
             repo.define(
                 name,
-                saying("1")
-                + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n",
+                saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n",
                 TEXT,
             )
     assert note.read_text() == "xx"

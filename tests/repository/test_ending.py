@@ -16,18 +16,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import model_code
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    ctrl_c_once,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-)
+from tests.engine.harness import DOUBLE, Caller, ctrl_c_once, infer, ints, message, model, pbtxt, queued, until
 
 NEVER = model("""
 def execute(self, requests):
@@ -137,9 +126,7 @@ def execute(self, requests):
     gates.shared["repo"].{verb}()
 """)
     repo.define("a", source, pbtxt())
-    assert f"{verb}: model 'a' cannot {verb} the repository that it runs in" in message(
-        repo.infer("a", ints())
-    )
+    assert f"{verb}: model 'a' cannot {verb} the repository that it runs in" in message(repo.infer("a", ints()))
     assert repo.ready("a")
     getattr(repo, verb)()
     assert not repo.ready("a")

@@ -445,7 +445,5 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_does_not_split_a_critical_section() -> None:
     """In a process of its own: a key that came late would end the tests."""
-    run = subprocess.run(
-        [sys.executable, "-c", CRITICAL], capture_output=True, text=True, timeout=60, check=False
-    )
+    run = subprocess.run([sys.executable, "-c", CRITICAL], capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout == "begun ended\n", run.stderr

@@ -36,9 +36,7 @@ def own_modules(name: str) -> list[str]:
 
 
 def test_two_models_have_their_own_siblings(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "helper.WHO + late()", "import helper\ndef late():\n    import lazy\n    return lazy.WHO\n"
-    )
+    source = saying("helper.WHO + late()", "import helper\ndef late():\n    import lazy\n    return lazy.WHO\n")
     for name in ("a", "b"):
         assert says(disk, source, name=name, helper=WHO.format(name), lazy=WHO.format(name * 2)) == name * 3
     assert said(disk, "a") == "aaa"
@@ -104,8 +102,7 @@ def test_packages_without_init(disk: bls.ModelRepository) -> None:
 
 def test_two_submodules_of_the_same_name(disk: bls.ModelRepository) -> None:
     source = saying(
-        "[pickle.loads(pickle.dumps(m.util.T())).who for m in (a, b)]",
-        "import pickle\nimport a.util\nimport b.util\n",
+        "[pickle.loads(pickle.dumps(m.util.T())).who for m in (a, b)]", "import pickle\nimport a.util\nimport b.util\n"
     )
     util = "class T:\n    who = {!r}\n"
     assert says(disk, source, **{"a/util": util.format("a"), "b/util": util.format("b")}) == "['a', 'b']"
@@ -113,10 +110,7 @@ def test_two_submodules_of_the_same_name(disk: bls.ModelRepository) -> None:
 
 def test_the_models_folder_is_searched_after_the_versions(disk: bls.ModelRepository) -> None:
     write(
-        disk.paths[0],
-        "m",
-        saying("(helper.WHO, common.WHO)", "import helper, common\n"),
-        helper=WHO.format("version"),
+        disk.paths[0], "m", saying("(helper.WHO, common.WHO)", "import helper, common\n"), helper=WHO.format("version")
     )
     (disk.paths[0] / "m" / "helper.py").write_text(WHO.format("model"))
     (disk.paths[0] / "m" / "common.py").write_text(WHO.format("common"))
@@ -156,9 +150,7 @@ thread.join()
 
 
 def test_what_is_installed_wins(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "[hasattr(m, 'WHO') for m in (numpy, json, hypothesis)]", "import numpy, json, hypothesis\n"
-    )
+    source = saying("[hasattr(m, 'WHO') for m in (numpy, json, hypothesis)]", "import numpy, json, hypothesis\n")
     files = {n: WHO.format("mine") for n in ("numpy", "json", "hypothesis")}
     assert says(disk, source, **files) == "[False, False, False]"
 
@@ -182,9 +174,7 @@ def test_a_sibling_wins_over_the_notebooks_folder(
         del sys.modules["sibling_of_model"]
 
 
-@pytest.mark.parametrize(
-    "body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"]
-)
+@pytest.mark.parametrize("body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"])
 def test_a_module_that_is_not_there(disk: bls.ModelRepository, body: str) -> None:
     answer = says(disk, saying("find()", f"def find():\n    {body}\n"))
     assert "ModuleNotFoundError: No module named " in answer
@@ -363,9 +353,7 @@ def test_a_load_that_fails_leaves_no_module(disk: bls.ModelRepository) -> None:
 
 
 def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "note()", "import helper\nclass Big: pass\nBIG = Big()\ndef note():\n    helper.refs.append(BIG)\n"
-    )
+    source = saying("note()", "import helper\nclass Big: pass\nBIG = Big()\ndef note():\n    helper.refs.append(BIG)\n")
     says(disk, source, helper="refs = []\n")
     module = next(sys.modules[m] for m in own_modules("m") if hasattr(sys.modules[m], "BIG"))
     alive = weakref.ref(module.BIG)
@@ -377,8 +365,7 @@ def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
 
 def test_what_a_module_says_of_itself(disk: bls.ModelRepository) -> None:
     source = saying(
-        "[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]",
-        '"""Doc."""\nimport os, helper\n',
+        "[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]", '"""Doc."""\nimport os, helper\n'
     )
     assert says(disk, source, helper="") == "['model.py', 'helper.py', 'Doc.']"
 
@@ -421,10 +408,7 @@ finally:
 def frames(repo: bls.ModelRepository, name: str) -> list[tuple[str, int, list[str]]]:
     error = repo.infer(name, {}).record.error
     assert error is not None
-    return [
-        (f.function, f.line, [text.strip() for number, text in f.source if number == f.line])
-        for f in error.frames
-    ]
+    return [(f.function, f.line, [text.strip() for number, text in f.source if number == f.line]) for f in error.frames]
 
 
 def test_tracebacks_show_the_source_also_after_the_file_has_changed(disk: bls.ModelRepository) -> None:

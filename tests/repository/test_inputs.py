@@ -62,12 +62,7 @@ def sent(repo: bls.ModelRepository, model: str, value: Any) -> np.ndarray[Any, A
 
 @pytest.mark.parametrize("name", [n for n in TYPES if n != "STRING"])
 def test_lists_take_the_inputs_data_type(repo: bls.ModelRepository, name: str) -> None:
-    for model, value in (
-        (f"{name}1", [0, 1]),
-        (f"{name}2", [[0, 1], [1, 0]]),
-        (f"{name}1", (1, 0)),
-        (f"{name}1", []),
-    ):
+    for model, value in ((f"{name}1", [0, 1]), (f"{name}2", [[0, 1], [1, 0]]), (f"{name}1", (1, 0)), (f"{name}1", [])):
         array = sent(repo, model, value)
         assert array.dtype == np.dtype(TYPES[name])
         assert array.tolist() == np.array(value, TYPES[name]).tolist()
@@ -152,9 +147,7 @@ def test_whole_numbers_arrive_exactly(repo: bls.ModelRepository, values: list[in
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",))) | st.binary()))
 def test_any_text_arrives_exactly(repo: bls.ModelRepository, values: list[str | bytes]) -> None:
-    assert sent(repo, "STRING1", values).tolist() == [
-        v if isinstance(v, bytes) else v.encode() for v in values
-    ]
+    assert sent(repo, "STRING1", values).tolist() == [v if isinstance(v, bytes) else v.encode() for v in values]
 
 
 @pytest.mark.parametrize(
@@ -214,9 +207,7 @@ def test_a_value_whose_text_raises_is_one_clear_line(repo: bls.ModelRepository) 
 
 @pytest.mark.parametrize("inputs", [None, [], [("IN", [1])], "IN", np.zeros(1), 5, {"IN"}])
 def test_inputs_are_a_dict(repo: bls.ModelRepository, inputs: Any) -> None:
-    with pytest.raises(
-        bls.BLSError, match=r"^model 'FP321': inputs: got \w+, expected a dict of names to arrays"
-    ):
+    with pytest.raises(bls.BLSError, match=r"^model 'FP321': inputs: got \w+, expected a dict of names to arrays"):
         repo.infer("FP321", inputs)
 
 
@@ -267,9 +258,7 @@ def test_names_of_inputs_are_text(repo: bls.ModelRepository, name: Any) -> None:
     ],
     ids=str,
 )
-async def test_other_arguments_of_a_wrong_kind_are_one_clear_line(
-    repo: bls.ModelRepository, options: Any
-) -> None:
+async def test_other_arguments_of_a_wrong_kind_are_one_clear_line(repo: bls.ModelRepository, options: Any) -> None:
     value = {"IN": [1.0]}
     with pytest.raises(bls.BLSError) as info:
         repo.infer("FP321", value, **options)
@@ -290,9 +279,7 @@ def test_a_model_to_ask_is_named_by_text(repo: bls.ModelRepository, name: Any) -
         repo.ready(name)
 
 
-@pytest.mark.parametrize(
-    "memory", ["cpu", "cpu:0", None, PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU)]
-)
+@pytest.mark.parametrize("memory", ["cpu", "cpu:0", None, PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU)])
 def test_preferred_memory_of_the_cpu(repo: bls.ModelRepository, memory: Any) -> None:
     response = repo.infer("FP321", {"IN": [1.0]}, preferred_memory=memory)
     assert response["OUT"].as_numpy().tolist() == [1.0]

@@ -88,9 +88,7 @@ def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[i
 
 def test_a_policy_that_picks_no_version(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", VERSION, TEXT + " version_policy: { specific: { versions: [7] } }")
-    with pytest.raises(
-        bls.ModelLoadError, match=r"^model 'm': no version to load: version folders there: 1; expected"
-    ):
+    with pytest.raises(bls.ModelLoadError, match=r"^model 'm': no version to load: version folders there: 1; expected"):
         disk.load("m")
     assert rows(disk) == [("m", 1, "UNAVAILABLE")]
 
@@ -118,9 +116,7 @@ def test_several_folders(tmp_path: Path) -> None:
         for name in ("one", "two"):
             repo.load(f"m_{name}")
             assert said(repo, f"m_{name}") == name
-        with pytest.raises(
-            bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"
-        ):
+        with pytest.raises(bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"):
             repo.load("both")
     with bls.ModelRepository([tmp_path / "one"], tmp_path / "two") as repo:
         assert repo.paths == (tmp_path / "one", tmp_path / "two")
@@ -141,9 +137,7 @@ def test_a_file_is_no_repository(tmp_path: Path) -> None:
 
 def test_the_message_for_an_unknown_model_lists_the_known_ones(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "known", VERSION)
-    with pytest.raises(
-        bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"
-    ):
+    with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"):
         disk.load("nobody")
 
 

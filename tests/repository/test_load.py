@@ -92,10 +92,7 @@ def test_a_config_that_does_not_parse_changes_nothing(disk: bls.ModelRepository,
 def test_files_instead_of_the_disks(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", PARAMETER)
     disk.load("m")
-    files = {
-        "file:3/model.py": saying("helper.WHO", "import helper\n").encode(),
-        "file:3/helper.py": b"WHO = 'sent'",
-    }
+    files = {"file:3/model.py": saying("helper.WHO", "import helper\n").encode(), "file:3/helper.py": b"WHO = 'sent'"}
     record = disk.load("m", config=config_with("x"), files=files)
     assert (record.version, record.source) == (3, "files")
     assert said(disk, "m") == "sent"
@@ -267,9 +264,7 @@ def test_a_version_to_ask_for_is_a_number(disk: bls.ModelRepository, version: An
 def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", saying("1"))
     for ask in (disk.config, disk.record, disk.statistics):
-        with pytest.raises(
-            bls.ModelNotFoundError, match="'m' is not loaded; load it first: `%tritonrepo load m`"
-        ):
+        with pytest.raises(bls.ModelNotFoundError, match="'m' is not loaded; load it first: `%tritonrepo load m`"):
             ask("m")
         with pytest.raises(
             bls.ModelNotFoundError, match=r"'nobody' is not loaded; define it .* models that serve: none"
@@ -295,8 +290,7 @@ def test_statistics(disk: bls.ModelRepository) -> None:
 def test_arguments_of_initialize(disk: bls.ModelRepository) -> None:
     source = saying("self.args").replace(
         "    def execute",
-        "    def initialize(self, args):\n        import json\n        self.args = json.dumps(args)\n\n   "
-        " def execute",
+        "    def initialize(self, args):\n        import json\n        self.args = json.dumps(args)\n\n    def execute",
         1,
     )
     write(disk.paths[0], "m", source, version=3)

@@ -174,9 +174,7 @@ def test_the_notebooks_own_may_be_first(disk: bls.ModelRepository, library: Modu
     assert (said(disk, "a"), library.who()) == ("a", "notebook")
 
 
-def test_a_model_without_one_has_the_notebooks_as_before(
-    disk: bls.ModelRepository, library: ModuleType
-) -> None:
+def test_a_model_without_one_has_the_notebooks_as_before(disk: bls.ModelRepository, library: ModuleType) -> None:
     assert who_says(disk, "a", "who") == "a"
     disk.define("c", saying("lib.who()", "import bls_test_library as lib\n"), TEXT)
     assert (said(disk, "c"), said(disk, "a")) == ("notebook", "a")
@@ -254,9 +252,7 @@ def test_models_that_run_side_by_side(disk: bls.ModelRepository, library: Module
 def test_bls_in_a_thread_of_a_library(disk: bls.ModelRepository, library: ModuleType) -> None:
     """Made and sent there, with no function of the model on the stack."""
     disk.define("callee", saying("'answer'"), TEXT)
-    inside = (
-        "found = lib.POOL.submit(lib.ask, 'callee').result(), lib.POOL.submit(lib.ask, 'callee').result()"
-    )
+    inside = "found = lib.POOL.submit(lib.ask, 'callee').result(), lib.POOL.submit(lib.ask, 'callee').result()"
     disk.define("a", saying("found", "import bls_test_library as lib\n", inside), TEXT)
     assert said(disk, "a") == "('answer', 'answer')"
     with pytest.raises(bls.pb_utils.TritonModelException, match="only supported during"):
@@ -299,9 +295,7 @@ class Mine: pass
 """
 
 
-def test_what_a_model_does_with_the_name_stays_its_own(
-    disk: bls.ModelRepository, library: ModuleType
-) -> None:
+def test_what_a_model_does_with_the_name_stays_its_own(disk: bls.ModelRepository, library: ModuleType) -> None:
     source = saying("check()", WITH_ITS_NAMES)
     replaced = "import sys\nsys.modules[__name__] = 3\n"
     write(disk.paths[0], "a", source, helper=HELPER.format("a"), replaced=replaced)
@@ -352,9 +346,7 @@ def modules_of_models() -> set[int]:
 def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: ModuleType) -> None:
     """The thread of a pool outlives the model that started it."""
     before = modules_of_models()
-    source = saying(
-        "lib.in_everybodys_pool()", "import bls_test_library as lib\n", "lib.late = lambda: lib.who()"
-    )
+    source = saying("lib.in_everybodys_pool()", "import bls_test_library as lib\n", "lib.late = lambda: lib.who()")
     write(disk.paths[0], "a", source, helper=HELPER.format("a"))
     disk.load("a")
     assert said(disk, "a") == "a"
@@ -413,9 +405,7 @@ CODE = "import helper, bls_test_library as lib\\nfound.append((helper.WHO, lib.w
     assert said(disk, "a") == "[('a', 'a'), ('a', 'a')]"
 
 
-def test_what_comes_to_a_models_loop_without_a_context(
-    disk: bls.ModelRepository, library: ModuleType
-) -> None:
+def test_what_comes_to_a_models_loop_without_a_context(disk: bls.ModelRepository, library: ModuleType) -> None:
     source = f"""{HEAD}
 import asyncio, contextvars
 import bls_test_library as lib
@@ -458,9 +448,7 @@ def test_relative_imports_by_hand(disk: bls.ModelRepository) -> None:
     assert said(disk, "a") == "['1.parts', 'parts', 1]"
 
 
-def test_a_mock_of_another_test_is_not_in_the_way(
-    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mock_of_another_test_is_not_in_the_way(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", MagicMock())
     late = "def late():\n    from triton_python_backend_utils import Tensor\n    return Tensor.__name__\n"
     write(disk.paths[0], "m", saying("late()", late), TEXT)

@@ -122,9 +122,7 @@ def test_what_means_something_to_a_shell_is_refused_of_python_models(
     with bls.ModelRepository(tmp_path) as disk:
         with pytest.raises(bls.InvalidNameError, match="which means something to a shell"):
             disk.load(name)
-        with pytest.raises(
-            ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"
-        ):
+        with pytest.raises(ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"):
             disk._server._loader.load_by_model(name, "", None)
     with pytest.raises(bls.InvalidNameError, match="of an instance group"):
         repo.define(
@@ -214,9 +212,7 @@ def test_a_file_from_the_models_folder_on(name: str) -> None:
     ids=ascii,
 )
 def test_a_file_outside_is_refused(name: Any) -> None:
-    with pytest.raises(
-        bls.InvalidNameError, match=r"^file override .* cannot be used: expected 'file:<version>/"
-    ):
+    with pytest.raises(bls.InvalidNameError, match=r"^file override .* cannot be used: expected 'file:<version>/"):
         file_override_path(name)
 
 

@@ -82,9 +82,7 @@ def test_builtins_that_ipython_adds_do_not_hide_a_name(monkeypatch: pytest.Monke
     assert undefined_names("def f(): display(1)") == {"display": 1}
 
 
-@pytest.mark.parametrize(
-    "file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3]
-)
+@pytest.mark.parametrize("file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3])
 def test_sample_models_define_what_they_read(file: Path) -> None:
     assert undefined_names(file.read_text("utf-8")) == {}
 
@@ -102,9 +100,7 @@ def test_the_package_itself_raises_no_false_alarm() -> None:
 
 
 def test_the_words() -> None:
-    notebook, unknown = undefined_name_warnings(
-        "def f():\n    print(scale)\n    return scael", "m", {"scale"}
-    )
+    notebook, unknown = undefined_name_warnings("def f():\n    print(scale)\n    return scael", "m", {"scale"})
     assert notebook.startswith("model 'm', line 2: notebook variable 'scale' will not exist on Triton")
     assert unknown.startswith("model 'm', line 3: 'scael' is not defined in the model")
 

@@ -134,9 +134,7 @@ def test_a_version_that_is_no_folder(disk: bls.ModelRepository, version: str) ->
         disk.load("m")
 
 
-def test_a_folder_that_goes_away_while_it_is_read(
-    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_goes_away_while_it_is_read(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     write(disk.paths[0], "m", GOOD)
 
     def gone(*_: Any) -> Any:
@@ -152,10 +150,7 @@ def test_a_folder_that_goes_away_while_it_is_read(
 
 MODEL_PY = GOOD.encode()
 OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
-    "a file as a folder": (
-        {"file:1/model.py": b"", "file:1/model.py/x": b""},
-        "'1/model.py' cannot be its folder",
-    ),
+    "a file as a folder": ({"file:1/model.py": b"", "file:1/model.py/x": b""}, "'1/model.py' cannot be its folder"),
     "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "'1/a' cannot be its folder"),
     "twice": ({"file:1/model.py": b"", "file:1//model.py": b""}, "two file overrides for '1/model.py'"),
     "too long": ({"file:1/" + "a/" * 3000 + "x": b""}, "cannot be written: File name too long"),
@@ -253,9 +248,7 @@ def test_a_repository_that_closes_meanwhile(temporary: Path, monkeypatch: pytest
     assert not list(temporary.iterdir())
 
 
-def test_good_source_is_never_refused_for_its_tree(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_good_source_is_never_refused_for_its_tree(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     parse, failures = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * 2
 
     def sometimes(*args: Any, **kwargs: Any) -> Any:

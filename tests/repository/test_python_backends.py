@@ -49,13 +49,9 @@ def backed(repo: bls.ModelRepository, model: str, config: str, text: str = "t", 
 
 
 @pytest.mark.parametrize("where", ["beside", "within", "given"])
-def test_a_backend_runs_the_models_that_name_it(
-    disk: bls.ModelRepository, tmp_path: Path, where: str
-) -> None:
+def test_a_backend_runs_the_models_that_name_it(disk: bls.ModelRepository, tmp_path: Path, where: str) -> None:
     root = disk.paths[0]
-    folder = {"beside": root.parent / "backends", "within": root / "backends", "given": tmp_path / "mine"}[
-        where
-    ]
+    folder = {"beside": root.parent / "backends", "within": root / "backends", "given": tmp_path / "mine"}[where]
     backend(folder, "mine")
     given = folder if where == "given" else None
     with bls.ModelRepository(root, backend_directory=given) as repo:
@@ -113,8 +109,7 @@ REFUSED = {
     "no such backend": (
         'backend: "nobody"',
         "backend 'nobody' is not among the backends here: onnxruntime, python",
-        "unable to find backend library for backend 'nobody', try specifying runtime on the model "
-        "configuration.",
+        "unable to find backend library for backend 'nobody', try specifying runtime on the model configuration.",
     ),
     "no such runtime": (
         'backend: "nobody" runtime: "model.py"',

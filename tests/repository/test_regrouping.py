@@ -46,10 +46,7 @@ TENSORS = {
     "input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [-1]}],
     "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [-1]}],
 }
-SCHEDULERS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "dynamic": {"max_batch_size": 2, "dynamic_batching": {}},
-}
+SCHEDULERS: dict[str, dict[str, Any]] = {"default": {}, "dynamic": {"max_batch_size": 2, "dynamic_batching": {}}}
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +93,7 @@ def test_only_what_is_missing_is_made_and_only_what_is_too_many_ends(repo: bls.M
     assert repo.config("m").instance_group[0].count == repo.record("m").instances == 1
 
 
-def test_an_instance_that_stays_keeps_its_state_and_the_model_its_statistics(
-    repo: bls.ModelRepository,
-) -> None:
+def test_an_instance_that_stays_keeps_its_state_and_the_model_its_statistics(repo: bls.ModelRepository) -> None:
     repo.load("m", config(group(1)))
     assert infer(repo, "m") == 1
     repo.load("m", config(group(2)))
@@ -120,9 +115,7 @@ def test_an_instance_that_stays_keeps_its_state_and_the_model_its_statistics(
         ([], 2, 1),
     ],
 )
-def test_what_stands_for_what(
-    repo: bls.ModelRepository, groups: list[dict[str, Any]], made: int, left: int
-) -> None:
+def test_what_stands_for_what(repo: bls.ModelRepository, groups: list[dict[str, Any]], made: int, left: int) -> None:
     """All of a group but its name and count has to be the same."""
     repo.load("m", config(group(2)))
     repo.load("m", config(*groups))
@@ -132,11 +125,7 @@ def test_what_stands_for_what(
 def test_new_instances_are_told_the_configuration_of_the_first_load(repo: bls.ModelRepository) -> None:
     repo.load("m", config(group(2)))
     repo.load("m", config(group(2), group(1, "KIND_MODEL")))
-    assert gates.shared["told"] == [
-        ("m_0_0", "CPU", [2]),
-        ("m_0_1", "CPU", [2]),
-        ("m_1_0", "MODEL", [2]),
-    ]
+    assert gates.shared["told"] == [("m_0_0", "CPU", [2]), ("m_0_1", "CPU", [2]), ("m_1_0", "MODEL", [2])]
 
 
 def test_another_change_loads_the_model_again(repo: bls.ModelRepository) -> None:
@@ -174,9 +163,7 @@ def test_where_a_new_instance_fails_all_stays_as_it_was(repo: bls.ModelRepositor
     gates.shared["refuse"] = 3
     with pytest.raises(bls.ModelLoadError, match="refused") as caught:
         repo.load("m", config(group(3)))
-    assert caught.value.reason.startswith(
-        "load failed for model 'm': version 1 is at READY state: Internal: "
-    )
+    assert caught.value.reason.startswith("load failed for model 'm': version 1 is at READY state: Internal: ")
     assert gates.shared["left"] == ["m_0_1"], "the new one that was made is finalized"
     assert served_by(repo) == ["m_0_0"]
     assert infer(repo, "m") == 1

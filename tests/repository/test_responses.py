@@ -41,10 +41,7 @@ class TritonPythonModel:
         parameters = {{"k": "v", "n": 3, "b": True}}
         return [pb_utils.InferenceResponse(outputs, parameters=parameters) for _ in requests]
 """
-    config = (
-        'output [{ name: "A" data_type: TYPE_FP32 dims: [-1] }, { name: "B" data_type: TYPE_STRING dims:'
-        " [-1] }] "
-    )
+    config = 'output [{ name: "A" data_type: TYPE_FP32 dims: [-1] }, { name: "B" data_type: TYPE_STRING dims: [-1] }] '
     repo.define("two", two, config, version=4)
     r = repo.infer("two", {}, request_id="id-1")
     assert r.error is None
@@ -89,9 +86,7 @@ def test_an_error_is_data(repo: bls.ModelRepository) -> None:
     repo.define("m", saying("1 / 0"), TEXT)
     r = repo.infer("m", {})
     assert isinstance(r.error, TritonError)
-    assert r.error.message().startswith(
-        "Failed to process the request(s) for model 'm_0', message: ZeroDivisionError"
-    )
+    assert r.error.message().startswith("Failed to process the request(s) for model 'm_0', message: ZeroDivisionError")
     assert r.error.code() is TritonError.INTERNAL
     assert list(r) == []
     assert len(r) == 0
@@ -155,13 +150,7 @@ def test_what_the_model_sees_of_a_request(repo: bls.ModelRepository) -> None:
     )
     repo.define("m", source, TEXT)
     r = repo.infer(
-        "m",
-        {},
-        request_id="id",
-        correlation_id="seq",
-        flags=3,
-        timeout=77,
-        parameters={"a": 1, "b": "x", "c": False},
+        "m", {}, request_id="id", correlation_id="seq", flags=3, timeout=77, parameters={"a": 1, "b": "x", "c": False}
     )
     assert json.loads(r["OUT"].as_numpy()[0]) == ["id", "seq", 3, 77, {"a": 1, "b": "x", "c": False}, ["OUT"]]
     r = repo.infer("m", {})
@@ -182,9 +171,7 @@ async def test_infer_async(repo: bls.ModelRepository) -> None:
 async def test_sync_calls_inside_a_running_loop(repo: bls.ModelRepository) -> None:
     """As in Jupyter, whose own loop runs on the main thread."""
     repo.define(
-        "m",
-        saying("running()", "import asyncio\ndef running():\n    return asyncio._get_running_loop()\n"),
-        TEXT,
+        "m", saying("running()", "import asyncio\ndef running():\n    return asyncio._get_running_loop()\n"), TEXT
     )
     assert said(repo, "m") == "None"
     assert asyncio.get_running_loop().is_running()
@@ -194,10 +181,7 @@ async def test_sync_calls_inside_a_running_loop(repo: bls.ModelRepository) -> No
     ("end", "last"),
     [
         (FLAG_ALONE, []),
-        (
-            "sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([9], np.float32))]), 1)",
-            [[9.0]],
-        ),
+        ("sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([9], np.float32))]), 1)", [[9.0]]),
     ],
 )
 @pytest.mark.parametrize("count", [1, 3])

@@ -96,10 +96,7 @@ def error(response: Any) -> str:
         ({"Y": [7, 8]}, [7, 8]),
         (lambda request: {"Y": request.inputs()[0].as_numpy() + 1}, [2, 2, 2]),
         (Mock(return_value={"Y": [4]}), [4]),
-        (
-            lambda request: pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.zeros(1, np.float32))]),
-            [0],
-        ),
+        (lambda request: pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.zeros(1, np.float32))]), [0]),
         ([{"Y": [1]}, {"Y": [2]}], [1]),
         (None, [0, 0, 0]),
         (type("Recording", (), {"answer_of": lambda self, model: lambda r: {"Y": [len(model)]}})(), [6]),

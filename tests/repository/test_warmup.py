@@ -57,9 +57,7 @@ def test_samples_run_as_often_as_they_say(repo: bls.ModelRepository) -> None:
 
 
 def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> None:
-    config = (
-        "max_batch_size: 4\n" + IN + OUT.replace("-1", "1") + sample("random_data: true", "batch_size: 3")
-    )
+    config = "max_batch_size: 4\n" + IN + OUT.replace("-1", "1") + sample("random_data: true", "batch_size: 3")
     repo.define("m", SEES, config)
     found = seen(repo, {"IN": np.zeros((1, 2), np.float32)})
     assert [[count, tensors["IN"][:2]] for count, tensors in found] == [[3, ["float32", [1, 2]]]] * 3
@@ -68,9 +66,7 @@ def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> 
     assert (row["inference_count"], row["execution_count"]) == (4, 2)
 
 
-def test_the_log_tells_each_run_at_debug_level(
-    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_tells_each_run_at_debug_level(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", "bls_notebook"):
         repo.define("m", SEES, IN + OUT + sample("zero_data: true", "batch_size: 1 count: 2"))
     told = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
@@ -78,9 +74,7 @@ def test_the_log_tells_each_run_at_debug_level(
 
 
 def test_every_instance_is_warmed_up(repo: bls.ModelRepository) -> None:
-    repo.define(
-        "m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]"
-    )
+    repo.define("m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]")
     assert repo.statistics("m")["model_stats"][0]["execution_count"] == 3
 
 
@@ -108,8 +102,7 @@ def test_data_of_files(disk: bls.ModelRepository) -> None:
     words = b"".join(struct.pack("<I", len(w)) + w for w in (b"ab", b"cde"))
     (folder / "warmup" / "words").write_bytes(words)
     both = sample('input_data_file: "numbers"').replace(
-        "} } }",
-        '} } inputs { key: "S" value { data_type: TYPE_STRING dims: [ 2 ] input_data_file: "words" } } }',
+        "} } }", '} } inputs { key: "S" value { data_type: TYPE_STRING dims: [ 2 ] input_data_file: "words" } } }'
     )
     (folder / "config.pbtxt").write_text('backend: "python"\n' + IN + TEXT + OUT + both)
     disk.load("m")

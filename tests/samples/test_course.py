@@ -64,18 +64,14 @@ def test_the_reader_asks_the_expert_when_unsure(
     assert len(expert.calls) == (confidence < 0.6)
 
 
-def test_the_reader_asks_nobody_about_a_blank(
-    triton_repository: RepositoryUnderTest, from_notebook: Define
-) -> None:
+def test_the_reader_asks_nobody_about_a_blank(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("00_quickstart.ipynb", "reader")
     answer = triton_repository.infer("reader", {"IMAGE": np.zeros((8, 8), np.uint8)})
     triton_repository.assert_answer(answer, {"DIGIT": [-1], "CONFIDENCE": [1.0]})
     triton_repository.assert_not_called("digit_preprocess")
 
 
-def test_a_strip_goes_on_after_an_error(
-    triton_repository: RepositoryUnderTest, from_notebook: Define
-) -> None:
+def test_a_strip_goes_on_after_an_error(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("00_quickstart.ipynb", "strip_reader")
     reader = CONFIG.format("IMAGE", "DIGIT", "TYPE_INT32", 1)
     said: list[Any] = [{"DIGIT": np.int32([4])}, "smudged", {"DIGIT": np.int32([2])}]
@@ -95,9 +91,7 @@ def test_a_scan_is_the_picture(triton_repository: RepositoryUnderTest, from_note
     triton_repository.assert_no_warnings()
 
 
-def test_a_checksum_reads_the_picture_5000_times(
-    triton_repository: RepositoryUnderTest, from_notebook: Define
-) -> None:
+def test_a_checksum_reads_the_picture_5000_times(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("01_sync_and_async.ipynb", "checksum")
     once = sum(16 * pow(31, 63 - at, 65_521) for at in range(4, 64, 8))  # the pixels of ONE
     whole = once * sum(pow(31, 64 * times, 65_521) for times in range(5000)) % 65_521
@@ -119,10 +113,7 @@ def test_scans_side_by_side_or_not(
         here.wait()  # until as many are at work
         return {"SCAN": request.inputs()[0].as_numpy()}
 
-    with (
-        triton_repository.stub("scanner", scan, config=scanner),
-        triton_repository.stub("digit_classifier", labels_of),
-    ):
+    with triton_repository.stub("scanner", scan, config=scanner), triton_repository.stub("digit_classifier", labels_of):
         answer = triton_repository.infer(model, {"IMAGES": images})
     triton_repository.assert_answer(answer, {"DIGITS": [4, 5, 6]})
     triton_repository.assert_called("scanner", 3, caller=model)
@@ -196,15 +187,11 @@ def test_what_is_mended_keeps_no_memory_of_the_gpu(
 
 def test_wheels_are_five_side_by_side(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("05_somebody_elses_pipeline.ipynb", "find_wheels")
-    boxes = triton_repository.infer("find_wheels", {"PHOTO": np.zeros((4, 9), np.float32)})[
-        "BOXES"
-    ].as_numpy()
+    boxes = triton_repository.infer("find_wheels", {"PHOTO": np.zeros((4, 9), np.float32)})["BOXES"].as_numpy()
     np.testing.assert_array_equal(boxes[1:, 0], boxes[:-1, 2])
 
 
-@pytest.mark.triton_repository(
-    "../../notebooks/meter_reading/models", fill={"wheels": "3", "meter_instances": "1"}
-)
+@pytest.mark.triton_repository("../../notebooks/meter_reading/models", fill={"wheels": "3", "meter_instances": "1"})
 @pytest.mark.parametrize(("yesterday", "plausible"), [(100, True), (10, False), (200, False)])
 def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int, plausible: bool) -> None:
     """Its engine and its network are not here: replaced by what they would find."""
@@ -224,9 +211,7 @@ def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int,
 # -- 09 To production --------------------------------------------------------------------------------
 
 
-def test_a_blank_is_an_answer_once_it_is_mended(
-    triton_repository: RepositoryUnderTest, from_notebook: Define
-) -> None:
+def test_a_blank_is_an_answer_once_it_is_mended(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     blank = {"IMAGE": np.zeros((8, 8), np.uint8)}
     from_notebook("09_to_production.ipynb", "reader", 0)
     before = triton_repository.infer("reader", blank)
@@ -237,9 +222,7 @@ def test_a_blank_is_an_answer_once_it_is_mended(
     triton_repository.assert_not_called("digit_classifier")
 
 
-def test_what_the_notebook_has_a_model_has_not(
-    triton_repository: RepositoryUnderTest, from_notebook: Define
-) -> None:
+def test_what_the_notebook_has_a_model_has_not(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("09_to_production.ipynb", "blank")
     answer = triton_repository.infer("blank", {"IMAGE": ONE})
     assert answer.error is not None

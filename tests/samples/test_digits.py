@@ -48,15 +48,11 @@ def test_most_digits_are_read_right(
 
 
 @pytest.mark.parametrize("model", ["digit_classifier_onnx", "digit_classifier_torch"])
-def test_the_twins_read_as_the_python_model(
-    triton_repository: RepositoryUnderTest, digits: Any, model: str
-) -> None:
+def test_the_twins_read_as_the_python_model(triton_repository: RepositoryUnderTest, digits: Any, model: str) -> None:
     pytest.importorskip("onnxruntime" if model.endswith("onnx") else "torch")
     python = in_batches(triton_repository, "digit_classifier", digits.features)
     twin = in_batches(triton_repository, model, digits.features)
-    assert {name: array.dtype for name, array in twin.items()} == {
-        name: array.dtype for name, array in python.items()
-    }
+    assert {name: array.dtype for name, array in twin.items()} == {name: array.dtype for name, array in python.items()}
     for name, array in python.items():
         np.testing.assert_allclose(twin[name], array, atol=1e-5)
     triton_repository.assert_no_warnings()
@@ -78,24 +74,18 @@ def test_digits_of_any_kind_are_read(triton_repository: RepositoryUnderTest, dig
     image = (digits.images[0] * 15).astype(np.uint8)
     large = np.kron(image, np.ones((5, 5), np.uint8))
     moved = np.pad(large, ((3, 20), (30, 1)))
-    answers = [
-        triton_repository.infer("digit_reader", {"IMAGE": each}) for each in (image, 255 - large, moved)
-    ]
+    answers = [triton_repository.infer("digit_reader", {"IMAGE": each}) for each in (image, 255 - large, moved)]
     triton_repository.assert_same_answers("snapshots/a_zero.json", *answers, atol=1e-4)
 
 
 @pytest.mark.parametrize(("confidence", "asked"), [(0.7, "digit_classifier"), (0.5, "digit_expert")])
-def test_the_expert_is_asked_when_unsure(
-    triton_repository: RepositoryUnderTest, confidence: float, asked: str
-) -> None:
+def test_the_expert_is_asked_when_unsure(triton_repository: RepositoryUnderTest, confidence: float, asked: str) -> None:
     with (
         triton_repository.stub("digit_classifier", sure(9, confidence)),
         triton_repository.stub("digit_expert", sure(3, 0.9)),
     ):
         answer = triton_repository.infer("digit_reader", {"IMAGE": INK})
-    triton_repository.assert_answer(
-        answer, {"DIGIT": [3 if asked == "digit_expert" else 9], "ASKED": [asked]}
-    )
+    triton_repository.assert_answer(answer, {"DIGIT": [3 if asked == "digit_expert" else 9], "ASKED": [asked]})
     triton_repository.assert_called("digit_preprocess", 1, inputs={"IMAGE": INK})
     order = ["digit_preprocess", "digit_classifier", *["digit_expert"][: asked == "digit_expert"]]
     triton_repository.assert_called_in_order(*order)

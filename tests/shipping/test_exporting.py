@@ -82,10 +82,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_what_was_called_comes_along(repo: bls.ModelRepository, tmp_path: Path) -> None:
     assert repo.infer("caller", {"X": [3.0]})["Y"].as_numpy() == [6.0]
     record = bls.export(tmp_path / "out", "caller", repo=repo)
-    assert [(m.name, m.asked, m.calls) for m in record.models] == [
-        ("caller", True, ("twice",)),
-        ("twice", False, ()),
-    ]
+    assert [(m.name, m.asked, m.calls) for m in record.models] == [("caller", True, ("twice",)), ("twice", False, ())]
     assert record.entries == ("caller",)
     assert (tmp_path / "out/caller/1/model.py").read_text() == CALLER
     assert json.loads((tmp_path / "out" / writing.MANIFEST).read_text())["files"].keys() == {
@@ -148,15 +145,10 @@ def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelReposi
     [
         (TWICE.replace("2 * x", "factor * x"), "notebook variable 'factor'"),
         (TWICE.replace("2 * x", "faktor * x"), "'faktor' is not defined in the model"),
-        (
-            f"import bls_notebook as bls\n{TWICE}",
-            "model 'unfit', 1/model.py, line 1: it imports",
-        ),
+        (f"import bls_notebook as bls\n{TWICE}", "model 'unfit', 1/model.py, line 1: it imports"),
     ],
 )
-def test_what_cannot_ship_is_refused(
-    repo: bls.ModelRepository, tmp_path: Path, source: str, told: str
-) -> None:
+def test_what_cannot_ship_is_refused(repo: bls.ModelRepository, tmp_path: Path, source: str, told: str) -> None:
     repo.define("unfit", source, CONFIG, notebook_names=["factor"])
     with pytest.raises(bls.BLSError, match="nothing was written") as caught:
         bls.export(tmp_path / "out", repo=repo)

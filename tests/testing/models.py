@@ -5,8 +5,7 @@ from __future__ import annotations
 import bls_notebook as bls
 
 HEAD = (
-    "import json\n"
-    + "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
+    "import json\n" + "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 )
 
 
@@ -51,9 +50,7 @@ MODELS = {
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([each]))]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
-        _io("input", "X", "FP32")
-        + _io("output", "Y", "FP32")
-        + "model_transaction_policy { decoupled: true }\n",
+        _io("input", "X", "FP32") + _io("output", "Y", "FP32") + "model_transaction_policy { decoupled: true }\n",
     ),
     "page": (
         """
@@ -89,10 +86,7 @@ MODELS = {
             out.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.full((1, 1), self.total))]))
         return out
 """,
-        "max_batch_size: 1\n"
-        + _io("input", "X", "FP32")
-        + _io("output", "Y", "FP32", "1")
-        + "sequence_batching {"
+        "max_batch_size: 1\n" + _io("input", "X", "FP32") + _io("output", "Y", "FP32", "1") + "sequence_batching {"
         ' control_input [{ name: "START"'
         " control [{ kind: CONTROL_SEQUENCE_START fp32_false_true: [0, 1] }] }] }\n",
     ),

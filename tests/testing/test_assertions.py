@@ -95,9 +95,7 @@ def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
         repo.assert_not_overlapped("slow")
     repo.forget()
     together = threading.Barrier(2)
-    with repo.stub(
-        "pair", lambda r: together.wait(60) and None, config=f"{CONFIG} instance_group {{ count: 2 }}"
-    ):
+    with repo.stub("pair", lambda r: together.wait(60) and None, config=f"{CONFIG} instance_group {{ count: 2 }}"):
         for each in [Caller(repo.infer, "pair", X) for _ in range(2)]:
             each.result()
     repo.assert_overlapped(2, "pair")

@@ -264,15 +264,7 @@ def test_front(triton_repository, number):
     assert triton_repository.infer("front", X).error is None
 """
     )
-    arguments = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-pno:nbval",
-        "-n1",
-        "--cov=models",
-        "--cov-report=term-missing",
-    ]
+    arguments = [sys.executable, "-m", "pytest", "-pno:nbval", "-n1", "--cov=models", "--cov-report=term-missing"]
     result = project.run(*arguments, timeout=120)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(

@@ -85,15 +85,8 @@ def test_only_what_came_from_outside(repo: bls.ModelRepository) -> None:
     assert [each.model for each in recording.requests()] == ["page", "stream"]
     assert [len(each.responses) for each in recording.requests()] == [1, 2]
     hop = recording.record.requests[1]
-    assert (hop.model, hop.inputs[0].shape, hop.inputs[0].values, hop.inputs[0].cut) == (
-        "double",
-        (1,),
-        "",
-        False,
-    )
-    with pytest.raises(
-        bls.BLSError, match=r"request 2 to 'double': the values of 'X' were not kept.*tensors='all'"
-    ):
+    assert (hop.model, hop.inputs[0].shape, hop.inputs[0].values, hop.inputs[0].cut) == ("double", (1,), "", False)
+    with pytest.raises(bls.BLSError, match=r"request 2 to 'double': the values of 'X' were not kept.*tensors='all'"):
         recording.answer_of("double")
     with pytest.raises(bls.BLSError, match=r"no request to model 'double' from outside .only other models"):
         recording.requests("double")
@@ -160,9 +153,7 @@ def test_the_same_answers_in_place_of_the_model(recorded: Path, repo: bls.ModelR
     recording = bls.load(recorded)
     double, stream, words = map(recording.answer_of, ("double", "stream", "words"))
 
-    def asked(
-        model: str, parameters: dict[str, Any] | None = None, **inputs: Any
-    ) -> pb_utils.InferenceRequest:
+    def asked(model: str, parameters: dict[str, Any] | None = None, **inputs: Any) -> pb_utils.InferenceRequest:
         tensors = [pb_utils.Tensor(name, value) for name, value in inputs.items()]
         return pb_utils.InferenceRequest(
             model_name=model, inputs=tensors, requested_output_names=[], parameters=parameters
@@ -174,10 +165,7 @@ def test_the_same_answers_in_place_of_the_model(recorded: Path, repo: bls.ModelR
     streamed = stream(asked("stream", X=floats(3, 4)))
     assert [each.output_tensors()[0].as_numpy().tolist() for each in streamed] == [[3], [4]]
     texts = np.array([b"a", "ü\0".encode()], np.object_)
-    assert words(asked("words", T=texts)).output_tensors()[0].as_numpy().tolist() == [
-        b"<a>",
-        "<ü\0>".encode(),
-    ]
+    assert words(asked("words", T=texts)).output_tensors()[0].as_numpy().tolist() == [b"<a>", "<ü\0>".encode()]
     with pytest.raises(pb_utils.TritonModelException) as caught:
         double(asked("double", {"a": 1}, X=floats(0, 1, 3)))
     assert str(caught.value) == (
@@ -197,9 +185,7 @@ def test_equal_requests_are_answered_in_order(repo: bls.ModelRepository) -> None
             repo.infer("last", {"X": np.ones((1, 1), np.float32)}, correlation_id=5, flags=flags)
     answers = recorder.recording.answer_of("last")
     again = pb_utils.InferenceRequest(
-        model_name="last",
-        inputs=[pb_utils.Tensor("X", np.ones((1, 1), np.float32))],
-        requested_output_names=[],
+        model_name="last", inputs=[pb_utils.Tensor("X", np.ones((1, 1), np.float32))], requested_output_names=[]
     )
     assert [answers(again).output_tensors()[0].as_numpy().item() for _ in range(4)] == [1, 2, 3, 3]
 

@@ -90,10 +90,7 @@ HARM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut off": (lambda d: d[:-30], "no zip, or is cut off"),
     "more behind it": (lambda d: d + b"more", "something behind its end"),
     "no manifest": (lambda d: zipped({"tensors/1.npy": b""}), "it has no manifest.json"),
-    "a path": (
-        lambda d: zipped({**parts(d), "../../etc/passwd": b"x"}),
-        "member '../../etc/passwd' is none of",
-    ),
+    "a path": (lambda d: zipped({**parts(d), "../../etc/passwd": b"x"}), "member '../../etc/passwd' is none of"),
     "another path": (lambda d: zipped({**parts(d), "/tensors/9.npy": b"x"}), "is none of a recording's"),
     "a packed tensor": (lambda d: zipped(parts(d), zipfile.ZIP_DEFLATED), "is packed; tensors"),
     "a bomb": (
@@ -106,45 +103,27 @@ HARM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "another kind": (lambda d: changed(d, lambda m: m.update(kind="x")), "of the kind 'x'"),
     "of the future": (lambda d: changed(d, lambda m: m.update(schema=9)), "it has schema 9, expected 1"),
     "an unknown field": (lambda d: changed(d, lambda m: m.update(more=1)), "no field 'more'"),
-    "another type": (
-        lambda d: changed(d, lambda m: m["requests"][0].update(flags="1")),
-        "flags: expected int",
-    ),
+    "another type": (lambda d: changed(d, lambda m: m["requests"][0].update(flags="1")), "flags: expected int"),
     "no such member": (lambda d: changed(d, lambda m: tensor(m).update(values="tensors/7.npy")), "no member"),
     "the manifest": (lambda d: changed(d, lambda m: tensor(m).update(values="manifest.json")), "no member"),
     "two types": (lambda d: changed(d, lambda m: tensor(m).update(datatype="UINT32")), "tensors/1.npy"),
     "no type": (lambda d: changed(d, lambda m: tensor(m).update(datatype="FP1")), "'FP1' is no data type"),
     "no name": (lambda d: changed(d, lambda m: tensor(m).update(name="")), "has no name"),
     "a larger shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[2, 1 << 40])), "its header is"),
-    "a shape beyond all": (
-        lambda d: changed(d, lambda m: tensor(m).update(shape=[0, 1 << 70])),
-        "no tensor has",
-    ),
+    "a shape beyond all": (lambda d: changed(d, lambda m: tensor(m).update(shape=[0, 1 << 70])), "no tensor has"),
     "a negative shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[-2, -3])), "no tensor has"),
-    "more elements": (
-        lambda d: changed(d, lambda m: tensor(m, 1).update(shape=[3])),
-        "2 elements, expected 3",
-    ),
-    "parameters": (
-        lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[]")),
-        "its parameters are",
-    ),
+    "more elements": (lambda d: changed(d, lambda m: tensor(m, 1).update(shape=[3])), "2 elements, expected 3"),
+    "parameters": (lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[]")), "its parameters are"),
     "deep parameters": (
         lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[" * 100_000)),
         "its parameters are",
     ),
-    "an id": (
-        lambda d: changed(d, lambda m: m["requests"][0].update(id=0)),
-        "request 0 of 0 is out of order",
-    ),
+    "an id": (lambda d: changed(d, lambda m: m["requests"][0].update(id=0)), "request 0 of 0 is out of order"),
     "its own parent": (lambda d: changed(d, lambda m: m["requests"][0].update(parent=1)), "is out of order"),
     "a number": (lambda d: changed(d, lambda m: m["requests"][0].update(timeout=-1)), "out of range"),
     "a pickle": (lambda d: with_tensor(d, npy(np.array([{}], object), allow_pickle=True)), "'|O'"),
     "a lying header": (lambda d: with_tensor(d, npy(VALUES).replace(b"(2, 3)", b"(9, 9)")), "its header is"),
-    "code in a header": (
-        lambda d: with_tensor(d, npy(VALUES).replace(b"(2, 3)", b"exit()")),
-        "its header is",
-    ),
+    "code in a header": (lambda d: with_tensor(d, npy(VALUES).replace(b"(2, 3)", b"exit()")), "its header is"),
     "fewer values": (lambda d: with_tensor(d, npy(VALUES)[:-4]), "it has 20 bytes, expected 24"),
     "a short header": (lambda d: with_tensor(d, npy(VALUES)[:60]), "it ends in its header"),
     "no npy": (lambda d: with_tensor(d, b"\x80\x04K\x01."), "no .npy file"),
@@ -270,9 +249,7 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize(
-    "text", [json.dumps(BODY), json.dumps([BODY]), f"{json.dumps(BODY)}\n{json.dumps(BODY)}\n"]
-)
+@pytest.mark.parametrize("text", [json.dumps(BODY), json.dumps([BODY]), f"{json.dumps(BODY)}\n{json.dumps(BODY)}\n"])
 def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
     path = tmp_path / "bodies.json"
     path.write_text(text)
@@ -313,21 +290,11 @@ def test_input_data_of_perf_analyzer(tmp_path: Path, repo: bls.ModelRepository) 
         ({"inputs": [{"name": "X", "datatype": "FP9", "shape": [], "data": []}]}, "the data type 'FP9'"),
         ({"inputs": [{"name": "X", "datatype": [], "shape": [], "data": []}]}, "the data type"),
         ({"inputs": [{"name": "X", "datatype": "FP32", "shape": [2], "data": [1]}]}, "1 elements, its shape"),
-        (
-            {"inputs": [{"name": "X", "datatype": "FP32", "shape": "2", "data": [1]}]},
-            "expected whole numbers",
-        ),
+        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": "2", "data": [1]}]}, "expected whole numbers"),
         ({"inputs": [{"name": "X", "datatype": "UINT8", "shape": [1], "data": [300]}]}, "out of bounds"),
+        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": ["1"]}]}, "an element is no FP32"),
         (
-            {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": ["1"]}]},
-            "an element is no FP32",
-        ),
-        (
-            {
-                "inputs": [
-                    {"name": "X", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
-                ]
-            },
+            {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]},
             "its values are binary",
         ),
         ({"data": [{"Z": [1]}]}, "model 'same' has no tensor 'Z'; it has X, T"),

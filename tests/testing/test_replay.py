@@ -89,9 +89,7 @@ def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
     begins = {each.id: each.begins for each in again.unequal}
     step = ids["twice"] + 1
     assert begins[ids["twice"]] == f"begins in double, request {step}: the same inputs, another answer"
-    assert (
-        begins[ids["stream"]] == f"begins in stream, request {ids['stream']}: the same inputs, another answer"
-    )
+    assert begins[ids["stream"]] == f"begins in stream, request {ids['stream']}: the same inputs, another answer"
     assert "where: begins in double: the same inputs, another answer (requests 1, 9)" in render(again).text
     shown = render(again)
     assert "3 of 10 requests answered differently" in shown.text
@@ -187,19 +185,14 @@ def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
     found = bls.replay(recorder.recording, repo=repo)
     assert found.equal
     (told,) = found.skipped
-    assert told.startswith(
-        "request 1: the values of its inputs were not kept: there was no room within limit=30"
-    )
+    assert told.startswith("request 1: the values of its inputs were not kept: there was no room within limit=30")
     assert "left out" in render(found).text
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            {"model": "words_v2"},
-            "the recording has requests to page, words, stream, twice, bits, last, nobody",
-        ),
+        ({"model": "words_v2"}, "the recording has requests to page, words, stream, twice, bits, last, nobody"),
         ({"only": "none"}, "no request to model 'none'"),
         ({"only": "page", "server": True}, "it called double, stream, .* without only= all of it runs there"),
         ({"tolerance": -1}, "got tolerance -1"),
@@ -228,9 +221,7 @@ def test_one_execution_again(repo: bls.ModelRepository) -> None:
     assert again(recording, 1, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
     assert again(recording, 1, alone=True, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [6]
     twice = next(each.id for each in recording.record.requests if each.model == "twice")
-    with pytest.raises(
-        bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"
-    ):
+    with pytest.raises(bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"):
         again(recording, twice, repo=repo)
     with pytest.raises(bls.BLSError, match="there is no request 99; they go from 1 to 16"):
         again(recording, 99, repo=repo)

@@ -78,9 +78,7 @@ def test_a_file_shows_a_change_where_it_is(repo: RepositoryUnderTest) -> None:
     repo.update_snapshots = True
     repo.assert_same_answers("a.json", asked(repo, np.array([0.1, 5, 3], np.float32)))
     after = (repo.here / "a.json").read_text().splitlines()
-    assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] == [
-        ("      2.0,", "      5.0,")
-    ]
+    assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] == [("      2.0,", "      5.0,")]
     assert "      0.1," in before
 
 
@@ -108,9 +106,7 @@ def test_what_else_may_differ(repo: RepositoryUnderTest) -> None:
         assert "--bls-update-snapshots" in str(failed.value)
     repo.assert_same_answers("error.json", asked(repo, "gone"))
     repo.assert_same_answers("error.json", asked(repo, "gone"))
-    raised = (
-        "ValueError: nothing\n\nAt:\n  /srv/me/models/a/1/model.py(3): f\n\n\nAt:\n  /srv/me/b.py(9): g\n"
-    )
+    raised = "ValueError: nothing\n\nAt:\n  /srv/me/models/a/1/model.py(3): f\n\n\nAt:\n  /srv/me/b.py(9): g\n"
     repo.assert_same_answers("raised.json", asked(repo, raised))
     assert "/srv/me" not in (repo.here / "raised.json").read_text()
     repo.assert_same_answers("raised.json", asked(repo, raised.replace("srv/me", "ci").replace("3", "4")))

@@ -83,8 +83,7 @@ def datatype(array: np.ndarray) -> str:
 def stream(client: Client, *requests: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """Send requests (arguments of `infer`) over one gRPC stream; return (result, error) as they came."""
     made = [
-        {**each, "inputs": [client.input(name, array) for name, array in each["inputs"].items()]}
-        for each in requests
+        {**each, "inputs": [client.input(name, array) for name, array in each["inputs"].items()]} for each in requests
     ]
     if client.kind == "grpc-aio":
         return list(client.run(_collected(client.raw, made)))

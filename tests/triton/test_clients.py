@@ -123,11 +123,7 @@ def test_tensors_of_every_kind_come_back(client: Client) -> None:
 
 
 def test_empty_tensors_come_back(client: Client) -> None:
-    empty = {
-        "INT64": np.zeros(0, np.int64),
-        "UINT8": np.zeros((3, 0), np.uint8),
-        "BYTES": np.zeros(0, np.object_),
-    }
+    empty = {"INT64": np.zeros(0, np.int64), "UINT8": np.zeros((3, 0), np.uint8), "BYTES": np.zeros(0, np.object_)}
     result = client.infer("echo", empty)
     assert all(same(result.as_numpy(name), array) for name, array in empty.items())
 
@@ -169,9 +165,7 @@ def test_an_output_can_come_as_its_highest_classes(client: Client) -> None:
 
 def test_id_timeout_and_parameters_reach_the_model(client: Client) -> None:
     parameters = {"text": "\u00e9", "number": -3, "flag": True, "real": 0.5}
-    result = client.infer(
-        "echo", {"FP32": ONE}, request_id="r7", timeout=5_000_000, priority=2, parameters=parameters
-    )
+    result = client.infer("echo", {"FP32": ONE}, request_id="r7", timeout=5_000_000, priority=2, parameters=parameters)
     about = json.loads(result.as_numpy("ABOUT")[0])
     assert about == {"id": "r7", "timeout": 5_000_000, "parameters": parameters}
     answer = result.get_response()
@@ -304,8 +298,7 @@ def test_sequences_go_side_by_side_in_a_stream(client: Client) -> None:
     ]
     answers = [result for result, error in stream(client, *asked) if not error]
     sums = {
-        which: [int(a.as_numpy("SUM")[0, 0]) for a in answers if a.get_response().id == which]
-        for which in ("1", "10")
+        which: [int(a.as_numpy("SUM")[0, 0]) for a in answers if a.get_response().id == which] for which in ("1", "10")
     }
     assert sums == {"1": [1, 3, 6], "10": [10, 30, 60]}
 
@@ -427,9 +420,7 @@ def test_statistics_count_requests(client: Client) -> None:
     assert [b - a for a, b in zip(before, after, strict=True)] == [3, 3, 0]
 
 
-@pytest.mark.parametrize(
-    "method", ["get_model_metadata", "get_model_config", "get_inference_statistics", "load_model"]
-)
+@pytest.mark.parametrize("method", ["get_model_metadata", "get_model_config", "get_inference_statistics", "load_model"])
 def test_an_unknown_model_has_nothing_to_say(client: Client, method: str) -> None:
     with pytest.raises(InferenceServerException) as caught:
         getattr(client, method)("nowhere")

@@ -96,9 +96,7 @@ def test_a_container_serves_and_goes(repo: bls.ModelRepository, docker: Path, pr
 
 
 @linux
-def test_a_container_goes_with_a_process_that_is_killed(
-    repo: bls.ModelRepository, docker: Path, private: Path
-) -> None:
+def test_a_container_goes_with_a_process_that_is_killed(repo: bls.ModelRepository, docker: Path, private: Path) -> None:
     server = bls.serve("add_sub", repo=repo, container=True)
     assert server._run is not None
     child = server.metadata()["child"]

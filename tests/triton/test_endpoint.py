@@ -443,9 +443,7 @@ def test_trace_and_log_settings_can_be_read_and_not_changed(endpoint: bls.Endpoi
     with tritonclient.grpc.InferenceServerClient(endpoint.grpc_url) as client:
         assert client.get_log_settings(**way, as_json=True)["settings"]["log_info"] == {"bool_param": True}
         assert client.get_trace_settings(**way, as_json=True)["settings"]["trace_level"] == {"value": ["OFF"]}
-        with pytest.raises(
-            tritonclient.utils.InferenceServerException, match="does not support changes"
-        ) as refused:
+        with pytest.raises(tritonclient.utils.InferenceServerException, match="does not support changes") as refused:
             client.update_log_settings({"log_verbose_level": 1}, **way)
         assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
     with tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://")) as client:

@@ -171,9 +171,7 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
         ("models/one/generate", b"[]", 400, "attempt to get members for non-object"),
     ],
 )  # fmt: skip
-def test_what_is_refused(
-    connection: http.client.HTTPConnection, path: str, body: Any, status: int, words: str
-) -> None:
+def test_what_is_refused(connection: http.client.HTTPConnection, path: str, body: Any, status: int, words: str) -> None:
     assert ask(connection, path, body) == (status, {"error": words})
 
 
@@ -200,9 +198,7 @@ def test_what_is_answered(
 ) -> None:
     """Bytes are a request without JSON, whose answer has the same bytes after its JSON."""
     if outputs is None:
-        connection.request(
-            "POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"}
-        )
+        connection.request("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})
         answer = connection.getresponse()
         length = int(answer.headers["Inference-Header-Content-Length"])
         content = answer.read()[length:]
@@ -219,9 +215,7 @@ def test_what_is_answered(
     [("one", 1, 1.0), ("one", [1, 2], [1.0, 2.0]), ("pairs", [1, 2], [1.0, 2.0]), ("two", [1, 2], [1.0, 2.0]),
      ("text", "a", "a"), ("count", 1, 0)],
 )  # fmt: skip
-def test_what_is_generated(
-    connection: http.client.HTTPConnection, model: str, given: Any, output: Any
-) -> None:
+def test_what_is_generated(connection: http.client.HTTPConnection, model: str, given: Any, output: Any) -> None:
     said = {"Y": output, "model_name": model, "model_version": "1"}
     for body in ({"X": given}, {"parameters": {"X": given}}):
         assert ask(connection, f"models/{model}/generate", body) == (200, said)

@@ -22,9 +22,7 @@ from bls_notebook.shipping.servers.tritonserver import (
 from tests.triton.processes import linux
 
 
-def test_the_folder_is_in_the_users_cache_or_where_told(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_folder_is_in_the_users_cache_or_where_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BLS_NOTEBOOK_TRITON_ENV", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_environment_folder() == tmp_path / "bls_notebook" / "tritonserver"
@@ -34,17 +32,13 @@ def test_the_folder_is_in_the_users_cache_or_where_told(
     assert default_environment_folder() == tmp_path / "mine"
 
 
-@pytest.mark.parametrize(
-    ("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "aarch64")]
-)
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "aarch64")])
 def test_other_systems_are_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, machine: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    with pytest.raises(
-        TritonServerError, match=rf"^tritonserver runs on Linux x86-64 only, .*{machine}"
-    ) as caught:
+    with pytest.raises(TritonServerError, match=rf"^tritonserver runs on Linux x86-64 only, .*{machine}") as caught:
         make_environment(tmp_path / "env")
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, BLSError)
@@ -151,9 +145,7 @@ def test_without_network_the_real_pip_is_understood(monkeypatch: pytest.MonkeyPa
     interpreter.chmod(0o755)
     with pytest.raises(TritonServerError) as caught:
         make_environment(tmp_path / "env")
-    assert str(caught.value).startswith(
-        f"cannot install {environments.WHEEL}: No matching distribution found"
-    )
+    assert str(caught.value).startswith(f"cannot install {environments.WHEEL}: No matching distribution found")
     assert "\n" not in str(caught.value)
 
 
@@ -167,9 +159,7 @@ def test_a_python_without_stub_or_library_is_named(tmp_path: Path) -> None:
     (tmp_path / "static" / "lib" / "libpython3.11.so.1.0").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ctypes.util.find_library", lambda name: None)
-        with pytest.raises(
-            TritonServerError, match=r"need libpython3\.11\.so\.1\.0, .* install libpython3\.11"
-        ):
+        with pytest.raises(TritonServerError, match=r"need libpython3\.11\.so\.1\.0, .* install libpython3\.11"):
             make_environment(tmp_path / "static")
 
 
@@ -177,9 +167,7 @@ def test_a_python_without_stub_or_library_is_named(tmp_path: Path) -> None:
 def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(environments, "PYTHONS", ("2.6", "2.7"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        TritonServerError, match=r"need Python 2\.6 or 2\.7, this is 3\.\d+ and PATH has none"
-    ):
+    with pytest.raises(TritonServerError, match=r"need Python 2\.6 or 2\.7, this is 3\.\d+ and PATH has none"):
         make_environment(tmp_path / "env")
     for version, status in (("2.7", 1), ("2.6", 0)):  # the newer one has no ensurepip
         (tmp_path / f"python{version}").write_text(f"#!/bin/sh\nexit {status}\n")
@@ -192,9 +180,7 @@ def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TritonServerError, match=r"cannot make the folder .*file.*: "):
         make_environment(tmp_path / "file")
-    with pytest.raises(
-        TritonServerError, match=r"cannot make a virtual environment: /no/such/python: No such file"
-    ):
+    with pytest.raises(TritonServerError, match=r"cannot make a virtual environment: /no/such/python: No such file"):
         make_environment(tmp_path / "env", python="/no/such/python")
 
 

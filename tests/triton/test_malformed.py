@@ -121,9 +121,7 @@ JUNK = st.recursive(
 
 @FUZZ
 @given(st.dictionaries(PATHS, JUNK, min_size=1, max_size=1), st.data())
-def test_bodies_that_say_anything(
-    endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject
-) -> None:
+def test_bodies_that_say_anything(endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject) -> None:
     body, length = body_of(changes)
     kept = data.draw(st.just(len(body)) | st.integers(0, len(body)), "bytes that are sent")
     told = data.draw(st.just(length) | st.integers(-1, len(body) + 1) | st.text(max_size=3), "JSON's length")
@@ -208,9 +206,7 @@ def status(channel: grpc.Channel, message: bytes, way: str = INFER) -> str:
     st.integers(0, len(MESSAGE)),
     st.sampled_from([INFER, STREAM]),
 )
-def test_messages_with_other_bytes(
-    channel: grpc.Channel, changes: dict[int, int], kept: int, way: str
-) -> None:
+def test_messages_with_other_bytes(channel: grpc.Channel, changes: dict[int, int], kept: int, way: str) -> None:
     message = bytearray(MESSAGE)
     for at, value in changes.items():
         message[at] = value
@@ -238,9 +234,7 @@ def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -
 
 @linux
 @pytest.mark.parametrize(("offset", "size"), [(-1, 12), (0, -1), (60, 12), (0, 2**62), (2**62, 2**62)])
-def test_regions_that_end_somewhere_else(
-    endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int
-) -> None:
+def test_regions_that_end_somewhere_else(endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int) -> None:
     """Inputs and outputs in shared memory lie within what was registered."""
     key = f"/bls_notebook_malformed_{os.getpid()}"
     memory = Path(f"/dev/shm{key}")

@@ -116,9 +116,7 @@ def test_real_models_run_in_the_servers_own_environment(real: TritonServer) -> N
 
 @pytest.mark.triton
 def test_real_errors_are_the_servers_own(real: TritonServer) -> None:
-    with pytest.raises(
-        TritonRequestError, match="data-type is 'FP64', but model 'echo' expects 'UINT8'"
-    ) as caught:
+    with pytest.raises(TritonRequestError, match="data-type is 'FP64', but model 'echo' expects 'UINT8'") as caught:
         real.infer("echo", {"UINT8": np.zeros(1)})
     assert caught.value.status == 400
     with pytest.raises(TritonRequestError, match="unknown model") as caught:

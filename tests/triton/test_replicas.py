@@ -99,22 +99,14 @@ class Running(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def running(
-    real_environment: ServerEnvironment, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Running]:
+def running(real_environment: ServerEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("replicas")
     book = folder / "book"
     book.touch()
     config = {**CONFIG, "parameters": {"book": {"string_value": str(book)}}}
     with bls.ModelRepository() as repo:
         repo.define("twice", TWICE, config)
-        bls.export(
-            folder / "ship",
-            target="compose",
-            replicas=3,
-            requests={"twice": [{"X": X}, {"X": [0]}]},
-            repo=repo,
-        )
+        bls.export(folder / "ship", target="compose", replicas=3, requests={"twice": [{"X": X}, {"X": [0]}]}, repo=repo)
     ship = folder / "ship"
     with serving(ship, 3, real_environment) as servers, shared_out(ship, servers) as found:
         yield Running(found, folder / "ship", book)

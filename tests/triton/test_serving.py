@@ -91,9 +91,7 @@ def test_what_cannot_be_served_is_refused(repo: bls.ModelRepository, tmp_path: P
 
 @linux
 @pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
-def test_it_ends_with_its_process(
-    end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path(tmp_path, monkeypatch)
     shutil.copytree(SAMPLES / "add_sub", tmp_path / "models" / "add_sub")
     command = [sys.executable, "-m", "bls_notebook", "serve", str(tmp_path / "models"), "--json"]
@@ -136,9 +134,7 @@ def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnviron
     """A model of a file and, since it calls that, one of a cell; what was recorded is answered alike."""
     config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
     repo.define(
-        "from_a_cell",
-        (SAMPLES / "add_sub" / "1" / "model.py").read_text(),
-        config.replace('name: "add_sub"', ""),
+        "from_a_cell", (SAMPLES / "add_sub" / "1" / "model.py").read_text(), config.replace('name: "add_sub"', "")
     )
     repo.load("bls_sync")
     inputs = {"INPUT0": np.array([3, 4], np.float32), "INPUT1": np.array([1, 2], np.float32)}
@@ -146,10 +142,7 @@ def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnviron
     with bls.record(tensors="all") as recorder:
         here = repo.infer("bls_sync", asked).as_numpy()
     with bls.serve("bls_sync", repo=repo, environment=real_environment) as server:
-        again = [
-            bls.replay(recorder.recording, only=only, server=server, repo=repo)
-            for only in (None, "from_a_cell")
-        ]
+        again = [bls.replay(recorder.recording, only=only, server=server, repo=repo) for only in (None, "from_a_cell")]
         there = server.infer("bls_sync", asked)
         record = server.record
     assert all(each.equal for each in again), again

@@ -128,9 +128,7 @@ print(server.pid, child, run.watchdog.pid, run.folder, run.shared_memory, flush=
 {end}
 """
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
     pid, child, watchdog, folder, prefix = done.stdout.split()
     wait_gone(int(pid), int(child), int(watchdog))  # the watchdog last: it removes the files
     assert not Path(folder).exists()
@@ -199,16 +197,12 @@ def test_errors_of_a_running_server(tmp_path: Path) -> None:
         assert caught.value.status == 400
         with pytest.raises(TritonRequestError, match="<html>not json</html>"):
             server.infer("html", {})
-        with pytest.raises(
-            TritonServerError, match=r"did not answer POST /v2/models/hang/infer within 0\.2 s"
-        ):
+        with pytest.raises(TritonServerError, match=r"did not answer POST /v2/models/hang/infer within 0\.2 s"):
             server.infer("hang", {}, wait=0.2)
         with pytest.raises(TritonServerError, match="broke off POST /v2/models/break/infer"):
             server.infer("break", {})
         assert server.ready()
-        with pytest.raises(
-            TritonServerError, match=r"^tritonserver died of SIGKILL during POST .*/kill/infer"
-        ):
+        with pytest.raises(TritonServerError, match=r"^tritonserver died of SIGKILL during POST .*/kill/infer"):
             server.infer("kill", {})
         assert server.pid is None
         with pytest.raises(TritonServerError, match="died of SIGKILL"):

@@ -29,9 +29,7 @@ ONES = {"IN": np.ones(3, np.float32)}
 
 
 def fetching(tokenizer: str) -> str:
-    return calling("llm").replace(
-        "\n    def execute(self, requests):\n", FETCHING.replace("TOKENIZER", tokenizer)
-    )
+    return calling("llm").replace("\n    def execute(self, requests):\n", FETCHING.replace("TOKENIZER", tokenizer))
 
 
 class Vocabulary:
@@ -62,16 +60,12 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The parts of transformers and tokenizers that stand-ins are made of."""
     module = ModuleType("transformers")
     module.__spec__ = ModuleSpec("transformers", None)
-    base = type(
-        "PreTrainedTokenizerBase", (Vocabulary,), {"from_pretrained": Vocabulary.__dict__["from_pretrained"]}
-    )
+    base = type("PreTrainedTokenizerBase", (Vocabulary,), {"from_pretrained": Vocabulary.__dict__["from_pretrained"]})
     auto = type("AutoTokenizer", (), {"from_pretrained": Vocabulary.__dict__["from_pretrained"]})
     made = {"PreTrainedTokenizerBase": base, "AutoTokenizer": auto, "PreTrainedTokenizerFast": Vocabulary}
     module.__dict__.update(made)
     parts = ModuleType("tokenizers")
-    byte_level = type(
-        "ByteLevel", (), {"alphabet": staticmethod(lambda: "ab"), "__init__": lambda self, **_: None}
-    )
+    byte_level = type("ByteLevel", (), {"alphabet": staticmethod(lambda: "ab"), "__init__": lambda self, **_: None})
     parts.__dict__.update(
         Tokenizer=lambda model: SimpleNamespace(model=model),
         models=SimpleNamespace(BPE=lambda vocabulary, merges: vocabulary),
@@ -84,9 +78,7 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-@pytest.mark.parametrize(
-    ("used", "stubs"), [("there", ("llm",)), ("gone", ("the tokenizer org/gone", "llm"))]
-)
+@pytest.mark.parametrize(("used", "stubs"), [("there", ("llm",)), ("gone", ("the tokenizer org/gone", "llm"))])
 def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
     trying: Any, tmp_path: Path, transformers: Any, used: str, stubs: tuple[str, ...]
 ) -> None:
@@ -95,18 +87,14 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
     before = transformers.AutoTokenizer.__dict__["from_pretrained"]
     repository, rows = trying()
     assert rows["pipeline"].kind == "real"
-    assert (
-        rows["pipeline"].why == "single bytes stand in for the tokenizer org/gone, which cannot be had here"
-    )
+    assert rows["pipeline"].why == "single bytes stand in for the tokenizer org/gone, which cannot be had here"
     answer = repository.infer("pipeline", ONES)
     assert answer.error is None
     assert answer.stubs == stubs
     assert transformers.AutoTokenizer.__dict__["from_pretrained"] is before
 
 
-def test_a_model_that_calls_nobody_is_a_stub_as_it_was(
-    trying: Any, tmp_path: Path, transformers: Any
-) -> None:
+def test_a_model_that_calls_nobody_is_a_stub_as_it_was(trying: Any, tmp_path: Path, transformers: Any) -> None:
     put(tmp_path, "words", PYTHON, {"1/model.py": fetching("gone").replace('"llm"', "self.name")})
     _, rows = trying()
     assert rows["words"].kind == "stub"
@@ -114,9 +102,7 @@ def test_a_model_that_calls_nobody_is_a_stub_as_it_was(
 
 
 def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        name for name in os.environ if name.lower() in ("https_proxy", "all_proxy", "hf_hub_offline")
-    ]:
+    for name in [name for name in os.environ if name.lower() in ("https_proxy", "all_proxy", "hf_hub_offline")]:
         monkeypatch.delenv(name)
     library = SimpleNamespace(HF_HUB_OFFLINE=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", library)  # type: ignore[arg-type]
@@ -137,11 +123,7 @@ def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     ("source", "asks"),
-    [
-        ("AutoModel.from_pretrained(x)", True),
-        ("from huggingface_hub import x", True),
-        ("def untrained(): ...", False),
-    ],
+    [("AutoModel.from_pretrained(x)", True), ("from huggingface_hub import x", True), ("def untrained(): ...", False)],
 )
 def test_what_asks_the_hub(source: str, asks: bool) -> None:
     assert hub_offline.uses_hub(source) is asks

@@ -24,12 +24,7 @@ ONES = {"IN": np.ones(3, np.float32)}
 
 def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "pipeline", PYTHON, {"1/model.py": calling("resize")})
-    put(
-        tmp_path,
-        "resize",
-        f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}',
-        {"1/x": ""},
-    )
+    put(tmp_path, "resize", f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}', {"1/x": ""})
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
     told: list[str] = []
     repository, rows = trying(tell=told.append)
@@ -66,9 +61,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         f'output_map {{ key: "OUT" value: "{b}" }} }}'
         for name, a, b in (("double", "IN", "mid"), ("gone", "mid", "OUT"))
     )
-    put(
-        tmp_path, "both", f'platform: "ensemble" {IO} ensemble_scheduling {{ {steps} }}'
-    )  # without its folder 1
+    put(tmp_path, "both", f'platform: "ensemble" {IO} ensemble_scheduling {{ {steps} }}')  # without its folder 1
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
     put(tmp_path, "gone", f'backend: "onnxruntime" {IO}')
     repository, rows = trying()
@@ -231,10 +224,7 @@ def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
     put(tmp_path, "gone", f'backend: "tensorrt" {IO}')
     assert main(["try", str(tmp_path), "--json", "--load-timeout", "20s"]) == 0
     out, err = capsys.readouterr()
-    assert [(m["name"], m["kind"]) for m in json.loads(out)["models"]] == [
-        ("double", "real"),
-        ("gone", "stub"),
-    ]
+    assert [(m["name"], m["kind"]) for m in json.loads(out)["models"]] == [("double", "real"), ("gone", "stub")]
     assert "loaded" in err
     assert "Python code of 1 model" in err
     (tmp_path / "gone" / "config.pbtxt").write_text("oops")
@@ -312,12 +302,7 @@ def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) ->
 def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
     if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
         pytest.skip("there is a GPU")
-    put(
-        tmp_path,
-        "on_gpu",
-        f"{PYTHON} instance_group [{{ kind: KIND_GPU gpus: [1] }}]",
-        {"1/model.py": DOUBLES},
-    )
+    put(tmp_path, "on_gpu", f"{PYTHON} instance_group [{{ kind: KIND_GPU gpus: [1] }}]", {"1/model.py": DOUBLES})
     repository, rows = trying()
     assert rows["on_gpu"].kind == "real"
     assert "2 GPUs are simulated" in rows[""].notes[0]
@@ -420,26 +405,17 @@ def test_code_that_would_end_the_process_when_it_is_imported(trying: Any, tmp_pa
     assert repository.infer("ends", ONES).stubs == ("ends",)
 
 
-def test_what_ends_the_process_on_a_request_fails_that_and_a_forked_child_ends(
-    trying: Any, tmp_path: Path
-) -> None:
+def test_what_ends_the_process_on_a_request_fails_that_and_a_forked_child_ends(trying: Any, tmp_path: Path) -> None:
     forks = "import os; child = os.fork(); child or os._exit(5); print(os.waitpid(child, 0)[1] >> 8)"
     put(tmp_path, "forks", PYTHON, {"1/model.py": f"{forks}\n{DOUBLES}"})
-    put(
-        tmp_path,
-        "ends",
-        PYTHON,
-        {"1/model.py": DOUBLES.replace("arrays = ", "__import__('os')._exit(7); arrays = ")},
-    )
+    put(tmp_path, "ends", PYTHON, {"1/model.py": DOUBLES.replace("arrays = ", "__import__('os')._exit(7); arrays = ")})
     repository, rows = trying()
     assert {rows["forks"].kind, rows["ends"].kind} == {"real"}
     assert "os._exit(7) would end this process" in repository.infer("ends", ONES).error.message()
     assert repository.infer("forks", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
 
 
-def test_a_folder_whose_name_no_model_may_have_keeps_no_other_from_its_place(
-    trying: Any, tmp_path: Path
-) -> None:
+def test_a_folder_whose_name_no_model_may_have_keeps_no_other_from_its_place(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "a<b>", PYTHON, {"1/model.py": DOUBLES})
     put(tmp_path, "good", PYTHON, {"1/model.py": DOUBLES})
     repository, rows = trying()

@@ -38,12 +38,7 @@ def _draw(pen: Pen, latency: Latency) -> tuple[float, float]:
     bottom, most = _TOP + _HEIGHT, max(latency.counts)
     places = [_at(latency, edge) for edge in latency.edges]
     bars = [
-        (
-            places[i],
-            bottom - max(_HEIGHT * n / most, 1.5),
-            places[i + 1] - places[i],
-            max(_HEIGHT * n / most, 1.5),
-        )
+        (places[i], bottom - max(_HEIGHT * n / most, 1.5), places[i + 1] - places[i], max(_HEIGHT * n / most, 1.5))
         for i, n in enumerate(latency.counts)
         if n
     ]
@@ -81,9 +76,7 @@ def _ticks(latency: Latency) -> list[float]:
         steps = (1, 2, 5) if high / low < 100 else (1,)
         found = [s * 10.0**e for e in range(-10, 8) for s in steps]
     else:
-        step = next(
-            s * 10.0**e for e in range(-12, 8) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS
-        )
+        step = next(s * 10.0**e for e in range(-12, 8) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS)
         first = ceil(low / step)
         found = [(first + i) * step for i in range(_TICKS + 1)]
     return [time for time in found if low <= time <= high]

@@ -41,9 +41,7 @@ def _blocks(record: Compared) -> Iterator[doc.Block]:
             yield doc.Both(lambda _: [], tag("div", title, tag("div", *shown, cls="seen-boxes")))
 
 
-def differences_table(
-    tensors: Sequence[TensorsCompared], sides: tuple[str, str] = ("first", "second")
-) -> doc.Table:
+def differences_table(tensors: Sequence[TensorsCompared], sides: tuple[str, str] = ("first", "second")) -> doc.Table:
     """Return a table of how tensors of two `sides` differ; types that both have stand there once."""
     kinds = [(_kind(each.first), _kind(each.second)) for each in tensors]
     alike = all(one == other for one, other in kinds)

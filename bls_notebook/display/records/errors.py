@@ -59,14 +59,9 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
         )
         label = visible(f"sent to {record.chain[-1]}") if record.chain else "sent"
         yield Note(
-            label,
-            given,
-            tag("div", parts.quiet(label).html, Html(" "), tag("code", given), cls="error-more"),
-            "",
+            label, given, tag("div", parts.quiet(label).html, Html(" "), tag("code", given), cls="error-more"), ""
         )
-    yield Both(
-        lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record)
-    )
+    yield Both(lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record))
     if record.debug:
         yield from _debugger(record)
 
@@ -132,11 +127,7 @@ def _traceback(record: ErrorRecord) -> Html:
 
 def _where(frame: FrameRecord) -> list[str]:
     version = f"version {frame.version}" if frame.model and frame.version > 0 else ""
-    return [
-        version,
-        f"{frame.file or '?'}, line {frame.line}",
-        f"in {frame.function}" if frame.function else "",
-    ]
+    return [version, f"{frame.file or '?'}, line {frame.line}", f"in {frame.function}" if frame.function else ""]
 
 
 def _numbered(frame: FrameRecord) -> Iterator[tuple[str, str, bool]]:

@@ -198,9 +198,7 @@ class _Tensors:
             for t in found
         ]
         words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
-        return doc.Piece(
-            words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown)
-        )
+        return doc.Piece(words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown))
 
     def _rest(self, tensor: TensorRecord) -> list[str]:
         """Return the facts of a tensor that its heading does not tell."""

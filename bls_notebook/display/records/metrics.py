@@ -29,9 +29,7 @@ def metrics_document(families: Families) -> doc.Document:
         shown.append(doc.Fold(title, [_table(_OWN, own)]))
     elif own:
         shown.append(_table(_OWN, own))
-    return doc.Document(
-        [doc.Forms([doc.Both(lambda width: _lines(families, width))], shown)], styles="metrics"
-    )
+    return doc.Document([doc.Forms([doc.Both(lambda width: _lines(families, width))], shown)], styles="metrics")
 
 
 def _lines(families: Families, width: int) -> list[str]:

@@ -43,9 +43,7 @@ def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     if record.tensors:
         yield _tensors(f"Response of {record.model}", record.tensors)
     elif not record.error:
-        yield doc.Words(
-            parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  "
-        )
+        yield doc.Words(parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  ")
     if record.parameters:
         words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
         shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")

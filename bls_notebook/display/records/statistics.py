@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from bls_notebook.display import parts, text
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Box,
-    Column,
-    Document,
-    Forms,
-    Piece,
-    Row,
-    Table,
-    Tiles,
-    Words,
-)
+from bls_notebook.display.document import Block, Both, Box, Column, Document, Forms, Piece, Row, Table, Tiles, Words
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.units import count, duration

@@ -37,9 +37,7 @@ def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
     blocks: list[doc.Block] = [doc.Line(head, " · ", "✗" if errors else "✓")]
     figures = [*latency_blocks(firsts, "first response"), *latency_blocks(lasts, "last response")]
     table = _table(records)
-    blocks += (
-        [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
-    )
+    blocks += [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
     blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
     blocks.append(doc.Warnings(warned_of(record.warnings for record in records)))
     if errors:

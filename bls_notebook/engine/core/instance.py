@@ -61,12 +61,7 @@ class Instance:
     )
 
     def __init__(
-        self,
-        name: str,
-        backend: BackendInstance,
-        device: str = "cpu",
-        gpu: int = -1,
-        spec: InstanceSpec | None = None,
+        self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1, spec: InstanceSpec | None = None
     ) -> None:
         self.name = name
         self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec

@@ -131,9 +131,7 @@ class LoadedModel:
         self.seen = seen
         self.received_as = seen, self.reshapes  # what a tape keeps of it
         for instance in (*self.instances, *self.passive):
-            instance.place = RecordedInstance(
-                seen, instance.name, instance.device, _code_of(instance.backend)
-            )
+            instance.place = RecordedInstance(seen, instance.name, instance.device, _code_of(instance.backend))
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""

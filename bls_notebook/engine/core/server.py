@@ -73,9 +73,7 @@ class Server:
         self._unloadable: dict[str, str] = {}  # why, by name
         self.last_failure: BaseException | None = None
         servers.add(self)
-        self.outside: dict[
-            str, Any
-        ] = {}  # `CallKey` of the notebook, and of models whose threads send requests
+        self.outside: dict[str, Any] = {}  # `CallKey` of the notebook, and of models whose threads send requests
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
@@ -155,9 +153,7 @@ class Server:
         self._put(name, self.own(name), stay)
         substitute.close_replaced()
 
-    def _put(
-        self, name: str, own: dict[int, LoadedModel], substitutes: list[Substitute]
-    ) -> dict[int, LoadedModel]:
+    def _put(self, name: str, own: dict[int, LoadedModel], substitutes: list[Substitute]) -> dict[int, LoadedModel]:
         versions = substitutes[-1].serve_for(own) if substitutes else own
         for tell in list(self.entering):
             tell(versions)
@@ -229,9 +225,7 @@ class Server:
 
 
 def _failed(instance: str, what: str, why: str) -> TritonModelException:
-    return TritonModelException(
-        f"{what}: Failed to process the request for model '{instance}', message: {why}"
-    )
+    return TritonModelException(f"{what}: Failed to process the request for model '{instance}', message: {why}")
 
 
 def _family(who: str, make: Callable[..., Any], *args: str) -> _Family:

@@ -172,10 +172,7 @@ class ModelCounters:
             "inference_stats": stats,
             "response_stats": {},
             "batch_stats": [
-                {
-                    "batch_size": rows,
-                    **{phase: _stat(row[0], ns) for phase, ns in zip(_PHASES, row[1:], strict=True)},
-                }
+                {"batch_size": rows, **{phase: _stat(row[0], ns) for phase, ns in zip(_PHASES, row[1:], strict=True)}}
                 for rows, row in sorted(batches.items())
             ],
             "memory_usage": [],

@@ -115,11 +115,7 @@ class EnsembleFlow:
     """
 
     def __init__(
-        self,
-        plan: EnsemblePlan,
-        members: Sequence[ModelSpec],
-        requested: tuple[str, ...],
-        sequence: Membership,
+        self, plan: EnsemblePlan, members: Sequence[ModelSpec], requested: tuple[str, ...], sequence: Membership
     ) -> None:
         self._plan = plan
         self._spec = plan.spec
@@ -210,9 +206,7 @@ class EnsembleFlow:
 
     # -- tensors -----------------------------------------------------------------------------------
 
-    def _put(
-        self, name: str, iteration: int, tensor: Tensor | None, batch: int, sequence: Membership | None
-    ) -> None:
+    def _put(self, name: str, iteration: int, tensor: Tensor | None, batch: int, sequence: Membership | None) -> None:
         readers = sum(n in self._needed for n in self._plan.readers.get(name, ())) + (name in self._wanted)
         if readers:
             self._values.setdefault(name, {})[iteration] = _Value(tensor, batch, sequence, readers)
@@ -277,8 +271,7 @@ def _override(parameters: Mapping[str, object], sequence: Membership) -> Members
     start, end = parameters.get("sequence_start", False), parameters.get("sequence_end", False)
     if not isinstance(number, (int, str)) or isinstance(number, bool):
         raise ValueError(
-            "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or "
-            "TRITONSERVER_PARAMETER_STRING"
+            "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"
         )
     for key, flag in (("sequence_start", start), ("sequence_end", end)):
         if not isinstance(flag, bool):

@@ -265,9 +265,7 @@ class EnsembleRun:
             for ready in self._take(launch, response, final, took):
                 self._submit(ready)
 
-    def _take(
-        self, launch: Launch, response: InferenceResponse, final: bool, took_ns: int = 0
-    ) -> list[Launch]:
+    def _take(self, launch: Launch, response: InferenceResponse, final: bool, took_ns: int = 0) -> list[Launch]:
         """Take in a response of a step; return the steps that can run now."""
         decoupled = self._members[launch.step].decoupled
         outputs: list[Tensor] | None

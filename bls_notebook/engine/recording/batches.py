@@ -51,6 +51,4 @@ def _counted(model: LoadedModel) -> BatchCounters:
     statistics = model.statistics
     row = statistics.as_dict()
     requests = row["inference_stats"]["compute_infer"]["count"]
-    return BatchCounters(
-        requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy())
-    )
+    return BatchCounters(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))

@@ -35,11 +35,7 @@ from .log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
 
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_LIBRARIES = (
-    str(Path(__file__).resolve().parents[2]) + os.sep,
-    str(Path(os.__file__).parent) + os.sep,
-    "<frozen",
-)
+_LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
 _own: dict[str, bool] = {}  # by file: whether its code is no library's
 
 
@@ -75,9 +71,7 @@ def _outside(frame: FrameType | None) -> FrameType | None:
     return None
 
 
-def record_refused(
-    sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse
-) -> None:
+def record_refused(sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse) -> None:
     """Record a request that was not sent at all."""
     log = recording.active
     number = 0 if log is None else log.take()
@@ -92,13 +86,7 @@ def record_refused(
 
 
 def record_begun(
-    log: Log,
-    span: int,
-    parent: Execution | None,
-    model: LoadedModel,
-    request: InferenceRequest,
-    sent: int,
-    queued: int,
+    log: Log, span: int, parent: Execution | None, model: LoadedModel, request: InferenceRequest, sent: int, queued: int
 ) -> None:
     """Record that a request was sent, and queued (0: that is told by when it ran)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
@@ -106,11 +94,7 @@ def record_begun(
 
 
 def record_at_once(
-    model: LoadedModel,
-    parent: Execution,
-    request: InferenceRequest,
-    response: InferenceResponse,
-    cached: bool = False,
+    model: LoadedModel, parent: Execution, request: InferenceRequest, response: InferenceResponse, cached: bool = False
 ) -> None:
     """Record a request that is answered without an instance."""
     log = recording.active

@@ -138,9 +138,7 @@ def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
         return Plan(0)
     late = rules.delay > 0 and now - oldest >= rules.delay
     if best and not late:
-        ended = (
-            "full" if rows >= rules.max_rows else ended if best == count and ended != "queue" else "preferred"
-        )
+        ended = "full" if rows >= rules.max_rows else ended if best == count and ended != "queue" else "preferred"
         return Plan(best, ended=ended)
     if late and ended == "queue":
         ended = "delay"

@@ -123,9 +123,7 @@ class DynamicBatcher(BatchScheduler):
         level = options.priority if 0 < options.priority <= self._levels else self._default_level
         policy = self._waiting.policy(level)
         deadline = policy.deadline(options.timeout, now)
-        entry = Waiting(
-            ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline
-        )
+        entry = Waiting(ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline)
         if not self._waiting.add(entry, level):
             return error_response(queue_full(self._model.name, options.request_id), ErrorCode.UNAVAILABLE)
         ticket.expires = deadline is not None and policy.rejects

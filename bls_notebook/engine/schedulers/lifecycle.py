@@ -74,9 +74,7 @@ class Lifecycle:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
-        ticket = Ticket(
-            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
-        )
+        ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
         del request  # whoever holds it could still answer it: its end must be noticed while this thread waits
         return self.call_queued(parent, ticket)
 

@@ -100,11 +100,7 @@ class Sequences:
     """
 
     def __init__(
-        self,
-        places: int,
-        slots: int,
-        idle: int,
-        placed: Callable[[SequenceStep, Slot], None] = lambda *_: None,
+        self, places: int, slots: int, idle: int, placed: Callable[[SequenceStep, Slot], None] = lambda *_: None
     ) -> None:
         self._per_place = slots
         self.next_place = 0
@@ -350,9 +346,7 @@ class SequenceBatcher(BatchScheduler):
             self._next_id += 1
         return self._enter_sequence(ticket, request, now)
 
-    def _enter_sequence(
-        self, ticket: Ticket, request: InferenceRequest, now: int
-    ) -> InferenceResponse | None:
+    def _enter_sequence(self, ticket: Ticket, request: InferenceRequest, now: int) -> InferenceResponse | None:
         options = request._options
         sequence, flags, timeout = options.correlation_id, options.flags, options.timeout * 1000
         step = SequenceStep(ticket, sequence, bool(flags & END), self._key.of(request), now)

@@ -110,15 +110,7 @@ def received(
         out._track = number = tracked.number()
         span = out._span and recording.span_id(out._span)
         tracked.crossed(
-            inputs,
-            out._inputs,
-            allocation_log.IN,
-            arrived,
-            number,
-            sender.track,
-            model.who,
-            out._options,
-            span,
+            inputs, out._inputs, allocation_log.IN, arrived, number, sender.track, model.who, out._options, span
         )
     return out
 
@@ -150,6 +142,4 @@ def _carried(options: Options) -> Options:
     parameters = options.parameters
     if parameters != "{}":  # the server leaves out the spaces
         parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
-    return replace(
-        options, parameters=parameters, trace=None if options.trace is None else options.trace._child()
-    )
+    return replace(options, parameters=parameters, trace=None if options.trace is None else options.trace._child())

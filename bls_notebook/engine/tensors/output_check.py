@@ -99,8 +99,7 @@ class OutputCheck:
             if reshape is not None and reshape.of(shape) is None:
                 what = "configuration's reshape"
                 advice = (
-                    "Triton cuts such an output off, or fills it up with other memory, so change the array "
-                    "or reshape"
+                    "Triton cuts such an output off, or fills it up with other memory, so change the array or reshape"
                 )
             found.append(f"got shape {list(shape)}, the {what} says {list(wanted)}{batch}; {advice}")
         return found

@@ -206,9 +206,7 @@ def answer(
             if check is not None:
                 out._warnings += check.warnings(tensors, requested)
             tensors = []
-        elif check is not None and (
-            tensors[0]._array.shape != check.shape or tensors[0]._datatype != check.datatype
-        ):
+        elif check is not None and (tensors[0]._array.shape != check.shape or tensors[0]._datatype != check.datatype):
             out._warnings += check.warnings(tensors, requested)
     else:
         as_asked = len(tensors) == len(requested) and {t._name for t in tensors} == set(requested)

@@ -105,9 +105,7 @@ class RequestCheck:
         }
         self._unserved = bool(spec.instances) and all(i.passive for i in spec.instances)
         self._fixed = (
-            spec.max_batch_size == 0
-            and not self._unserved
-            and not any(s.is_shape_tensor for s in spec.inputs.values())
+            spec.max_batch_size == 0 and not self._unserved and not any(s.is_shape_tensor for s in spec.inputs.values())
         )
 
     def problem(self, request: InferenceRequest) -> str | None:
@@ -135,9 +133,7 @@ class RequestCheck:
                 return problem
         for name in request._requested:
             if name not in self._outputs:
-                return error_messages.unexpected_output(
-                    self._spec.name, min(set(request._requested) - self._outputs)
-                )
+                return error_messages.unexpected_output(self._spec.name, min(set(request._requested) - self._outputs))
         return None
 
     def _explain(self, request: InferenceRequest) -> str | None:
@@ -176,9 +172,7 @@ class RequestCheck:
             if wanted is None:
                 return error_messages.unexpected_input(model, tensor._name)
             if tensor._datatype != wanted.datatype:
-                return error_messages.wrong_datatype(
-                    model, request_id, tensor._name, tensor._datatype, wanted.datatype
-                )
+                return error_messages.wrong_datatype(model, request_id, tensor._name, tensor._datatype, wanted.datatype)
             shape = tensor._array.shape
             if len(shape) != len(wanted.shape) or any(
                 w not in (-1, s) for w, s in zip(wanted.shape, shape, strict=True)

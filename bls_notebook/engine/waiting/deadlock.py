@@ -185,10 +185,7 @@ def _served_soon(ticket: Ticket) -> bool:
 def _acts(execution: Execution | None) -> bool:
     """Whether an execution runs on a thread that does not wait."""
     return (
-        execution is not None
-        and not execution.combined
-        and not execution.finished
-        and execution.thread not in blocked
+        execution is not None and not execution.combined and not execution.finished and execution.thread not in blocked
     )
 
 

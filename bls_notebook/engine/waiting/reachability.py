@@ -83,18 +83,14 @@ def _references(objects: list[Any]) -> list[int]:
 def _is_border(one: Any) -> bool:
     if isinstance(one, _BORDERS):
         return True
-    return str(getattr(type(one), "__module__", "")).startswith(_ENGINE) and not isinstance(
-        one, asyncio.Future
-    )
+    return str(getattr(type(one), "__module__", "")).startswith(_ENGINE) and not isinstance(one, asyncio.Future)
 
 
 def _referents(one: Any) -> list[Any]:
     if type(one) is FunctionType:  # and not its module's globals
         return [part for part in (one.__closure__, one.__defaults__, one.__kwdefaults__) if part is not None]
     if type(one) is FrameType:  # of a coroutine, until Python 3.11
-        return [
-            part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins
-        ]
+        return [part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins]
     return gc.get_referents(one)
 
 

@@ -108,9 +108,7 @@ def _work() -> None:
             job()
         except BaseException as error:
             threading.excepthook(
-                threading.ExceptHookArgs(
-                    (type(error), error, error.__traceback__, threading.current_thread())
-                )
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
             )
         del job  # what it refers to is not kept while idle
         with _lock:

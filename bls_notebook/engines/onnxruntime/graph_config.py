@@ -14,11 +14,7 @@ _TENSOR = re.compile(r"tensor\((.+)\)")
 _SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _OTHERS = {"float16": "FP16", "bfloat16": "BF16", "float": "FP32", "double": "FP64", "string": "BYTES"}
 _DATATYPES = {name: name.upper() for name in _SAME} | _OTHERS
-_OTHER_TYPES = {
-    "seq": "ONNX_TYPE_SEQUENCE",
-    "map": "ONNX_TYPE_MAP",
-    "sparse_tensor": "ONNX_TYPE_SPARSETENSOR",
-}
+_OTHER_TYPES = {"seq": "ONNX_TYPE_SEQUENCE", "map": "ONNX_TYPE_MAP", "sparse_tensor": "ONNX_TYPE_SPARSETENSOR"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,7 @@ def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
         if tensor is None:
             kind = _OTHER_TYPES.get(node.type.partition("(")[0], "ONNX_TYPE_UNKNOWN")
             raise BackendError(
-                f"Unsupported ONNX Type '{kind}' for I/O '{node.name}', expected 'ONNX_TYPE_TENSOR'.",
-                "Unsupported",
+                f"Unsupported ONNX Type '{kind}' for I/O '{node.name}', expected 'ONNX_TYPE_TENSOR'.", "Unsupported"
             )
         # A variable dimension has a name, or None.
         dims = tuple(d if isinstance(d, int) and d >= 0 else -1 for d in node.shape)
@@ -149,9 +144,7 @@ def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
         _check_shape(config, tensor, info, exact=False)
 
 
-def _matching_info(
-    model: str, which: str, tensor: dict[str, Any], allowed: dict[str, TensorInfo]
-) -> TensorInfo:
+def _matching_info(model: str, which: str, tensor: dict[str, Any], allowed: dict[str, TensorInfo]) -> TensorInfo:
     name, datatype = tensor["name"], tensor["data_type"]
     info = allowed.get(name)
     if info is None:

@@ -81,8 +81,7 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
     mode = whole(config, "execution_mode") or 0
     if mode not in (0, 1):
         raise BackendError(
-            f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 "
-            f"but got {mode} .",
+            f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got {mode} .",
             INVALID,
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL
@@ -90,10 +89,7 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
         count = whole(config, f"{which}_op_thread_count") or 0
         if count > 0:
             setattr(options, f"{which}_op_num_threads", count)
-    for name, attribute in (
-        ("enable_mem_arena", "enable_cpu_mem_arena"),
-        ("enable_mem_pattern", "enable_mem_pattern"),
-    ):
+    for name, attribute in (("enable_mem_arena", "enable_cpu_mem_arena"), ("enable_mem_pattern", "enable_mem_pattern")):
         enabled = truth(config, name)
         if enabled is not None:
             setattr(options, attribute, enabled)

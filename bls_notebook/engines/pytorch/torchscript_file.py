@@ -91,9 +91,7 @@ def _what_else(file: Path) -> str:
         return _what_archive(file)
     if start.startswith(b"\x80"):
         return f"the file is a pickle (torch.save), expected TorchScript; load it, and {_AS_TORCHSCRIPT}"
-    return (
-        f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
-    )
+    return f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
 
 
 def _what_archive(file: Path) -> str:

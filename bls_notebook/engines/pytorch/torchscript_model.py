@@ -123,12 +123,7 @@ class TorchInstance(BatchedInstance):
     """One instance of a TorchScript model on GPU `gpu` (real or simulated), or on the CPU."""
 
     def __init__(
-        self,
-        module: Any,
-        config: dict[str, Any],
-        names: TensorPositions,
-        settings: TorchSettings,
-        gpu: int | None,
+        self, module: Any, config: dict[str, Any], names: TensorPositions, settings: TorchSettings, gpu: int | None
     ) -> None:
         super().__init__(config, gpu)
         self.takes_gpu = gpu is not None
@@ -138,8 +133,7 @@ class TorchInstance(BatchedInstance):
         self._settings = settings
         self._simulated = gpu is not None and need_gpu(gpu).simulated
         self._datatypes = {
-            o["name"]: o["data_type"].removeprefix("TYPE_").replace("STRING", "BYTES")
-            for o in config["output"]
+            o["name"]: o["data_type"].removeprefix("TYPE_").replace("STRING", "BYTES") for o in config["output"]
         }
 
     def finalize(self) -> None:
@@ -185,9 +179,7 @@ class TorchInstance(BatchedInstance):
 
     def _as_set(self) -> AbstractContextManager[Any]:
         torch, settings = self._torch, self._settings
-        mode: AbstractContextManager[Any] = (
-            torch.inference_mode() if settings.inference_mode else torch.no_grad()
-        )
+        mode: AbstractContextManager[Any] = torch.inference_mode() if settings.inference_mode else torch.no_grad()
         return mode if settings.optimized and settings.cudnn else self._as_set_apart(mode)
 
     @contextmanager

@@ -44,11 +44,7 @@ def response_view_document(view: ResponseView) -> doc.Document:
 
 def _blocks(view: TensorView) -> Iterator[doc.Block]:
     tensor = view.tensor
-    pieces = [
-        parts.name(tensor.name or "array"),
-        parts.datatype(tensor.datatype),
-        parts.code(shape(tensor.shape)),
-    ]
+    pieces = [parts.name(tensor.name or "array"), parts.datatype(tensor.datatype), parts.code(shape(tensor.shape))]
     pieces += [parts.device(tensor.device), parts.quiet(parts.memory(tensor.bytes))]
     if view.index:
         pieces.append(parts.quiet(f"slice {view.index} of {shape(view.whole)}"))
@@ -64,9 +60,7 @@ def _blocks(view: TensorView) -> Iterator[doc.Block]:
     if view.values:
         title = " ".join(view.notes) or "values"
         lines = view.values.split("\n")
-        pre = doc.Both(
-            lambda _: [f"  {visible(line)}".rstrip() for line in lines], tag("pre", prose(view.values))
-        )
+        pre = doc.Both(lambda _: [f"  {visible(line)}".rstrip() for line in lines], tag("pre", prose(view.values)))
         few = len(lines) <= 3
         yield doc.Forms([doc.Line([title], indent="  "), pre], [doc.Fold(title, [pre], is_open=few)])
     elif view.notes:
@@ -112,18 +106,14 @@ def _shown(view: TensorView) -> Iterator[doc.Block]:
         boxes.append(_figure(join(bars(counts, _bins(figures)), axis), f"histogram, {most}"))
         said.append(f"{ends[0]} ▕{sparks(counts)}▏ {ends[1]}  histogram, {most}")
     if view.line:
-        boxes.append(
-            _figure(line_html(view.line), "as a line, from the first element to the last", "seen-wide")
-        )
+        boxes.append(_figure(line_html(view.line), "as a line, from the first element to the last", "seen-wide"))
     if view.sound is not None:
         player = media_html(view.sound, 0, tensor.name or "array")
         if player:
             boxes.append(_figure(player, f"sound {view.sound.said}", "seen-wide"))
             said.append(f"a sound {view.sound.said}")
     if boxes:
-        yield doc.Both(
-            lambda _: [f"  {visible(line)}" for line in said], tag("div", *boxes, cls="seen-boxes")
-        )
+        yield doc.Both(lambda _: [f"  {visible(line)}" for line in said], tag("div", *boxes, cls="seen-boxes"))
 
 
 def _figure(inside: Html, words: str, cls: str = "") -> Html:
@@ -133,13 +123,9 @@ def _figure(inside: Html, words: str, cls: str = "") -> Html:
 def _bins(figures: Figures) -> tuple[str, ...]:
     if figures.least is None or figures.greatest is None:
         return ()
-    low, wide = (
-        float(figures.least),
-        (float(figures.greatest) - float(figures.least)) / len(figures.histogram),
-    )
+    low, wide = (float(figures.least), (float(figures.greatest) - float(figures.least)) / len(figures.histogram))
     return tuple(
-        f"{number(low + i * wide)} to {number(low + (i + 1) * wide)}: {n:,}"
-        for i, n in enumerate(figures.histogram)
+        f"{number(low + i * wide)} to {number(low + (i + 1) * wide)}: {n:,}" for i, n in enumerate(figures.histogram)
     )
 
 

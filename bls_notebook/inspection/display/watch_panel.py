@@ -55,9 +55,7 @@ def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
 
 def _row(model: ModelNow) -> doc.Row:
     version = f" version {model.version}" if model.version != 1 else ""
-    name = doc.Piece(
-        model.name + version, tag("span", parts.name(model.name).html, parts.quiet(version).html)
-    )
+    name = doc.Piece(model.name + version, tag("span", parts.name(model.name).html, parts.quiet(version).html))
     if model.state != "READY":
         reason = doc.Piece(model.reason, tag("span", prose(model.reason), cls="dim"), cls="wrap", wide=6)
         return doc.Row([name, parts.state(model), reason])

@@ -7,15 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.units import count, shape, size
-from bls_notebook.lifetimes.records import (
-    CodeLine,
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    Maker,
-    is_left_behind,
-)
+from bls_notebook.lifetimes.records import CodeLine, DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
 
 # Who is named first where several hold a block: the one that a person can do something about.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "capsule", "view", "frame", "unknown")
@@ -298,9 +290,7 @@ def left_behind(record: Lifetimes) -> list[str]:
             + (f" and {len(rest) - _NAMED:,} more" if len(rest) > _NAMED else "")
         )
     if record.dropped_bytes:
-        said.append(
-            f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit of the record"
-        )
+        said.append(f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit of the record")
     return said
 
 

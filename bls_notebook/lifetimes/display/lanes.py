@@ -133,9 +133,7 @@ def _fold_names(lanes: list[LifeLane], most: int) -> list[LifeLane]:
 
 
 def _joined(model: str, lanes: Sequence[LifeLane]) -> LifeLane:
-    lives = tuple(
-        sorted((life for lane in lanes for life in lane.lives), key=lambda each: (each.born, each.id))
-    )
+    lives = tuple(sorted((life for lane in lanes for life in lane.lives), key=lambda each: (each.born, each.id)))
     devices = {lane.device for lane in lanes}
     return LifeLane(
         model,
@@ -154,10 +152,7 @@ def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
         left, peak = models.get(lane.model, (0, 0))
         models[lane.model] = (left + weights[id(lane)][0], peak + weights[id(lane)][1])
     order = sorted(models, key=lambda model: (model != "\0", models[model]), reverse=True)
-    return sorted(
-        lanes,
-        key=lambda lane: (order.index(lane.model), -weights[id(lane)][0], -weights[id(lane)][1]),
-    )
+    return sorted(lanes, key=lambda lane: (order.index(lane.model), -weights[id(lane)][0], -weights[id(lane)][1]))
 
 
 def _weight(lane: LifeLane) -> tuple[int, int]:
@@ -184,10 +179,7 @@ def _groups(lanes: list[LifeLane], shares: list[int]) -> list[LifeGroup]:
         if len(lane.rows) > share:
             own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
         else:
-            own += [
-                LifeRow(lane.label, lane.device, tuple(lives), first=not i)
-                for i, lives in enumerate(lane.rows)
-            ]
+            own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
     return [
         LifeGroup(model, "other models" if model == "\0" else owner(found[0].lives[0].maker), tuple(found))
         for model, found in rows.items()

@@ -13,17 +13,7 @@ from dataclasses import dataclass
 
 from bls_notebook.display import text
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
-from bls_notebook.display.pictures.pen import (
-    DIM,
-    INK,
-    LEFT_BEHIND,
-    Box,
-    Look,
-    Pen,
-    legend_signs,
-    steps_area,
-    width_of,
-)
+from bls_notebook.display.pictures.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
 from bls_notebook.display.pictures.svg_pen import SvgPen
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
@@ -74,9 +64,7 @@ def tall(bytes_: int, most: int) -> float:
     return max(math.sqrt(bytes_ / (most or 1)), 0.15)
 
 
-def draw_lives(
-    pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], top: float, side: float
-) -> None:
+def draw_lives(pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], top: float, side: float) -> None:
     """Draw the rows of `groups` from `top` on, in their models' colours; `side` is px left of the axis."""
     rows = [row for group in groups for row in group.rows]
     most = max((row_most(row) for row in rows), default=1)
@@ -182,9 +170,7 @@ def _draw_holders(pen: Pen, place: _Place) -> None:
     holders = held(left)
     first, *others = holders[0].text.split(" and ")
     model = first.partition(".")[0] + "."
-    text = ", ".join(
-        [first, *(each[len(model) - 1 :] if each.startswith(model) else each for each in others)]
-    )
+    text = ", ".join([first, *(each[len(model) - 1 :] if each.startswith(model) else each for each in others)])
     text += f" and {len(holders) - 1:,} more" if len(holders) > 1 else ""
     if len(left) > 1:
         text = f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
@@ -246,9 +232,7 @@ def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
     return legend_signs(pen, top + _AXIS, _signs(groups, inks)), top
 
 
-def _draw_bytes(
-    pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float
-) -> None:
+def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float) -> None:
     """The panel of one device: bytes over time by model, what stays behind, what was there at the peak."""
     room = max(facts.total - facts.used, 0)
     near = 0 < room < _NEAR * facts.peak
@@ -261,9 +245,7 @@ def _draw_bytes(
         pen.area(area, Look("#ffffff"))
         pen.area(area, Look(inks[model].light, 0.75, over=inks[model].hatch))
     if facts.left:
-        pen.area(
-            steps_area(((step[0], base + step[2] * unit) for step in steps), base, pen.end), Look(ALARM.light)
-        )
+        pen.area(steps_area(((step[0], base + step[2] * unit) for step in steps), base, pen.end), Look(ALARM.light))
     pen.line([(0, base), (pen.end, base)], Look("#bbbbbb"), 0.8)
     if near:
         pen.line([(0, base + room * unit), (pen.end, base + room * unit)], Look(INK), 1)
@@ -317,9 +299,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
     """Return a chart of lives, a bar for each block, as lines of text."""
-    times = sorted(
-        {life.born for life in record.lives} | {life.died for life in record.lives if life.died >= 0}
-    )
+    times = sorted({life.born for life in record.lives} | {life.died for life in record.lives if life.died >= 0})
     columns = min(len(times), _COLUMNS)
 
     def column(ns: int) -> int:

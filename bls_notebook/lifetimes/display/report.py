@@ -41,9 +41,7 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
     ]
     peaks = flame_svg(record)
     if peaks:
-        lines = doc.Both(
-            lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record))
-        )
+        lines = doc.Both(lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record)))
         picture.append(doc.Forms([lines], [doc.Fold("by line at the peak: what made it", [lines], True)]))
     shown = picture if record.lives else []
     order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
@@ -97,9 +95,7 @@ def _devices(record: Lifetimes) -> list[doc.Block]:
 
 
 def _device(facts: DeviceFacts) -> doc.Row:
-    left = join(
-        parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
-    )
+    left = join(parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" ")
     return doc.Row([
         parts.device(facts.label),
         parts.memory(facts.peak),

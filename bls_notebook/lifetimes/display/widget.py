@@ -23,17 +23,7 @@ from bls_notebook.display.widgets import covered, new_place, widget_source, with
 from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.records.visible_text import visible
 
-from .block_facts import (
-    device_facts,
-    end_of,
-    holder_text,
-    kind_of,
-    left_behind,
-    line_text,
-    name_of,
-    owner,
-    profile,
-)
+from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner, profile
 from .flame_graph import Flame, flames
 from .lanes import LifeLane, heaviest_first, life_lanes
 from .report import lifetimes_document, summary

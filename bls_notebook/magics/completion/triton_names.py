@@ -54,9 +54,7 @@ class Code:
         """Jedi's answers about the cursor that are of Triton's module."""
         if not self.in_model or "\n" not in self.before:
             return []
-        text, before = (
-            _GIVEN + _EXECUTE.sub(_TYPED, part.partition("\n")[2]) for part in (self.text, self.before)
-        )
+        text, before = (_GIVEN + _EXECUTE.sub(_TYPED, part.partition("\n")[2]) for part in (self.text, self.before))
         lines = before.split("\n")
         answers = getattr(jedi.Script(text), question)(len(lines), len(lines[-1]))
         return [each for each in answers if str(each.module_name).startswith(_MODULES)]

@@ -59,8 +59,7 @@ def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | No
     for name, item in value.items():
         if not isinstance(name, str) or not isinstance(item, (str, int, bool)):
             raise UsageError(
-                f"{where}: {name!r} is of type {type(item).__name__}; "
-                "expected text, a whole number, True or False."
+                f"{where}: {name!r} is of type {type(item).__name__}; expected text, a whole number, True or False."
             )
     return dict(value)
 
@@ -130,9 +129,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
     return result
 
 
-def _read_option(
-    parser: Parser, words: list[Word], position: int, into: list[str], variables: Variables
-) -> int:
+def _read_option(parser: Parser, words: list[Word], position: int, into: list[str], variables: Variables) -> int:
     """Read an option and its value, as one word for the parser; the position after it is returned."""
     word = words[position - 1].text
     option = option_in(parser, word)

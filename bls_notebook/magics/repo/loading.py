@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
 
 
-def _each_model(
-    notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]
-) -> ModelRecord | Models:
+def _each_model(notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]) -> ModelRecord | Models:
     """Return the records that the action gave, one by itself or several as a table.
 
     The last error is raised; those before have been shown, as has what went well.
@@ -105,9 +103,7 @@ RELOAD = Verb(
 )  # fmt: skip
 RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
 
-UNLOAD = Verb(
-    "unload", "take models out of service; requests under way are finished first", _unload, suggests=serves
-)
+UNLOAD = Verb("unload", "take models out of service; requests under way are finished first", _unload, suggests=serves)
 UNLOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
 UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
 

@@ -65,9 +65,7 @@ STATS = Verb(
     "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
     suggests=serves,
 )  # fmt: skip
-STATS.parser.add_argument(
-    "names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)"
-)
+STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)")
 METRICS = Verb(
     "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
     "The value is a list of records. With --raw it is what Prometheus would read.",
@@ -80,6 +78,4 @@ METRICS.parser.add_argument(
 )  # fmt: skip
 METRICS.parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
 
-DEVICES = Verb(
-    "devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices()
-)
+DEVICES = Verb("devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices())

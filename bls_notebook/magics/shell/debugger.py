@@ -39,10 +39,7 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
     shell.events.register("pre_run_cell", before_cell)
 
     def take_back() -> None:
-        for added, one in (
-            (transforms, _from_magic_on),
-            (shell.events.callbacks["pre_run_cell"], before_cell),
-        ):
+        for added, one in ((transforms, _from_magic_on), (shell.events.callbacks["pre_run_cell"], before_cell)):
             if one in added:
                 added.remove(one)
 

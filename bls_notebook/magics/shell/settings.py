@@ -25,8 +25,7 @@ class BLSNotebook(Configurable):
         help="Folder, or folders, of the current model repository; none for models in memory only.",
     ).tag(config=True)
     strict = Bool(
-        False,
-        help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
+        False, help="Whether what Triton would pass in silence (the warnings of a response) fails the request."
     ).tag(config=True)
     raise_errors = Bool(
         False,
@@ -35,8 +34,7 @@ class BLSNotebook(Configurable):
     ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
     widgets = Bool(
-        True,
-        help="Whether pictures can be zoomed, hovered and searched while the kernel runs (needs anywidget).",
+        True, help="Whether pictures can be zoomed, hovered and searched while the kernel runs (needs anywidget)."
     ).tag(config=True)
     log_level = CaselessStrEnum(
         [*LEVELS, "off"],
@@ -46,12 +44,12 @@ class BLSNotebook(Configurable):
     ).tag(config=True)
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
 
-    simulated_gpus = Int(
-        0, min=0, max=MOST_GPUS, help="How many GPUs to simulate where there is no CUDA GPU."
-    ).tag(config=True)
-    simulated_gpu_memory = Unicode(
-        "4 GiB", help="Capacity of each simulated GPU, such as 512 MiB or 2 GB."
-    ).tag(config=True)
+    simulated_gpus = Int(0, min=0, max=MOST_GPUS, help="How many GPUs to simulate where there is no CUDA GPU.").tag(
+        config=True
+    )
+    simulated_gpu_memory = Unicode("4 GiB", help="Capacity of each simulated GPU, such as 512 MiB or 2 GB.").tag(
+        config=True
+    )
 
     @validate("simulated_gpu_memory")
     def _check_memory(self, proposal: dict[str, Any]) -> Any:
@@ -83,9 +81,7 @@ class BLSNotebook(Configurable):
         return [value] if isinstance(value, str) else list(value)
 
 
-def use_repository(
-    *paths: str, backend_directory: str | None = None, fill: Mapping[str, str] | None = None
-) -> int:
+def use_repository(*paths: str, backend_directory: str | None = None, fill: Mapping[str, str] | None = None) -> int:
     """Put a repository over folders in the place of the current one; return how many models of cells went.
 
     Where the current one is over the same folders already, it stays: a cell that is run again loses nothing.

@@ -70,7 +70,5 @@ def _traced(code: CodeType, run: Callable[[], _Result], stop: Callable[[FrameTyp
 def _stop_in_frontend(frame: FrameType) -> Any:
     """Have pydevd, debugpy's heart, stop at the next line of a frame."""
     pydevd: Any = sys.modules["pydevd"]
-    pydevd.settrace(
-        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame
-    )
+    pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
     return frame.f_trace

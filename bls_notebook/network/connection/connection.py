@@ -22,17 +22,7 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.names import check_model_name
 
-from . import (
-    TLS,
-    Address,
-    AddressError,
-    Client,
-    RemoteServer,
-    ServerError,
-    ServerModel,
-    address_of,
-    take_link,
-)
+from . import TLS, Address, AddressError, Client, RemoteServer, ServerError, ServerModel, address_of, take_link
 
 if TYPE_CHECKING:
     from .records import ConnectionRecord
@@ -192,9 +182,7 @@ def connect(
     return connection
 
 
-def _look(
-    connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str
-) -> None:
+def _look(connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str) -> None:
     """Find out what the server is and which of its models are wanted, by which names."""
     try:
         link.describe()

@@ -29,14 +29,7 @@ class RemoteInstance:
     is_async = False
     asks_ready = True
 
-    def __init__(
-        self,
-        link: Client,
-        name: str,
-        version: str,
-        decoupled: bool,
-        all_outputs: tuple[str, ...],
-    ) -> None:
+    def __init__(self, link: Client, name: str, version: str, decoupled: bool, all_outputs: tuple[str, ...]) -> None:
         self.link = link
         self.name = name
         self.version = version

@@ -38,9 +38,7 @@ def open_link(address: Address) -> Client:
 
         return GrpcClient(address)
     except ModuleNotFoundError as error:
-        raise BackendError(
-            f"{address}: gRPC needs grpcio, which is not installed ({error}); {_EXTRA}"
-        ) from error
+        raise BackendError(f"{address}: gRPC needs grpcio, which is not installed ({error}); {_EXTRA}") from error
     except (OSError, ValueError) as error:  # of files of TLS
         raise BackendError(f"{address}: {error}") from error
 
@@ -136,9 +134,7 @@ class ServerModel:
             numbers = sorted(int(v) for v in ready if v.isascii() and v.isdigit() and int(v) > 0) or [1]
             # The newest is asked for without its number, so that one which takes its place there is found.
             asked = {number: "" if number == numbers[-1] else str(number) for number in numbers}
-            yield RemoteVersions(
-                config, {n: partial(RemoteInstance, link, self.name, asked[n]) for n in numbers}
-            )
+            yield RemoteVersions(config, {n: partial(RemoteInstance, link, self.name, asked[n]) for n in numbers})
         except ServerError as error:
             where = "" if error.lost else f"{link.address}: "
             raise ModelLoadError(f"model {name!r} at {where}{error}", name) from error

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
 from bls_notebook.records.errors import ErrorRecord
 
-UNAUTHORIZED = (
-    "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"
-)
+UNAUTHORIZED = "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"
 _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 
 
@@ -65,8 +63,7 @@ class Admission:
         """A request begins, unless there are too many."""
         if self._under_way >= self.limits.requests:
             refuse(
-                f"{self._under_way} requests are under way, the most that this endpoint takes; try again",
-                UNAVAILABLE,
+                f"{self._under_way} requests are under way, the most that this endpoint takes; try again", UNAVAILABLE
             )
         self._under_way += 1
 

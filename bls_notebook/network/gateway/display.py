@@ -71,8 +71,5 @@ def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
         f"print(client.get_model_metadata({name!r}{sent}))"
     )
     shell = f' -H "{header}"' if record.token else ""
-    others = [
-        f"curl{shell} {record.http}/v2/models/{name}",
-        f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}",
-    ]
+    others = [f"curl{shell} {record.http}/v2/models/{name}", f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}"]
     yield doc.Fold("in a shell", [parts.pasted("\n".join(others))])

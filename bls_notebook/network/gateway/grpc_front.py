@@ -85,9 +85,7 @@ class InferenceService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: 
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
         _no_repository(request)
-        dependents = "unload_dependents" in request.parameters and (
-            request.parameters["unload_dependents"].bool_param
-        )
+        dependents = "unload_dependents" in request.parameters and (request.parameters["unload_dependents"].bool_param)
         await elsewhere(self._models.unload, request.model_name, dependents)
         return pb.RepositoryModelUnloadResponse()
 
@@ -231,9 +229,7 @@ async def _every(parse: Callable[[bytes], Any], requests: AsyncIterator[bytes]) 
         yield _message(parse, data)
 
 
-def _told(
-    behaviour: Callable[..., Awaitable[Any]], read: Callable[[Any], Any]
-) -> Callable[..., Awaitable[Any]]:
+def _told(behaviour: Callable[..., Awaitable[Any]], read: Callable[[Any], Any]) -> Callable[..., Awaitable[Any]]:
     async def answer(request: Any, context: Any) -> Any:
         try:
             return await behaviour(read(request), context)

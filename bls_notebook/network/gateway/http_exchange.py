@@ -25,9 +25,7 @@ class TooLargeError(ProtocolError):
     """A request of more bytes than the limit."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(
-            f"the request is larger than the {limit:,} bytes that this endpoint takes (body_limit)"
-        )
+        super().__init__(f"the request is larger than the {limit:,} bytes that this endpoint takes (body_limit)")
 
     @property
     def status(self) -> int:

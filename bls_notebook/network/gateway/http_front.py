@@ -19,14 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.json_codec import (
-    LENGTH,
-    decode_request,
-    encode_response,
-    member,
-    parsed,
-    written,
-)
+from bls_notebook.network.kserve.json_codec import LENGTH, decode_request, encode_response, member, parsed, written
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
@@ -69,14 +62,10 @@ class HttpFront:
                 answer = _failed(UNAUTHORIZED, 401)
                 answer.headers["www-authenticate"] = "Bearer"
                 await answer(scope, receive, sent)
-            elif (
-                sum(len(key) + len(value) for key, value in scope["headers"]) > self._admission.limits.headers
-            ):
+            elif sum(len(key) + len(value) for key, value in scope["headers"]) > self._admission.limits.headers:
                 await _failed("the headers are larger than this endpoint takes", 431)(scope, receive, sent)
             elif self._admission.is_foreign(_text(headers.get(b"host")), _text(headers.get(b"origin"))):
-                await _failed("this endpoint answers programs of its own machine alone", 403)(
-                    scope, receive, sent
-                )
+                await _failed("this endpoint answers programs of its own machine alone", 403)(scope, receive, sent)
             else:
                 await self._router(scope, receive, sent)
         except ProtocolError as error:
@@ -89,9 +78,7 @@ class HttpFront:
         except Exception as error:
             if began:
                 raise
-            await _failed(f"internal error of the endpoint: {type(error).__name__}: {error}", 500)(
-                scope, receive, sent
-            )
+            await _failed(f"internal error of the endpoint: {type(error).__name__}: {error}", 500)(scope, receive, sent)
 
     def _routes(self) -> list[Route]:
         model = "/v2/models/{name}"
@@ -219,9 +206,7 @@ class HttpFront:
                 parameters[name] = member({name: value}, name, str, what="")
             elif name.startswith("file:"):
                 try:
-                    parameters[name] = base64.b64decode(
-                        member({name: value}, name, str, what=""), validate=True
-                    )
+                    parameters[name] = base64.b64decode(member({name: value}, name, str, what=""), validate=True)
                 except (binascii.Error, ValueError):
                     refuse(f"parameter '{name}': the content is not base64")
             else:

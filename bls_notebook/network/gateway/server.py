@@ -93,9 +93,7 @@ class Endpoint(Listening):
         models = []
         for row in self.repository.index():
             requests, failed = self._admission.counted(row.name)
-            models.append(
-                EndpointModel(row.name, row.version, row.state, row.reason, row.decoupled, requests, failed)
-            )
+            models.append(EndpointModel(row.name, row.version, row.state, row.reason, row.decoupled, requests, failed))
         return EndpointRecord(
             state=state,
             http=self.url,

@@ -39,9 +39,7 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
             before.stop()
             notebook.state.pop("network.endpoint", None)
             notebook.say("the endpoint before was stopped", "info")
-        made = bls.endpoint(
-            repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token
-        )
+        made = bls.endpoint(repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token)
         notebook.state["network.endpoint"] = made
         return made
 
@@ -64,6 +62,4 @@ for _what in ("http", "grpc"):
         f"--{_what}-port", type=int, default=0, metavar="N", help="its port (default: a free one)"
     )
 ENDPOINT.parser.add_argument("--token", metavar="TEXT", help="what clients send (default: made at random)")
-ENDPOINT.parser.add_argument(
-    "--no-token", action="store_true", help="take requests of any program of this machine"
-)
+ENDPOINT.parser.add_argument("--no-token", action="store_true", help="take requests of any program of this machine")

@@ -149,9 +149,7 @@ class GrpcClient(Client):
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
-        said = self._ask(
-            self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version)
-        )
+        said = self._ask(self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version))
 
         def tensors(found: Any) -> list[dict[str, Any]]:
             return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in found]
@@ -162,9 +160,7 @@ class GrpcClient(Client):
     def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
         """Return a model's configuration, serialized; None where the server has none to give."""
         try:
-            said = self._ask(
-                self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version)
-            )
+            said = self._ask(self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version))
         except ServerError as error:
             if error.code is ErrorCode.UNSUPPORTED:
                 return None
@@ -178,18 +174,11 @@ class GrpcClient(Client):
 
         request = service_pb2.ModelStatisticsRequest(name=name, version=version)
         said = self._ask(self._stub.ModelStatistics, request, seconds)
-        document = MessageToDict(
-            said, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
+        document = MessageToDict(said, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         found: dict[str, Any] = _with_numbers(document)
         return found
 
-    def _ask(
-        self,
-        method: Callable[..., Any],
-        request: Any,
-        seconds: float = ASK_SECONDS,
-    ) -> Any:
+    def _ask(self, method: Callable[..., Any], request: Any, seconds: float = ASK_SECONDS) -> Any:
         for pause in (*RETRIES, None):
             try:
                 return method(request, timeout=seconds, metadata=self.metadata_of_all)

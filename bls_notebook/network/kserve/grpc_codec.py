@@ -26,15 +26,7 @@ from .json_codec import write_to_region
 from .parameters import FINAL, parameters_of, parameters_of_model
 from .request import DecodedRequest, RequestedOutput, flags_of
 from .shared_memory import Regions
-from .tensors import (
-    AnswerError,
-    bytes_of,
-    dtype_of,
-    elements_of,
-    input_tensor,
-    output_tensor,
-    output_tensor_of_list,
-)
+from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
 
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUT = 6  # of ModelInferResponse
@@ -228,9 +220,7 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     used = 0
     plain = [each.name for each in message.inputs if "shared_memory_region" not in each.parameters]
     if raw and len(raw) < len(plain):
-        refuse(
-            f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request."
-        )
+        refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
     names = set()
     for given in message.inputs:
         region = _region(given.parameters)

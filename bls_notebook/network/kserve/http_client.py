@@ -73,9 +73,7 @@ class Connections:
         if self._context is None:
             connection = http.client.HTTPConnection(address.host, address.port, timeout=limit)
         else:
-            connection = http.client.HTTPSConnection(
-                address.host, address.port, timeout=limit, context=self._context
-            )
+            connection = http.client.HTTPSConnection(address.host, address.port, timeout=limit, context=self._context)
         try:
             connection.connect()
         except BaseException:
@@ -265,9 +263,7 @@ class HttpExchange:
             return link.unanswered(f"TLS: {error.reason or error}", sent)
         if isinstance(error, (ConnectionRefusedError, http.client.RemoteDisconnected)):
             refused = isinstance(error, ConnectionRefusedError)
-            return link.unanswered(
-                "connection refused" if refused else "the server closed the connection", sent
-            )
+            return link.unanswered("connection refused" if refused else "the server closed the connection", sent)
         if isinstance(error, OSError):
             return link.unanswered((error.strerror or str(error) or type(error).__name__)[:200], sent)
         if isinstance(error, http.client.IncompleteRead):
@@ -316,9 +312,7 @@ class HttpClient(Client):
         super().__init__(address)
         self.connections = Connections(address)
 
-    def exchange(
-        self, name: str, version: str, request: InferenceRequest, all_outputs: bool
-    ) -> InferExchange:
+    def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> InferExchange:
         """Return a request to a model, ready to be sent."""
         binary = _BINARY in self.extensions
         parts = encode_request(request, all_outputs, binary)
@@ -376,9 +370,7 @@ class HttpClient(Client):
         said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
         return said
 
-    def _ask(
-        self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS, kind: type = dict
-    ) -> Any:
+    def _ask(self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS, kind: type = dict) -> Any:
         headers = {**self.address.headers, "Content-Type": "application/json"}
         answer = HttpExchange(self, method, path, [body] if body else (), headers).answer(seconds)
         if answer.status != 200:

@@ -116,9 +116,7 @@ def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], lis
     except AnswerError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise AnswerError(
-            f"the answer is not as the protocol says ({type(error).__name__}: {error})"
-        ) from error
+        raise AnswerError(f"the answer is not as the protocol says ({type(error).__name__}: {error})") from error
     return document, tensors
 
 
@@ -167,8 +165,7 @@ def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], value
     """Return a tensor of elements, in order."""
     if datatype in _IN_BINARY_ONLY:
         refuse(
-            f"receiving {datatype} data via JSON is not supported. Please use the binary data format for "
-            f"input {name}"
+            f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
         )
     count = elements_of(name, shape)
     dtype = np.dtype(object) if datatype == "BYTES" else dtype_of(name, datatype)
@@ -266,9 +263,7 @@ def decode_request(
     return call
 
 
-def encode_response(
-    call: DecodedRequest, response: InferenceResponse, regions: Regions
-) -> tuple[bytes, int | None]:
+def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> tuple[bytes, int | None]:
     """Encode an answer; return its body, and how many bytes of it are JSON, None for all."""
     chunks: list[Buffer] = []
     outputs = []
@@ -339,10 +334,7 @@ def take_parameters(call: DecodedRequest, found: Any) -> None:
         if name in _KEPT:
             continue
         if name.startswith("triton_"):
-            refuse(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
-                "specified."
-            )
+            refuse("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
         if not isinstance(value, (bool, int, float, str)):
             refuse(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
         call.parameters[name] = value
@@ -379,9 +371,7 @@ def _input(call: DecodedRequest, given: Any, rest: memoryview, regions: Regions)
 
 def _shared(more: dict[str, Any], regions: Regions) -> bytes:
     size = member(more, "shared_memory_byte_size", int, 1 << 64)
-    return regions.read(
-        member(more, "shared_memory_region", str), member(more, "shared_memory_offset", int, 0), size
-    )
+    return regions.read(member(more, "shared_memory_region", str), member(more, "shared_memory_offset", int, 0), size)
 
 
 def _asked(wanted: Any, binary: bool, regions: Regions) -> RequestedOutput:

@@ -146,11 +146,7 @@ class ModelClient:
         own, priority = client_parameters(parameters or {})
         request._options = replace(request._options, parameters=own, priority=priority)
         parts = encode_request(request, outputs is None, binary=True)
-        sent = {
-            **(headers or {}),
-            JSON_LENGTH: str(len(parts[0])),
-            "Content-Type": "application/octet-stream",
-        }
+        sent = {**(headers or {}), JSON_LENGTH: str(len(parts[0])), "Content-Type": "application/octet-stream"}
         path = f"{self._path(name, None if version == -1 else version)}/infer"
         answer = self.send("POST", path, parts, sent, wait)
         if answer.status != 200:

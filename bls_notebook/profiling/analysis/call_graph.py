@@ -134,9 +134,7 @@ def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: Model
     )
 
 
-def _edge(
-    caller: str, callee: str, calls: list[Span], parallel: set[int], tree: SpanTree, cycle: bool
-) -> Edge:
+def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree: SpanTree, cycle: bool) -> Edge:
     kinds = Counter(c.kind for c in calls)
     duration = sum(c.duration for c in calls)
     queued = sum(c.queue for c in calls)

@@ -53,16 +53,14 @@ def rough(session: SessionData) -> str:
 
 # By cause, after how long the requests took. Others say what most of the time went on.
 _SENTENCES = {
-    "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the "
-    "time{faster}.",
+    "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the time{faster}.",
     "one_at_a_time": "{took}: the execute of {name} is async but the model is not decoupled, so that an "
     "instance serves one batch at a time{faster}.",
     "gil": "{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL).",
     "cores": "{took}{would}: {name} keeps the processors busy.",
     "sync_exec": "{took}: {name} calls exec, which blocks, inside its async execute.",
     "blocking": "{took}: the coroutine of {name} blocks its event loop (it waits without await).",
-    "contention": "{took}: {who} {name} wait for each other on something that they share, while processors "
-    "are idle.",
+    "contention": "{took}: {who} {name} wait for each other on something that they share, while processors are idle.",
     "cached": "The response cache answered {cached}.",
     "batched": "{took}: the batcher of {name} served up to {batch} of them by one execute.",
     "little": "{took}: so little that sending them is a large part of it.",

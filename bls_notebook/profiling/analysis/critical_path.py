@@ -103,9 +103,7 @@ class _Search:
         else:
             self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
 
-    def _walk(
-        self, moments: list[int], span: Span | None, phase: str, begin: int, end: int, behind: int
-    ) -> None:
+    def _walk(self, moments: list[int], span: Span | None, phase: str, begin: int, end: int, behind: int) -> None:
         """Go back along the moments at which others were done; what is left between is the span's own.
 
         While it was queued, the others are those that its instance worked for; else those that it had sent.

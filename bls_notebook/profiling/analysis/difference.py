@@ -112,9 +112,7 @@ class _Side:
             self.self_time[span.id] = total(gaps(*serving(span), under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
         self.guessed = session.sender != NOTEBOOK  # instances that a server's trace does not have
-        self.length = max((s.ended for s in session.spans), default=0) - min(
-            (s.sent for s in session.spans), default=0
-        )
+        self.length = max((s.ended for s in session.spans), default=0) - min((s.sent for s in session.spans), default=0)
 
 
 def difference(before: SessionData, after: SessionData) -> Difference:

@@ -110,9 +110,7 @@ class Sharing:
 
     def end(self) -> Callable[[], None]:
         """End the first piece; return what it calls."""
-        first = min(
-            (c for c in self._all if c.ends), key=lambda c: ((c.ends[0][0] - c.done) / c.rate, c.ends[0][1])
-        )
+        first = min((c for c in self._all if c.ends), key=lambda c: ((c.ends[0][0] - c.done) / c.rate, c.ends[0][1]))
         self._advance(self._now + max(0.0, first.ends[0][0] - first.done) / first.rate)
         ended = heapq.heappop(first.ends)[2]
         self._share()

@@ -146,8 +146,7 @@ class Space:
     def _replay(self, setting: Setting) -> int:
         self.replays += 1
         counts = {
-            key: setting[key[0]].count if n < UNLIMITED and key[0] in setting else n
-            for key, n in self.capacity.items()
+            key: setting[key[0]].count if n < UNLIMITED and key[0] in setting else n for key, n in self.capacity.items()
         }
         if self._recursive and is_stuck(self.requests, counts):
             return NEVER

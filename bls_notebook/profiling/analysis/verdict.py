@@ -21,18 +21,7 @@ from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
 from bls_notebook.records.visible_text import spoken
 
-from .queue_simulation import (
-    UNLIMITED,
-    Key,
-    Recipe,
-    Sent,
-    batches_seen,
-    capacities,
-    is_stuck,
-    key_of,
-    recipes,
-    replay,
-)
+from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
 from .verdict_text import WORTH, Facts, advice, roughness, sentence
@@ -52,9 +41,7 @@ def self_times(session: SessionData) -> dict[Key, list[int]]:
     return out
 
 
-def contention(
-    sequential: SessionData, gathered: SessionData, measured: Measured, expected: int
-) -> Key | None:
+def contention(sequential: SessionData, gathered: SessionData, measured: Measured, expected: int) -> Key | None:
     """Return the model whose requests wait for each other on something that is no processor; None for none.
 
     A request of it takes longer beside others than alone, and all of them much longer than `expected`, which
@@ -78,10 +65,7 @@ def contention(
 
 
 def serial_loops(
-    models: Iterable[ModelSeen],
-    sequential: SessionData,
-    gathered: SessionData,
-    loops: Sequence[LoopSeen] = (),
+    models: Iterable[ModelSeen], sequential: SessionData, gathered: SessionData, loops: Sequence[LoopSeen] = ()
 ) -> set[Key]:
     """Return the decoupled async models whose coroutines block their event loop: one request at a time.
 
@@ -163,9 +147,7 @@ def failed(session: SessionData) -> Verdict:
     """What there is to say of a run in which requests failed: nothing about how long they took."""
     roots = [s for s in session.spans if not s.parent]
     # Without the traceback that Triton puts below a message.
-    error = next(
-        (spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled"
-    )
+    error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
     model = roots[0].model
     words = f"{failures(session)} of {len(roots)} requests to `{model}` failed: {error}"
     return Verdict("failed", words, model=model)
@@ -268,11 +250,7 @@ class SimulatedWorkload:
         wall = self._queues(capacity)
         out: list[Key] = []
         while len(out) < len(capacity):
-            tries = {
-                key: self._queues({**capacity, key: UNLIMITED})
-                for key, n in capacity.items()
-                if n < UNLIMITED
-            }
+            tries = {key: self._queues({**capacity, key: UNLIMITED}) for key, n in capacity.items() if n < UNLIMITED}
             if not tries:
                 break
             key = min(tries, key=tries.__getitem__)
@@ -351,9 +329,7 @@ class SimulatedWorkload:
         alone, together = (
             median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
         )
-        return Facts(
-            found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together
-        )
+        return Facts(found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together)
 
     def _spare(self) -> float:
         """Return which part of the processors was idle while the requests ran together, 0 to 1."""

@@ -62,14 +62,11 @@ _SENTENCES = {
     "though processors are idle; {brought}, and more instances would bring nothing.",
     "cached": "The response cache answered {cached}: nothing ran that async could overlap.",
     "batched": "The batcher of {name} served up to {batch} requests by one execute: {brought}.",
-    "little": "There is too little work: a request takes {each}, of which sending it is a large part; "
-    "{brought}.",
+    "little": "There is too little work: a request takes {each}, of which sending it is a large part; {brought}.",
     "helped": "Async helped: {speedup} times as fast, of {best} at best.",
     "one": "There was one request: nothing to overlap. Compare with n of 2 or more.",
 }
-_NOTHING_QUEUED = (
-    "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
-)
+_NOTHING_QUEUED = "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
 _ADVICE = {
     "gil": "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
     "requests. More instances do not help here, where they share one Python; on a Triton server each "

@@ -181,9 +181,7 @@ def _replayed(runs: Runs) -> tuple[str, list[str]]:
     if runs.compared(first) or runs.compared(second):
         return f"with the same answers `{runs.model}` sends other calls (chance, time, or state)", []
     if not equal(runs.base.responses, first.responses) or not equal(first.responses, second.responses):
-        return "", [
-            f"`{runs.model}` answers differently from run to run with the same answers of its callees"
-        ]
+        return "", [f"`{runs.model}` answers differently from run to run with the same answers of its callees"]
     return "", []
 
 
@@ -239,9 +237,7 @@ def _dependences(
                 out.append(Dependence(earlier, later, "sequence"))
             elif not before >> earlier & 1:
                 needed = 1 if any(r.error is not None for r in responses) else ENOUGH
-                if {one, other} & states.stateful or (
-                    one in uncertain and (one == other or other in uncertain)
-                ):
+                if {one, other} & states.stateful or (one in uncertain and (one == other or other in uncertain)):
                     out.append(Dependence(earlier, later, "state"))
                 elif evidence.tried(earlier, later) < needed:
                     why = limit or "with its changed answers the model did not get that far"

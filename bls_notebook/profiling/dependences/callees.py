@@ -35,9 +35,7 @@ def callee_states(runs: Runs) -> CalleeStates:
     for number, each in enumerate(runs.recorded):
         if not each.call.sequence[0]:
             requests.setdefault(each.call.model, {}).setdefault(each.sent.digest, number)
-    chosen = sorted(
-        {n for numbers in requests.values() for n in [*numbers.values()][:: max(1, len(numbers) - 1)]}
-    )
+    chosen = sorted({n for numbers in requests.values() for n in [*numbers.values()][:: max(1, len(numbers) - 1)]})
     varying: set[str] = set()
     stateful: set[str] = set()
     first: dict[int, Kept] = {}

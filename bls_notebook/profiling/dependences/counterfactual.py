@@ -126,9 +126,7 @@ class Runs:
         silent = contextlib.redirect_stdout(io.StringIO())
         with warnings.catch_warnings():
             # A program that fails halfway leaves coroutines behind that it never awaited.
-            warnings.filterwarnings(
-                "ignore", message="coroutine .* was never awaited", category=RuntimeWarning
-            )
+            warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
             with self.variant(source) as fresh, fresh.serving(), self._substituted(player), silent:
                 player.observed.responses = self._responses()
         return player.observed
@@ -313,9 +311,7 @@ def _response(kept: KeptResponse, datatypes: Mapping[str, str]) -> InferenceResp
 
 def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     """Whether answers are equal bit by bit; of errors, whether both are."""
-    pairs = [
-        (a, b) for kept, again in zip(one, other, strict=True) for a, b in zip(kept, again, strict=False)
-    ]
+    pairs = [(a, b) for kept, again in zip(one, other, strict=True) for a, b in zip(kept, again, strict=False)]
     return list(map(len, one)) == list(map(len, other)) and all(
         (a.error is None) == (b.error is None)
         and a.outputs.keys() == b.outputs.keys()

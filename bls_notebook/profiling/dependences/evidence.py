@@ -173,9 +173,7 @@ def _resolve(evidence: Evidence, change: int, group: int, run: Run) -> None:
     first = run(group, change)
     if first is None:
         return
-    unclear = {
-        c: causes for c, causes in evidence.learn(change, first, left).items() if not is_single(causes)
-    }
+    unclear = {c: causes for c, causes in evidence.learn(change, first, left).items() if not is_single(causes)}
     explained: set[int] = set()  # calls with a known cause: the rest of their suspects may be innocent
     reached = first.same | first.inputs | first.missing
     thin = 0  # answers that kept a later call from being sent, and were not tried enough on it

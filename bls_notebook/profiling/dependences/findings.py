@@ -153,15 +153,11 @@ def _verdict(overlap: Overlap) -> str:
         return f"No calls of {model} were shown to be independent."
     if all(each.kind == "sequence" for each in overlap.dependences):
         return f"All calls of {model} belong to one sequence: none could start earlier."
-    return (
-        f"Each call of {model} needs an earlier answer, as changed answers showed: none could start earlier."
-    )
+    return f"Each call of {model} needs an earlier answer, as changed answers showed: none could start earlier."
 
 
 def _doubts(overlap: Overlap) -> Iterator[str]:
-    varying, stateful = (
-        " and ".join(f"`{n}`" for n in names) for names in (overlap.varying, overlap.stateful)
-    )
+    varying, stateful = (" and ".join(f"`{n}`" for n in names) for names in (overlap.varying, overlap.stateful))
     if varying:
         yield (
             f"{varying} answered equal requests differently (by chance, or because of state): whether the "

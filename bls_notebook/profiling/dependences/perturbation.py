@@ -79,9 +79,7 @@ _BOOLS: dict[str, _Make] = {
 _TEXTS: dict[str, _Make] = {  # of one text; of JSON, its leaves
     "other letters": lambda t, s, v: "".join(_rotated(char, 1 + s % 5) for char in t),
     "another number": lambda t, s, v: str(-int(t) - 1 - s % 5 if t.lstrip("-").isdecimal() else 7 + s % 5),
-    "another answer": lambda t, s, v: [each for each in (*v, "no", "yes") if each != t][
-        s % max(1, len(v) - 1)
-    ],
+    "another answer": lambda t, s, v: [each for each in (*v, "no", "yes") if each != t][s % max(1, len(v) - 1)],
     "reversed": lambda t, s, v: t[::-1],
     "empty": lambda t, s, v: "",
     "other case": lambda t, s, v: t.swapcase(),

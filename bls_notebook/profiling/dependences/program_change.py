@@ -67,9 +67,7 @@ def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
     every: Any = m.findall(wrapper.module, m.FunctionDef())
     functions = {node.name.value: node for node in every}
     senders: set[cst.FunctionDef] = set()
-    todo: list[Any] = list(
-        m.findall(wrapper.module, m.Call(m.Attribute(attr=m.Name("exec") | m.Name("async_exec"))))
-    )
+    todo: list[Any] = list(m.findall(wrapper.module, m.Call(m.Attribute(attr=m.Name("exec") | m.Name("async_exec")))))
     while todo:
         call = home = todo.pop()
         line = positions[call].start.line
@@ -93,12 +91,8 @@ def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
             caller: Any = parents[callee]
             if isinstance(caller, cst.Call) and caller.func is callee:
                 todo.append(caller)
-            elif place is not home and (
-                callee is place or (isinstance(caller, cst.Arg) and caller.keyword is not use)
-            ):
-                raise NotSimpleError(
-                    f"`{name}` is passed on, so that it cannot be awaited", positions[use].start.line
-                )
+            elif place is not home and (callee is place or (isinstance(caller, cst.Arg) and caller.keyword is not use)):
+                raise NotSimpleError(f"`{name}` is passed on, so that it cannot be awaited", positions[use].start.line)
     return senders
 
 
@@ -107,9 +101,7 @@ class _Writer(m.MatcherDecoratableTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(
-        self, module: cst.Module, senders: set[cst.FunctionDef], gathered: Collection[Place]
-    ) -> None:
+    def __init__(self, module: cst.Module, senders: set[cst.FunctionDef], gathered: Collection[Place]) -> None:
         super().__init__()
         self._senders, self._gathered = senders, gathered
         self._names = {node.name.value for node in senders} - {"execute"}
@@ -161,14 +153,10 @@ class _Writer(m.MatcherDecoratableTransformer):
         if len(calls) != 1 or loop.inner_for_in or loop.asynchronous or m.findall(loop, m.Await()):
             return updated
         needs = _names(*(_replaced(element, calls[0], "_") for element in elements)) & _stored(loop.target)
-        if (needs and (loop.ifs or not _is_repeatable(loop.iter))) or not self._wanted(
-            "comprehension", original
-        ):
+        if (needs and (loop.ifs or not _is_repeatable(loop.iter))) or not self._wanted("comprehension", original):
             return updated
         conditions = "".join(f" if {_code(each.test)}" for each in loop.ifs)
-        gather = _gather(
-            f"*[{_code(calls[0].expression)} for {_code(loop.target)} in {_code(loop.iter)}{conditions}]"
-        )
+        gather = _gather(f"*[{_code(calls[0].expression)} for {_code(loop.target)} in {_code(loop.iter)}{conditions}]")
         if isinstance(updated, cst.ListComp) and updated.elt is calls[0]:
             return cst.parse_expression(gather)
         answer = self._variable("answer")
@@ -185,9 +173,7 @@ class _Writer(m.MatcherDecoratableTransformer):
 
     # -- loops and consecutive statements ------------------------------------------------------------
 
-    def leave_IndentedBlock(
-        self, original: cst.IndentedBlock, updated: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
+    def leave_IndentedBlock(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
         body: list[Any] = []
         for before, statement in zip(original.body, updated.body, strict=True):
             body += self._loop(before, statement) if isinstance(statement, cst.For) else [statement]
@@ -200,9 +186,7 @@ class _Writer(m.MatcherDecoratableTransformer):
         before, after = body[: max(at, 0)], body[at + 1 :]
         if not calls or len(calls) > 1 or loop.orelse or loop.asynchronous or m.findall(loop.iter, m.Await()):
             return [loop]
-        if any(m.findall(each, _JUMPS) for each in before) or any(
-            m.findall(s, m.Await() | m.Break()) for s in after
-        ):
+        if any(m.findall(each, _JUMPS) for each in before) or any(m.findall(s, m.Await() | m.Break()) for s in after):
             return [loop]
         rest = [_replaced(body[at], calls[0], "_"), *after]
         loaded = set().union(*map(_names, rest))
@@ -214,9 +198,7 @@ class _Writer(m.MatcherDecoratableTransformer):
         sent, items, out = _code(calls[0].expression), _code(loop.iter), []
         if before:
             variable = self._variable("calls")
-            first = loop.with_deep_changes(
-                loop.body, body=[*before, cst.parse_statement(f"{variable}.append({sent})")]
-            )
+            first = loop.with_deep_changes(loop.body, body=[*before, cst.parse_statement(f"{variable}.append({sent})")])
             out = [cst.parse_statement(f"{variable} = []"), first.with_changes(leading_lines=[])]
             gather = _gather(f"*{variable}")
         else:
@@ -246,9 +228,7 @@ class _Writer(m.MatcherDecoratableTransformer):
             calls = [call for _, each in group for call in each]
             first = original.body[min(len(out), len(original.body) - 1)]
             out.extend(
-                self._gathered_first(calls, after)
-                if len(calls) > 1 and self._wanted("consecutive", first)
-                else after
+                self._gathered_first(calls, after) if len(calls) > 1 and self._wanted("consecutive", first) else after
             )
             for each in (group, after, bound, used):
                 each.clear()
@@ -258,9 +238,7 @@ class _Writer(m.MatcherDecoratableTransformer):
             sent = set().union(*(_names(call.expression) for call in calls or ()))
             if calls is None or sent & bound or (not calls and _stored(statement) & used):
                 close()
-            moves = bool(calls) or (
-                bool(group) and (_names(statement) & bound or m.findall(statement, _JUMPS))
-            )
+            moves = bool(calls) or (bool(group) and (_names(statement) & bound or m.findall(statement, _JUMPS)))
             if calls:
                 group.append((statement, calls))
             (after if moves and calls is not None else out).append(statement)
@@ -319,9 +297,7 @@ def _names(*nodes: Any) -> set[str]:
     """Return the variables and members that code names."""
     out: set[str] = set()
     for node in (
-        each
-        for n in nodes
-        for each in (n if isinstance(n, (list, tuple)) else m.findall(n, m.Name() | m.Attribute()))
+        each for n in nodes for each in (n if isinstance(n, (list, tuple)) else m.findall(n, m.Name() | m.Attribute()))
     ):
         if isinstance(node, cst.Attribute) and m.matches(node.value, m.Name("self")):
             out.add(f"self.{node.attr.value}")
@@ -333,9 +309,7 @@ def _names(*nodes: Any) -> set[str]:
 def _stored(node: Any) -> set[str]:
     """Return the variables and members that code assigns, or calls a method of."""
     if isinstance(node, cst.BaseExpression):
-        while isinstance(node, (cst.Subscript, cst.Attribute)) and not m.matches(
-            node, m.Attribute(m.Name("self"))
-        ):
+        while isinstance(node, (cst.Subscript, cst.Attribute)) and not m.matches(node, m.Attribute(m.Name("self"))):
             node = node.value
         return _names(node)
     stores = m.AssignTarget() | m.AugAssign() | m.AnnAssign() | m.For() | m.NamedExpr()

@@ -96,12 +96,7 @@ def _facts(node: Node) -> list[str]:
 
 def _how(edge: Edge) -> str:
     """How one model called another: how often, by what, side by side or one after the other."""
-    kinds = [
-        (edge.sync, "exec"),
-        (edge.asynchronous, "async_exec"),
-        (edge.stream, "stream"),
-        (edge.ensemble, "step"),
-    ]
+    kinds = [(edge.sync, "exec"), (edge.asynchronous, "async_exec"), (edge.stream, "stream"), (edge.ensemble, "step")]
     if not edge.caller:
         kinds = [(edge.sync, "infer"), (edge.asynchronous, "infer_async"), *kinds[2:]]
     used = [(number, word) for number, word in kinds if number]

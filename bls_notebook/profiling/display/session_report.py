@@ -39,10 +39,7 @@ _CAUSES = {
 
 def verdict_words(verdict: Verdict) -> list[Block]:
     """Return the sentence, what to do, and what makes the figures rough."""
-    said = [
-        (parts.coded(verdict.sentence), "session-verdict"),
-        (parts.coded(verdict.advice), "session-advice"),
-    ]
+    said = [(parts.coded(verdict.sentence), "session-verdict"), (parts.coded(verdict.advice), "session-advice")]
     said.append((parts.quiet(verdict.note), ""))
     texts = (verdict.sentence, verdict.advice, verdict.note)
     return [Words(piece, style, "  ") for text, (piece, style) in zip(texts, said, strict=True) if text]
@@ -54,10 +51,7 @@ def kinds_table(session: Session) -> list[Block]:
     if len(kinds) < 2:
         return []
     whose = "the cell" if session.sender == NOTEBOOK else session.sender
-    columns = [
-        Column(f"requests of {whose}"),
-        *(Column(head, how, what) for head, how, what in _KIND_COLUMNS),
-    ]
+    columns = [Column(f"requests of {whose}"), *(Column(head, how, what) for head, how, what in _KIND_COLUMNS)]
     rows = [
         Row(
             [
@@ -228,9 +222,7 @@ def _remarks(model: ModelStatistics) -> list[str]:
 def _notes(figures: SessionStatistics) -> list[str]:
     if not figures.dropped:
         return []
-    left = (
-        f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not"
-    )
+    left = f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not"
     return [f"{left} counted here; record more of them with a larger limit"]
 
 

@@ -81,11 +81,7 @@ class Profile(SessionAnalysis):
     """
 
     def __init__(
-        self,
-        limit: int = DEFAULT_LIMIT,
-        name: str = "",
-        lines: bool = True,
-        tape: recording.TapeProtocol | None = None,
+        self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, tape: recording.TapeProtocol | None = None
     ) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
@@ -115,9 +111,7 @@ class Profile(SessionAnalysis):
         try:
             with critical(), self._lock:
                 if self._start:
-                    raise BLSError(
-                        "profile: it has been used already; make a new one: with bls.profile() as ..."
-                    )
+                    raise BLSError("profile: it has been used already; make a new one: with bls.profile() as ...")
                 began = True
                 self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
                 self._start = perf_counter_ns()
@@ -178,9 +172,7 @@ class Profile(SessionAnalysis):
             if not end:
                 end, dropped = perf_counter_ns(), log.dropped - dropped
                 _record_running(log)
-            session = session_of(
-                log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
-            )
+            session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped, self._sender)
             held = self._probe.held(self._start, end)
             session = replace(session, lock=held, cpu=self._used, cpu_waited=self._waited, cores=cores())
             session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
@@ -242,6 +234,4 @@ def _record_running(log: recording.Log) -> None:
                 if request is not None:  # on its caller's thread: nothing was recorded yet
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
-                    log.placed.extend(
-                        Placed(execution.span, instance.place, execution.thread, 1, execution.started)
-                    )
+                    log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))

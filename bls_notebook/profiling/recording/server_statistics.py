@@ -59,21 +59,13 @@ def _with(span: Span, means: Mapping[Model, int], where: Mapping[Model, str]) ->
 
 
 def _told(
-    name: str,
-    address: str,
-    spans: list[Span],
-    answered: Times,
-    before: StatisticsRecord,
-    after: StatisticsRecord,
+    name: str, address: str, spans: list[Span], answered: Times, before: StatisticsRecord, after: StatisticsRecord
 ) -> str:
     whole = sum(s.inferred - s.started for s in spans) / len(spans)
     mean = answered.ns / answered.count
     parts = [
         f"{word} {duration(took.ns / answered.count / 1e9)}"
-        for word, took in (
-            ("queue", _less(after.queue, before.queue)),
-            ("compute", _sum(after, before)),
-        )
+        for word, took in (("queue", _less(after.queue, before.queue)), ("compute", _sum(after, before)))
         if took.ns > 0
     ]
     inside = f" ({', '.join(parts)})" if parts else ""

@@ -110,14 +110,7 @@ class _Facts:
 
 
 def session_of(
-    log: Log,
-    start: int,
-    end: int,
-    limit: int,
-    began: str = "",
-    name: str = "",
-    dropped: int = 0,
-    sender: int = 0,
+    log: Log, start: int, end: int, limit: int, began: str = "", name: str = "", dropped: int = 0, sender: int = 0
 ) -> Session:
     """Return the session of what was logged between two readings of the clock.
 

@@ -40,9 +40,7 @@ class MeasuredSetting(Record):
     @property
     def problem(self) -> str:
         """What a request of these runs failed with; empty if none did. (What a model sent may fail.)"""
-        failed = next(
-            (s for session in (self.gathered, self.sequential) for s in failed_roots(session)), None
-        )
+        failed = next((s for session in (self.gathered, self.sequential) for s in failed_roots(session)), None)
         return "" if failed is None else spoken(failed.error) or failed.state
 
 

@@ -150,9 +150,7 @@ def lay_out(session: Session) -> TimelineLayout:
             rows[which] = places.on_device(members)
     stubs = {(model.name, model.version) for model in session.models if model.stub}
     remote = {(model.name, model.version) for model in session.models if model.remote}
-    lanes = tuple(
-        Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)
-    )
+    lanes = tuple(Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys))
     row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
     return TimelineLayout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
 

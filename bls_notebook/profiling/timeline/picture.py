@@ -201,8 +201,7 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list
     """What the colours and signs mean: only what is in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
-        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22))
-        for name in sorted(filter(None, inks))[:_MODELS]
+        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(filter(None, inks))[:_MODELS]
     ]
     if any(span.queued < span.started for span in spans):
         signs.append((Look(DIM, hatch="/"), "queued"))

@@ -253,9 +253,7 @@ _Strip = tuple[int, str, int]  # lane, what, row
 def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
     """The spans of each row of each lane, from top to bottom and from left to right."""
     layout = panel.layout
-    lane, row, part, wait = (
-        np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait)
-    )
+    lane, row, part, wait = (np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait))
     device, device_row = np.array(layout.device, np.int64), np.array(layout.device_row, np.int64)
     refused = np.array([each.kind == "refused" for each in layout.lanes], bool)[lane]
     crowded = np.array([each.waits > _CROWD for each in layout.lanes], bool)[lane]
@@ -458,8 +456,7 @@ class Timeline(anywidget.AnyWidget):
             return tuple(record.spans for record in self._records)
         begin, end = self.selection["begin"], self.selection["end"]
         return tuple(
-            tuple(span for span in record.spans if span.sent <= end and span.ended >= begin)
-            for record in self._records
+            tuple(span for span in record.spans if span.sent <= end and span.ended >= begin) for record in self._records
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:

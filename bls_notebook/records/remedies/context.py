@@ -35,17 +35,11 @@ class Known:
 Answer = Callable[["re.Match[str]", ErrorRecord, Known], str]
 
 
-def answers(
-    message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known
-) -> Iterator[str]:
+def answers(message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known) -> Iterator[str]:
     """Yield what a table of patterns, in its order, has to say about a message; ``{name}`` is a group."""
     for pattern, answer in table.items():
         if found := re.search(pattern, message):
-            yield (
-                answer.format(**found.groupdict())
-                if isinstance(answer, str)
-                else answer(found, record, known)
-            )
+            yield (answer.format(**found.groupdict()) if isinstance(answer, str) else answer(found, record, known))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -98,9 +98,7 @@ def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     every = (*model.outputs, *model.inputs) if model else ()
     datatype = next((t.datatype for t in every if t.name == name[1]), "FP32")
     numpy = NUMPY.get(datatype, "np.float32")
-    return (
-        f'a tensor is made of a NumPy array: `pb_utils.Tensor("{name[1]}", np.array(value, dtype={numpy}))`'
-    )
+    return f'a tensor is made of a NumPy array: `pb_utils.Tensor("{name[1]}", np.array(value, dtype={numpy}))`'
 
 
 def _undefined(found: re.Match[str], record: ErrorRecord, known: Known) -> str:

@@ -239,10 +239,7 @@ def _ready_value(value: Any, field: Any, path: str) -> Any:
 
 
 def parse_config(
-    config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None,
-    *,
-    model: str,
-    source: str = "config",
+    config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None, *, model: str, source: str = "config"
 ) -> ModelConfigMessage:
     """Return a configuration from whatever form the caller has; `source` is its name in errors.
 

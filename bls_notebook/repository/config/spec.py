@@ -103,7 +103,4 @@ def _instances(config: ModelConfigMessage) -> Iterable[InstanceSpec]:
 def datatypes() -> dict[int, str]:
     """Return Triton's names of data types, such as ``FP32`` and ``BYTES``, by their numbers."""
     names = model_config_pb2().DataType
-    return {
-        number: "BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_")
-        for name, number in names.items()
-    }
+    return {number: "BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_") for name, number in names.items()}

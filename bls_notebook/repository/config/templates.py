@@ -180,9 +180,7 @@ def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[s
             value = listed
 
 
-def _template(
-    found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool
-) -> Template | None:
+def _template(found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool) -> Template | None:
     written = found[0]
     parts = PARTS.fullmatch(written.strip("${}"))
     if parts is None or not (written.startswith(("$", "{{")) or _CAPITALS.fullmatch(written)):
@@ -315,9 +313,7 @@ def fill_templates(
     return Filled("".join((*pieces, text[at:])), tuple(fills.values()), tuple(left))
 
 
-def filled_config(
-    config: object, values: Mapping[str, object] | None, model: str
-) -> tuple[object, tuple[str, ...]]:
+def filled_config(config: object, values: Mapping[str, object] | None, model: str) -> tuple[object, tuple[str, ...]]:
     """Return a configuration as it was read, its templates filled where there are values, and what to tell.
 
     ``values`` is None where no template is to be filled; what it lacks comes from the environment, or is a
@@ -383,9 +379,7 @@ def _expand(value: str, sources: _Sources, chain: tuple[str, ...]) -> str:
         key = parts[1]
         if key in chain:
             around = " -> ".join(visible(each) for each in (*chain, key))
-            raise ValueError(
-                f"its value leads back to itself ({around}); give it a value without ${{{visible(key)}}}"
-            )
+            raise ValueError(f"its value leads back to itself ({around}); give it a value without ${{{visible(key)}}}")
         inner = _look_up(key, sources)[1]
         if inner is None:
             return found[0] if parts[2] is None else parts[2]

@@ -205,10 +205,7 @@ def dynamic_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
     if not batching.preserve_ordering:
         return
     if levels > 1:
-        yield (
-            f"dynamic_batching.preserve_ordering allows one priority level, got {levels}; "
-            "leave one of the two out"
-        )
+        yield (f"dynamic_batching.preserve_ordering allows one priority level, got {levels}; leave one of the two out")
     delay = model_config_pb2().ModelQueuePolicy.DELAY
     for policy in batching.default_queue_policy, *batching.priority_queue_policy.values():
         if policy.timeout_action == delay and policy.default_timeout_microseconds:
@@ -257,9 +254,7 @@ def _of_control(who: str, kind: str, control: Any) -> Iterator[str]:
         if given:
             yield f"{who} takes no {given[0]}; give it a data_type instead"
         types = model_config_pb2().DataType
-        named = (
-            types.Name(control.data_type) if control.data_type in types.values() else str(control.data_type)
-        )
+        named = types.Name(control.data_type) if control.data_type in types.values() else str(control.data_type)
         if named not in _CORRELATION_TYPES:
             yield f"{who} has data_type {named}; use one of {', '.join(_CORRELATION_TYPES)}"
         return
@@ -291,9 +286,7 @@ def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -
     if not initial.name:
         yield f"{who}: its initial_state has no name; give it one"
     state_dims, dims = list(state.dims), list(initial.dims)
-    if len(dims) != len(state_dims) or any(
-        d < 0 or s not in (-1, d) for d, s in zip(dims, state_dims, strict=True)
-    ):
+    if len(dims) != len(state_dims) or any(d < 0 or s not in (-1, d) for d, s in zip(dims, state_dims, strict=True)):
         yield (
             f"{who}: dims {dims} of its initial_state do not fit its dims {state_dims}; "
             "use as many, equal where fixed, and none of them -1"
@@ -317,10 +310,7 @@ def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:
             f"instance group should not be specified for ensemble '{config.name}'; leave it out (its members "
             "have their own)"
         )
-    for name, given in (
-        ("optimization", config.HasField("optimization")),
-        ("model_warmup", len(config.model_warmup)),
-    ):
+    for name, given in (("optimization", config.HasField("optimization")), ("model_warmup", len(config.model_warmup))):
         if given:
             yield f"an ensemble has no {name}; leave it out (its members have their own)"
     if not steps:

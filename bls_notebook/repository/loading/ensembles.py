@@ -147,9 +147,7 @@ class _Node:
 
 
 def _matches(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    return len(first) == len(second) and all(
-        -1 in (a, b) or a == b for a, b in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and all(-1 in (a, b) or a == b for a, b in zip(first, second, strict=True))
 
 
 def _node(model: str, batching: bool, tensor: TensorSpec, dims: tuple[int, ...]) -> _Node:

@@ -82,9 +82,7 @@ class InstanceMaker:
             return home
 
         name, version, folder, file = source.name, self._version, source.folder, config.default_model_filename
-        files = VersionFiles(
-            name, version, folder, self._folder, file, new_modules, backend_folder, config.runtime
-        )
+        files = VersionFiles(name, version, folder, self._folder, file, new_modules, backend_folder, config.runtime)
         self._backend_model = open_model(files)
         return self._backend_model
 

@@ -54,10 +54,7 @@ POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
 
 
 def load_versions(
-    server: Server,
-    source: ModelSource,
-    keep: bool = False,
-    loading: Callable[[list[int]], None] | None = None,
+    server: Server, source: ModelSource, keep: bool = False, loading: Callable[[list[int]], None] | None = None
 ) -> dict[int, LoadedModel]:
     """Return the versions of a model that its version policy picks, loaded.
 
@@ -183,9 +180,7 @@ def _check_names(config: ModelConfigMessage, version: int, state: str = "UNAVAIL
     try:
         check_launchable(config.name, f"model name {config.name!r}")
         for group in config.instance_group:
-            check_launchable(
-                group.name, f"model {config.name!r}: the name {group.name!r} of an instance group"
-            )
+            check_launchable(group.name, f"model {config.name!r}: the name {group.name!r} of an instance group")
     except InvalidNameError as error:
         failed = f"load failed for model '{config.name}': version {version} is at {state} state: "
         error.reason = f"{failed}{error.reason};\n"

@@ -39,9 +39,7 @@ def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dic
     name = source.name
     if source.config is not None:
         raise ModelLoadError(
-            f"model {name!r} is remote, and its configuration is its server's ({remote.address}); "
-            "change it there",
-            name,
+            f"model {name!r} is remote, and its configuration is its server's ({remote.address}); change it there", name
         )
     with remote.described(name) as model:
         model.config.name = name

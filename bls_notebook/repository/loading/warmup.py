@@ -44,9 +44,7 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
     with progress("warm-up", len(warmed) * sum(max(1, s.count) for s in samples), "request") as told:
         for instance in warmed:
             for sample in samples:
-                tensors = [
-                    _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs
-                ]
+                tensors = [_tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs]
                 for iteration in range(1, max(1, sample.count) + 1):
                     log.debug(
                         "model '%s' instance %s is running warmup sample '%s' for iteration %d",

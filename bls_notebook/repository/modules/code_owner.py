@@ -109,9 +109,7 @@ def follow() -> None:
         start(self)
 
     @functools.wraps(submit)
-    def submit_for(
-        self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Future[Any]:
+    def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if not isinstance(self, _INTERPRETERS):  # what they run is pickled
             fn = _Work(model_code.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)

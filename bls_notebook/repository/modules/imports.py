@@ -61,9 +61,7 @@ class ModuleHome(ModelHome):
     `places` says for files, by their paths, what debuggers and people know them by.
     """
 
-    def __init__(
-        self, model: str, version: int, folders: Sequence[Path], places: Places | None = None
-    ) -> None:
+    def __init__(self, model: str, version: int, folders: Sequence[Path], places: Places | None = None) -> None:
         self.model = model
         self.version = version
         self._places = places or {}
@@ -87,9 +85,7 @@ class ModuleHome(ModelHome):
         return {str(key): sys.modules[key] for key in self._keys() if key in sys.modules}
 
     def _keys(self) -> list[str]:
-        return [
-            key for key in list(sys.modules) if isinstance(key, ModuleName) and key.home is self.reference
-        ]
+        return [key for key in list(sys.modules) if isinstance(key, ModuleName) and key.home is self.reference]
 
     def load(self, name: str, file: Path) -> ModuleType:
         """Import a file as the instance's main module, named ``<version>.<stem>`` as on Triton."""
@@ -150,9 +146,7 @@ class ModuleHome(ModelHome):
     def find_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """Return where a module of the instance's own is."""
         if self._ended:
-            raise ModuleNotFoundError(
-                f"No module named {name!r}: model {self.model!r} has been unloaded", name=name
-            )
+            raise ModuleNotFoundError(f"No module named {name!r}: model {self.model!r} has been unloaded", name=name)
         spec = PathFinder.find_spec(name, self._path() if path is None else list(path))
         if spec is None:
             return None

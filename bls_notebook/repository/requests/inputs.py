@@ -129,12 +129,7 @@ def preferred_memory_of(value: object) -> PreferredMemory | None:
 
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_ARGUMENTS = {
-    "timeout": "timeout",
-    "sequence_id": "correlation_id",
-    "sequence_start": "flags",
-    "sequence_end": "flags",
-}
+_ARGUMENTS = {"timeout": "timeout", "sequence_id": "correlation_id", "sequence_start": "flags", "sequence_end": "flags"}
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _EXPECTED = (
     "expected True for a new trace, W3C's traceparent such as "

@@ -133,8 +133,7 @@ class Response:
                     f'with preferred_memory="cpu", or take response[{tensor._name!r}].to_dlpack()'
                 )
         return {
-            t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy()
-            for t in self._response._outputs
+            t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy() for t in self._response._outputs
         }
 
     @property
@@ -151,10 +150,7 @@ class Response:
             self.model,
             self.version,
             self.request_id,
-            tuple(
-                tensor_record(t._name, t._datatype, t._array, t._device().label)
-                for t in self._response._outputs
-            ),
+            tuple(tensor_record(t._name, t._datatype, t._array, t._device().label) for t in self._response._outputs),
             failure,
             without_stubs(self._response._warnings),
             tuple(self.parameters().items()),

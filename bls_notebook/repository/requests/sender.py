@@ -190,8 +190,7 @@ class Sender:
             raise BLSError(f"model name: got {name!r}, expected text such as 'add_sub'")
         if isinstance(outputs, (str, bytes)):
             raise BLSError(
-                f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, "
-                f"such as [{outputs!r}]"
+                f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, such as [{outputs!r}]"
             )
         # Most requests have none of these, and a call takes longer than a look.
         memory = None if preferred_memory is None else preferred_memory_of(preferred_memory)
@@ -201,9 +200,7 @@ class Sender:
             model = self._server.find(name, version)
             tensors = tensors_of(name, inputs, model.spec if model is not None else None)
             wanted = list(outputs or ())
-            request = InferenceRequest(
-                request_id, correlation_id, tensors, wanted, name, version, flags, timeout
-            )
+            request = InferenceRequest(request_id, correlation_id, tensors, wanted, name, version, flags, timeout)
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
         if memory is not None or joined is not None or priority or own != "{}":
@@ -217,12 +214,7 @@ class Sender:
     request.__qualname__ = "ModelRepository.infer"
 
     def response(
-        self,
-        request: InferenceRequest,
-        response: InferenceResponse,
-        started: float,
-        index: int = 0,
-        final: bool = True,
+        self, request: InferenceRequest, response: InferenceResponse, started: float, index: int = 0, final: bool = True
     ) -> Response:
         """Return a response as it is shown; `index` is its place in a stream."""
         seconds = (response._arrived or perf_counter()) - started

@@ -119,9 +119,7 @@ def _pictures(xp: Any, first: Any, second: Any, where: tuple[int, ...]) -> tuple
     if way.batch >= 0:
         first, second = first[where[way.batch]], second[where[way.batch]]
     wide = first.astype(np.float64), second.astype(np.float64)
-    gap = xp.where(
-        (wide[0] == wide[1]) | (xp.isnan(wide[0]) & xp.isnan(wide[1])), 0.0, xp.abs(wide[0] - wide[1])
-    )
+    gap = xp.where((wide[0] == wide[1]) | (xp.isnan(wide[0]) & xp.isnan(wide[1])), 0.0, xp.abs(wide[0] - wide[1]))
     found = [pictures(each, figures(each, GLANCE), 1, _PIXELS) for each in (first, second)]
     found.append(pictures(gap, figures(gap, GLANCE), 1, _PIXELS, stretched=True))
     return tuple(each[0] for each in found if each)
@@ -136,9 +134,7 @@ def _texts(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
     at = unlike[0]
     where = tuple(int(i) for i in np.unravel_index(at, first.shape))
     values = [tensor_record("", "BYTES", _one(each)).preview for each in pairs[at]]
-    return replace(
-        out, elements=len(pairs), differing=len(unlike), where=where, values=(values[0], values[1])
-    )
+    return replace(out, elements=len(pairs), differing=len(unlike), where=where, values=(values[0], values[1]))
 
 
 def _one(element: object) -> np.ndarray[Any, Any]:

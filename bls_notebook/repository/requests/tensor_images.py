@@ -74,10 +74,7 @@ def pictures(
         shown = to_host(ordered[:most, ::step, ::step])
     shades, said = _shades(shown, figures, stretched)
     words = [said, way.said if channels > 1 or way.batch < 0 < array.ndim - 2 else ""]
-    words += [
-        f"at 1/{step} of its size" if step > 1 else "",
-        f"the first {most} of {count:,}" * (count > most),
-    ]
+    words += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" * (count > most)]
     told = ", ".join(word for word in words if word)
     return tuple(Media("image/png", b64encode(png(each)).decode(), width, height, told) for each in shades)
 

@@ -69,9 +69,7 @@ _PACKAGES = {
     "umap": "umap-learn", "whisper": "openai-whisper", "yaml": "PyYAML", "zmq": "pyzmq",
 }  # fmt: skip
 _STEMS = {"cv2": "opencv", "cupy": "cupy", "faiss": "faiss", "nvidia": "nvidia-"}
-_NOT_HERE = frozenset(
-    {"tensorrt", "tensorrt_llm", "pycuda", "cudf", "flash_attn", "nvidia.dali", "deepspeed"}
-)
+_NOT_HERE = frozenset({"tensorrt", "tensorrt_llm", "pycuda", "cudf", "flash_attn", "nvidia.dali", "deepspeed"})
 
 
 def package_of(module: str) -> str:

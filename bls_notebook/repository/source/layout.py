@@ -149,9 +149,7 @@ def config_text(folder: Path) -> str | ConfigError | None:
             return data.decode(errors="replace")  # in comments, which a server passes over
         number = data.count(b"\n", 0, error.start) + 1
         line = visible(data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace").strip())
-        return _unreadable(
-            folder, f"line {number} is no UTF-8: {line}; save the file with the encoding UTF-8"
-        )
+        return _unreadable(folder, f"line {number} is no UTF-8: {line}; save the file with the encoding UTF-8")
 
 
 def _unreadable(folder: Path, why: str) -> ConfigError:

@@ -56,9 +56,7 @@ def check_launchable(name: str, what: str) -> None:
 def check_version(version: object) -> int:
     """Return a model's version number, if it may be one: a whole number above 0."""
     if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**63:
-        raise InvalidNameError(
-            f"model version: got {version!r}, expected a whole number from 1, such as version=1"
-        )
+        raise InvalidNameError(f"model version: got {version!r}, expected a whole number from 1, such as version=1")
     return version
 
 
@@ -72,9 +70,7 @@ def file_override_path(name: str) -> PurePosixPath:
     parts = path.parts
     if (
         len(parts) < 2
-        or any(
-            p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts
-        )
+        or any(p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts)
         or "\\" in plain
         or encodable(plain) != plain
     ):

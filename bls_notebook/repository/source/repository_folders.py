@@ -14,9 +14,7 @@ from .layout import folder_path, model_names, shown_path, version_folders
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # that are looked into
 _LISTED = 12
-_PASSED_OVER = frozenset(
-    {"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"}
-)
+_PASSED_OVER = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
 
 
 def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:

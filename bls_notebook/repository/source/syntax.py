@@ -100,9 +100,7 @@ _MAKES_NAMES = frozenset({"exec", "globals", "vars", "locals"})
 _READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
-def undefined_name_warnings(
-    source: str, model: str, notebook_names: Collection[str] | None = None
-) -> tuple[str, ...]:
+def undefined_name_warnings(source: str, model: str, notebook_names: Collection[str] | None = None) -> tuple[str, ...]:
     """Return a line for each name that the source reads and never defines, some variables of the notebook."""
     lines = []
     for name, line in undefined_names(source).items():

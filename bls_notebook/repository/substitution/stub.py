@@ -85,22 +85,14 @@ class StubCall(Call):
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n} {a.dtype}{list(a.shape)} {preview(a, '')}" for n, a in self.inputs.items())
         parameters = f", parameters {dict(self.parameters)}" if self.parameters else ""
-        return (
-            f"<StubCall of {self.model} by {self.caller or 'the test'}: {inputs or 'no inputs'}{parameters}>"
-        )
+        return f"<StubCall of {self.model} by {self.caller or 'the test'}: {inputs or 'no inputs'}{parameters}>"
 
 
 class ModelStub:
     """A model whose requests are answered by something else; `ModelRepository.stub` makes it."""
 
     def __init__(
-        self,
-        catalog: Catalog,
-        model: str,
-        answer: object,
-        delay: float,
-        config: Config | None,
-        clock: object,
+        self, catalog: Catalog, model: str, answer: object, delay: float, config: Config | None, clock: object
     ) -> None:
         self.model = model
         self._answers = GivenAnswers(model, answer, delay, clock)
@@ -137,13 +129,7 @@ class GivenAnswers:
         Assertions that failed in a function of the person.
     """
 
-    def __init__(
-        self,
-        model: str,
-        answer: object,
-        delay: float,
-        clock: Any,
-    ) -> None:
+    def __init__(self, model: str, answer: object, delay: float, clock: Any) -> None:
         self.model = model
         self._answer: Any = answer
         self._turns: Sequence[Any] | None = None
@@ -157,9 +143,7 @@ class GivenAnswers:
                 raise BLSError(f"stub of {model!r}: answer: got {type(answer).__name__}, {_EXPECTED}")
         for each in self._turns or ():
             if not (_is_plain(each) or callable(each) or isinstance(each, Iterable)):
-                raise BLSError(
-                    f"stub of {model!r}: an answer of the list: got {type(each).__name__}, {_EXPECTED}"
-                )
+                raise BLSError(f"stub of {model!r}: an answer of the list: got {type(each).__name__}, {_EXPECTED}")
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
             raise BLSError(f"stub of {model!r}: delay: got {delay!r}, expected seconds, from 0 on")
         self._delay = delay

@@ -170,9 +170,7 @@ class SubstituteInstance(StubInstance):
             for request, call in zip(requests, calls, strict=True):
                 await self._send_all(request, call, requests)
             return None
-        return [
-            await self._one(request, call, requests) for request, call in zip(requests, calls, strict=True)
-        ]
+        return [await self._one(request, call, requests) for request, call in zip(requests, calls, strict=True)]
 
     def _calls(self, requests: list[InferenceRequest]) -> list[Call | None]:
         """Record the requests; None for one that a sequence batcher made to fill a slot."""
@@ -252,11 +250,7 @@ class SubstituteInstance(StubInstance):
         """The answer of a model that is not decoupled."""
         if call is None:
             return self._made_up.response(request)
-        with (
-            nullcontext()
-            if self._answers_from.concurrent
-            else self._answers_from.progress.answering(call.key)
-        ):
+        with nullcontext() if self._answers_from.concurrent else self._answers_from.progress.answering(call.key):
             try:
                 given = [each async for each in self._answers(request, call, batch)]
                 if len(given) != 1:
@@ -272,9 +266,7 @@ class SubstituteInstance(StubInstance):
         response._warnings = self._made_up.mark
         return response
 
-    async def _send_all(
-        self, request: InferenceRequest, call: Call | None, batch: list[InferenceRequest]
-    ) -> None:
+    async def _send_all(self, request: InferenceRequest, call: Call | None, batch: list[InferenceRequest]) -> None:
         """Send the answers of a decoupled model as they come."""
         sender = request.get_response_sender()
         if call is None:

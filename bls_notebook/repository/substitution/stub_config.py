@@ -72,13 +72,7 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
         group.kind = kinds.KIND_CPU
         for field in ("gpus", "profile", "host_policy", "secondary_devices", "rate_limiter"):
             group.ClearField(field)
-    for field in (
-        "model_warmup",
-        "model_repository_agents",
-        "cc_model_filenames",
-        "runtime",
-        "model_metrics",
-    ):
+    for field in ("model_warmup", "model_repository_agents", "cc_model_filenames", "runtime", "model_metrics"):
         if field in out.DESCRIPTOR.fields_by_name:
             out.ClearField(field)
     out.parameters.pop("TRITON_BATCH_STRATEGY_PATH", None)

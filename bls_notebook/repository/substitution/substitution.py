@@ -260,9 +260,7 @@ class _SubstitutedModel:
         try:
             record = catalog.service.load(source)
             if not record.outputs:
-                raise BLSError(
-                    f"stub of {name!r}: its configuration names no outputs; give one that does: config=..."
-                )
+                raise BLSError(f"stub of {name!r}: its configuration names no outputs; give one that does: config=...")
             self._check(name, catalog.ready_model(name).spec)
             self._source = catalog._definitions[name] = source
         except BaseException:

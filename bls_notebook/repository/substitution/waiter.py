@@ -195,9 +195,7 @@ def _passed_on(model: LoadedModel, request: InferenceRequest, sender: SendingExe
     names = model.spec.inputs  # a sequence batcher may have added others
     tensors = [Tensor._of(t._name, t._array, t._datatype) for t in request._inputs if t._name in names]
     reshape_all(tensors, {name: there.back() for name, there in model.reshapes.items()})
-    copied = InferenceRequest(
-        inputs=tensors, requested_output_names=list(request._requested), model_name=model.name
-    )
+    copied = InferenceRequest(inputs=tensors, requested_output_names=list(request._requested), model_name=model.name)
     copied._options = request._options
     out = received(model, copied, False, "stream" if model.decoupled else "sync", sender)
     key = getattr(request, "_call_key", None)

@@ -38,8 +38,7 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
         for name in model.absent
     ]
     unknown = [
-        f"{name} is imported and not installed here: add its package to requirements.txt"
-        for name in record.unknown
+        f"{name} is imported and not installed here: add its package to requirements.txt" for name in record.unknown
     ]
     yield doc.Warnings((*absent, *unknown))
 

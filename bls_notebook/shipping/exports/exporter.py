@@ -89,9 +89,7 @@ def export(
     if not asked:
         raise BLSError("export: no model is loaded; load or define one first")
     if not isinstance(place, (str, Path)) or not str(place).strip():
-        raise BLSError(
-            f"export: got {place!r}, expected the path of a folder, or of a file that ends with .zip"
-        )
+        raise BLSError(f"export: got {place!r}, expected the path of a folder, or of a file that ends with .zip")
     folder = Path(place).expanduser()
     with progress(f"exporting to {shown_path(folder)}"):
         models = collect(host, asked, completed)
@@ -104,9 +102,7 @@ def export(
             more |= proof_files(record, specs, requests, host.repository)
         record = replace(record, target=target, files=tuple(more), replicas=replicas)
         files: dict[str, Content] = {
-            f"{model.name}/{path}": content
-            for model in models.values()
-            for path, content in model.files.items()
+            f"{model.name}/{path}": content for model in models.values() for path, content in model.files.items()
         }
         files |= {name: text.encode() for name, text in (beside(record) | more).items()}
         (write_archive if folder.suffix == ARCHIVE else write_folder)(folder, files)

@@ -63,9 +63,7 @@ def guide(record: Exported) -> str:
         "install": "pip install -r /models/requirements.txt && " if record.requirements else "",
         "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe=PLAIN)}"),
         "measure": _measure(record, first),
-        "rows": "\n".join(
-            f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models
-        ),
+        "rows": "\n".join(f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models),
         "notes": "\n".join(f"- {note}" for note in notes),
         "measured": "".join(f"\n{command}" for command in commands),
     }

@@ -52,9 +52,7 @@ class Answered:
         return {"inputs": inputs, "parameters": dict(self.parameters), "answers": answers}
 
 
-def proof_files(
-    record: Exported, specs: Mapping[str, ModelSpec], requests: Any, asked: Any
-) -> dict[str, str]:
+def proof_files(record: Exported, specs: Mapping[str, ModelSpec], requests: Any, asked: Any) -> dict[str, str]:
     """Return the files, by name; `asked` is the repository where the models of `specs` serve.
 
     `requests` are what each is to be asked: inputs by name, or recorded requests; or what has

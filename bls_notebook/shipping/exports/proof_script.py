@@ -43,9 +43,7 @@ _ENTRANCE = [
         "no such model",
     ),
     (
-        re.compile(
-            r"Model \S+ is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"
-        ),
+        re.compile(r"Model \S+ is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"),
         "decoupled",
     ),
 ]
@@ -71,12 +69,7 @@ def normal(text: str) -> str:
 
 
 def ask(
-    stub: Any,
-    model: str,
-    inputs: Iterable[Tensor],
-    parameters: Mapping[str, Any],
-    decoupled: bool,
-    seconds: float,
+    stub: Any, model: str, inputs: Iterable[Tensor], parameters: Mapping[str, Any], decoupled: bool, seconds: float
 ) -> list[Answer]:
     """Send a request by gRPC, and return its responses; a final flag alone is none, but where it is all."""
     import grpc
@@ -92,9 +85,7 @@ def ask(
     if decoupled:
         message.parameters["triton_enable_empty_final_response"].bool_param = True
         told = list(stub.ModelStreamInfer(iter([message]), timeout=seconds))
-        return [_answer(each.error_message, each.infer_response) for each in told if _says(each)] or [
-            ("", {})
-        ]
+        return [_answer(each.error_message, each.infer_response) for each in told if _says(each)] or [("", {})]
     try:
         return [_answer("", stub.ModelInfer(message, timeout=seconds))]
     except grpc.RpcError as error:
@@ -169,9 +160,7 @@ def _prove(stub: Any, name: str, model: Mapping[str, Any], tolerance: float, sec
             said = list(differences(list(map(_expected, request["answers"])), got, tolerance))
             unlike += bool(said)
             if said and unlike <= _SHOWN:
-                print(
-                    f"{name}: request {number}{f', step {step}' if len(steps) > 1 else ''}: {'; '.join(said)}"
-                )
+                print(f"{name}: request {number}{f', step {step}' if len(steps) > 1 else ''}: {'; '.join(said)}")
     count = sum(map(len, model["cases"]))
     print(f"{name}: {count - unlike} of {count} requests answered as expected")
     return not unlike
@@ -196,10 +185,7 @@ def main(arguments: list[str]) -> int:
     with grpc.insecure_channel(given.server.rpartition("://")[2], most) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         try:
-            equal = [
-                _prove(stub, name, models[name], given.tolerance, given.timeout)
-                for name in given.model or models
-            ]
+            equal = [_prove(stub, name, models[name], given.tolerance, given.timeout) for name in given.model or models]
         except grpc.RpcError as error:
             print(f"{given.server}: {error.details() or error.code()}", file=sys.stderr)
             return 2

@@ -44,9 +44,7 @@ def refuse_replicas(target: str, replicas: int, record: Exported) -> None:
     if replicas == 1:
         return
     if target != "compose":
-        raise BLSError(
-            f"export: replicas: got {replicas} for {target or 'no place'!r}, expected 1: compose takes more"
-        )
+        raise BLSError(f"export: replicas: got {replicas} for {target or 'no place'!r}, expected 1: compose takes more")
     if kept := [model.name for model in record.models if model.sequences]:
         raise BLSError(
             f"export: replicas: {', '.join(kept)} batches sequences: all requests of one have to reach the "

@@ -58,6 +58,5 @@ def _flat(model: str, given: Iterable[Any]) -> Iterator[Any]:
             yield each
         else:
             raise BLSError(
-                f"prove: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or "
-                "a recording"
+                f"prove: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or a recording"
             )

@@ -34,9 +34,7 @@ Answered = tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]  # of each st
 class Comparing:
     """What is found out about one model."""
 
-    def __init__(
-        self, here: Here, there: There | Elsewhere, spec: ModelSpec, allowed: Allowed, told: Progress
-    ) -> None:
+    def __init__(self, here: Here, there: There | Elsewhere, spec: ModelSpec, allowed: Allowed, told: Progress) -> None:
         self.spec = spec
         self.allowed = allowed
         self.told = told
@@ -61,9 +59,7 @@ class Comparing:
         generated = self.asked - sent
         notes: list[str] = []
         if self.failed == self.asked:
-            notes.append(
-                "every request was refused, so that errors alone were compared: give inputs that it takes"
-            )
+            notes.append("every request was refused, so that errors alone were compared: give inputs that it takes")
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"
@@ -77,9 +73,7 @@ class Comparing:
             unequal=tuple(unequal), counted=counted, instances=tuple(counts), notes=tuple(notes),
         )  # fmt: skip
 
-    def _generated(
-        self, seed: int, number: int, given: list[ProofRequest], words: list[str]
-    ) -> list[Unequal]:
+    def _generated(self, seed: int, number: int, given: list[ProofRequest], words: list[str]) -> list[Unequal]:
         def check(steps: Steps) -> None:
             if found := self.differ(steps):
                 self.last = steps, found
@@ -115,18 +109,13 @@ class Comparing:
             more: dict[str, Any] = {}
             if self.spec.scheduler == "sequence":
                 more = {"correlation_id": correlation, "flags": flags_of(number, len(steps))}
-            for place, into, times in (
-                (self.here, answers[0], self.here_ns),
-                (self.there, answers[1], self.there_ns),
-            ):
+            for place, into, times in ((self.here, answers[0], self.here_ns), (self.there, answers[1], self.there_ns)):
                 answered, took = place.ask(request, more)
                 into.append(answered)
                 times.append(took)
         return answers
 
-    def _differences(
-        self, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]]
-    ) -> Differences | None:
+    def _differences(self, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]]) -> Differences | None:
         said: list[str] = []
         tensors: list[TensorsCompared] = []
         for number, (first, second) in enumerate(zip(here, there, strict=True)):
@@ -166,11 +155,7 @@ class Comparing:
 
     def _with_instances(self, count: int) -> list[Unequal]:
         """Send cases once more, side by side, to so many instances."""
-        with (
-            self.here.with_instances(count),
-            self.there.with_instances(count),
-            ThreadPoolExecutor(2 * count) as pool,
-        ):
+        with self.here.with_instances(count), self.there.with_instances(count), ThreadPoolExecutor(2 * count) as pool:
             answered = list(pool.map(self._ask, self.kept))
         said = f"with {count} instance{'s' if count > 1 else ''}, requests side by side: "
         for steps, (here, there) in zip(self.kept, answered, strict=True):
@@ -188,9 +173,7 @@ def _said(before: str, found: Differences) -> Differences:
 
 
 def _unequal(steps: Steps, found: Differences) -> Unequal:
-    tensors = tuple(
-        tuple(tensor_record(t._name, t._datatype, t._array) for t in step) for step in shown(steps)
-    )
+    tensors = tuple(tuple(tensor_record(t._name, t._datatype, t._array) for t in step) for step in shown(steps))
     return Unequal(found[0], tensors, found[1])
 
 

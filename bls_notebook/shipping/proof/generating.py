@@ -85,9 +85,7 @@ def _home(folder: str) -> Iterator[None]:
         configuration.set_hypothesis_home_dir(before)
 
 
-def _requests(
-    spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]
-) -> st.SearchStrategy[Steps]:
+def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[Steps]:
     from hypothesis import strategies as st
 
     told = [each.parameters for each in examples if each.parameters]

@@ -152,9 +152,7 @@ def proving(
     """Run a server with a copy of these models, as long as the body of the ``with`` takes."""
     specs = {name: _spec(repository, name) for name in names}
     if on_gpu := [n for n, spec in specs.items() if any(each.kind == "GPU" for each in spec.instances)]:
-        raise BLSError(
-            f"prove: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names"
-        )
+        raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names")
     with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
         folder = server.repositories[0]
         files = {
@@ -169,11 +167,7 @@ class Prover:
     """Compares models of a repository with their copies on a server, which runs."""
 
     def __init__(
-        self,
-        repository: ModelRepository,
-        server: LocalServer,
-        specs: Mapping[str, ModelSpec],
-        files: Mapping[str, str],
+        self, repository: ModelRepository, server: LocalServer, specs: Mapping[str, ModelSpec], files: Mapping[str, str]
     ) -> None:
         self.repository = repository
         self.server = server
@@ -191,9 +185,7 @@ class Prover:
         begun = Certificate(
             model,
             server=f"tritonserver {self.server.metadata()['version']}{python and f', Python {python}'}",
-            packages=tuple(
-                Package(name, here.get(name, ""), there.get(name, "")) for name in wanted if there
-            ),
+            packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in wanted if there),
             files=tuple(each for each in self.files.items() if each[0].partition("/")[0] in reached),
         )
         with There(self.server, self.specs[model], sorted(reached & self.specs.keys())) as place:

@@ -95,9 +95,7 @@ def has_docker() -> bool:
 
 def _docker(*words: str) -> None:
     try:
-        done = subprocess.run(
-            ["docker", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(["docker", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     except OSError as error:
         raise TritonServerError(f"docker cannot be run: {error.strerror}") from None
     if done.returncode:

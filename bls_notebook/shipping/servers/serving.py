@@ -20,14 +20,7 @@ from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.exports.records import Exported
 
 from .container import container_for, has_docker
-from .environment import (
-    InstalledServer,
-    Program,
-    ServerEnvironment,
-    TritonServerError,
-    is_supported,
-    make_environment,
-)
+from .environment import InstalledServer, Program, ServerEnvironment, TritonServerError, is_supported, make_environment
 from .private_folder import PrivateFolder
 from .records import ServedModel, ServerRecord
 from .tritonserver import TritonServer

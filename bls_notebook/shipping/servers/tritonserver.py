@@ -252,9 +252,7 @@ class TritonServer(Listening, ModelClient):
             return super().send(method, path, body, headers, wait)
         except ServerError as error:
             if isinstance(error.__cause__, TimeoutError) or "no answer within" in error.lost:
-                raise TritonServerError(
-                    f"tritonserver did not answer {method} {path} within {wait:g} s"
-                ) from None
+                raise TritonServerError(f"tritonserver did not answer {method} {path} within {wait:g} s") from None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.process.wait(2.0)  # the connection may break a little before the process is gone
             if run.process.returncode is None:

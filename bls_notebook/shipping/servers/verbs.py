@@ -27,9 +27,7 @@ def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
             before.stop()
             notebook.state.pop("shipping.server", None)
             return before
-        made = bls.serve(
-            *arguments.names, start_timeout=arguments.start_timeout, container=arguments.container
-        )
+        made = bls.serve(*arguments.names, start_timeout=arguments.start_timeout, container=arguments.container)
         notebook.state["shipping.server"] = made
         if before is not None:
             before.stop(graceful=False)

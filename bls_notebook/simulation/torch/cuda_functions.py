@@ -22,9 +22,7 @@ _numbers = itertools.count(1)
 class TorchEvent:
     cuda_event = 0
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self._timed = enable_timing
         self.ns = 0
 

@@ -191,9 +191,7 @@ _MIXING = frozenset(
         *("ctc_loss", "gru", "lstm", "rnn_relu", "rnn_tanh", "tensor_split"),
     }
 )
-_HOST_SECOND = frozenset(
-    {"_pack_padded_sequence", "_pad_packed_sequence"}
-)  # their second result is on the CPU
+_HOST_SECOND = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})  # their second result is on the CPU
 _LARGE = 1 << 20  # elements; smaller allocations are not checked beforehand
 _SIZED = frozenset(
     {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}

@@ -74,9 +74,7 @@ def install() -> None:
         if hasattr(torch.cuda, name):
             setattr(torch.cuda, name, tensor_methods.legacy_type(name))
     torch.Generator = _either_class(
-        torch._C.Generator,
-        functools.partial(other_functions.generator, torch._C.Generator),
-        other_functions.Generator,
+        torch._C.Generator, functools.partial(other_functions.generator, torch._C.Generator), other_functions.Generator
     )
     to_dlpack, from_dlpack = torch._C._to_dlpack, torch.from_dlpack
 

@@ -102,9 +102,7 @@ def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **option
     def place(storage: Any, location: str) -> Any:
         wanted = map_location.get(location, location) if isinstance(map_location, dict) else map_location
         wanted = location if wanted is None else wanted
-        if location == "meta" or (
-            isinstance(wanted, str) and wanted.partition(":")[0] not in ("cpu", "cuda")
-        ):
+        if location == "meta" or (isinstance(wanted, str) and wanted.partition(":")[0] not in ("cpu", "cuda")):
             return None  # PyTorch's default
         return on_gpu(storage, gpu_index(wanted))
 

@@ -31,8 +31,7 @@ from .gpu_tensor import (
 
 _PREFIX = "torch.cuda."
 NAMES = tuple(
-    f"{kind}Tensor"
-    for kind in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
+    f"{kind}Tensor" for kind in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 )
 
 
@@ -89,9 +88,7 @@ def set_default_tensor_type(original: Any, kind: Any) -> None:
     process.default_device = torch.device("cuda") if host else None
 
 
-def moved(
-    tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any
-) -> Any:
+def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:
     """Return a tensor on a GPU or the CPU (-1); the same one if device and dtype already match.
 
     `device` is PyTorch's device if the target is not a simulated GPU.

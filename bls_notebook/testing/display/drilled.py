@@ -73,9 +73,7 @@ def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
     by = {(case.faults[0].fault, case.faults[0].model): case for case in cases}
     faults = dict.fromkeys(case.faults[0].fault for case in cases)
     columns = [doc.Column("fault"), *(doc.Column(parts.name(callee)) for callee in drilled.callees)]
-    rows = [
-        doc.Row([fault, *(_cell(by.get((fault, callee))) for callee in drilled.callees)]) for fault in faults
-    ]
+    rows = [doc.Row([fault, *(_cell(by.get((fault, callee))) for callee in drilled.callees)]) for fault in faults]
     return doc.Table("What came of each fault of each model", columns, rows, indent="  ")
 
 
@@ -124,9 +122,7 @@ def _said(group: Sequence[DrilledCase]) -> list[str]:
         return list(sentences)
     if len({_callees(case) for case in group}) > 1:
         return [f"{_faults(cases)}: {said}" for said, cases in sentences.items()]
-    of = {
-        said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences
-    }
+    of = {said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences}
     return [f"{', '.join(faults)}: {said}" for said, faults in of.items()]
 
 

@@ -63,9 +63,7 @@ class Callee:
         return True
 
 
-def callees_of(
-    model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes
-) -> list[Callee]:
+def callees_of(model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes) -> list[Callee]:
     """Return the models that a request to `model` reached, in the order in which it did."""
     spans = session.spans
     names = {span.id: span.model for span in spans}

@@ -20,14 +20,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "inputs", nargs="*", metavar="INPUT=VALUE", help="JSON, or @FILE.npy: of a request that is answered"
     )
     parser.add_argument("--faults", metavar="A,B", help="these faults alone, such as error,stall,nan")
-    parser.add_argument(
-        "--load", default="", metavar="A,B", help="models that it calls by names in its inputs"
-    )
+    parser.add_argument("--load", default="", metavar="A,B", help="models that it calls by names in its inputs")
     parser.add_argument("--pairs", action="store_true", help="try two models at a time too")
     parser.add_argument("--timeout", default="1s", metavar="TIME", help="an answer may take more than usual")
-    parser.add_argument(
-        "--save", metavar="FILE", help="write tests for pytest, such as tests/test_drill_x.py"
-    )
+    parser.add_argument("--save", metavar="FILE", help="write tests for pytest, such as tests/test_drill_x.py")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 

@@ -177,9 +177,7 @@ class Driller:
             first = self.asker.ask()
             recording = recorder.recording
         if first.state != "answered" or first.error is not None:
-            raise BLSError(
-                f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}"
-            )
+            raise BLSError(f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}")
         self.asker.usual = first.seconds
         usual, lives, outcomes = left_by(self.server, self.asker.ask)
         self.asker.usual = min(outcome.seconds for outcome in outcomes)
@@ -324,9 +322,7 @@ def _unheard() -> Iterator[None]:
             logging.disable(before)
 
 
-def _failing(
-    callee: Callee, fault: Fault, delay: DelayedResponse, unload: Callable[[], object]
-) -> FailingAnswers:
+def _failing(callee: Callee, fault: Fault, delay: DelayedResponse, unload: Callable[[], object]) -> FailingAnswers:
     return FailingAnswers(
         fault, callee.name, callee.answers, callee.batching, callee.on_gpu, callee.responses, delay, unload
     )
@@ -352,17 +348,14 @@ def _telling(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
     return tuple(
         case
         for case in cases
-        if len(case.faults) == 1
-        or _RANK[case.worth] > max((worth.get(each, 0) for each in case.faults), default=0)
+        if len(case.faults) == 1 or _RANK[case.worth] > max((worth.get(each, 0) for each in case.faults), default=0)
     )
 
 
 BAD = tuple(verdict for verdict, worth in VERDICTS.items() if worth == "bad")
 
 
-def assert_survives(
-    model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any
-) -> Drilled:
+def assert_survives(model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any) -> Drilled:
     """Assert that a model does nothing bad while the models that it calls misbehave.
 
     Parameters
@@ -397,7 +390,5 @@ def assert_survives(
             where = f"\n    {at.file}:{at.line}: {at.code}" if at is not None else ""
             told.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
     if told:
-        raise AssertionError(
-            "\n".join([f"{model} does not survive {len(told)} of {len(found.cases)} faults:", *told])
-        )
+        raise AssertionError("\n".join([f"{model} does not survive {len(told)} of {len(found.cases)} faults:", *told]))
     return found

@@ -162,9 +162,7 @@ def _changed(tensor: Tensor, fault: str, batching: bool) -> Tensor | None:
     out = _CHANGES[fault](array, batching)
     if out is None:
         return None
-    return (
-        Tensor(tensor._name, out) if fault == "data-type" else Tensor._of(tensor._name, out, tensor._datatype)
-    )
+    return Tensor(tensor._name, out) if fault == "data-type" else Tensor._of(tensor._name, out, tensor._datatype)
 
 
 _LATE = 0.02  # seconds that an answer is late, or

@@ -102,9 +102,7 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
         digest.update(np.ascontiguousarray(array).tobytes())
         if array.dtype.kind == "f":
             strange = int(array.size - np.isfinite(array).sum())
-    return TensorFacts(
-        tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange, not array.any()
-    )
+    return TensorFacts(tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange, not array.any())
 
 
 def place_of(frame: FrameRecord) -> CodePlace:

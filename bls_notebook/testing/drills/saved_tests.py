@@ -55,9 +55,7 @@ class TestFile:
         cannot be.
         """
         by_name = {callee.name: callee for callee in callees}
-        given = ", ".join(
-            f"{json.dumps(name)}: {self._tensor_array(tensor)}" for name, tensor in inputs.items()
-        )
+        given = ", ".join(f"{json.dumps(name)}: {self._tensor_array(tensor)}" for name, tensor in inputs.items())
         more = "".join(f", {name}={value!r}" for name, value in options.items())
         tests = [
             test
@@ -121,9 +119,7 @@ class TestFile:
         told = " or ".join(f'"{each.model}" in told' for each in case.faults)
         told_of = case.verdict == "clear" or case.worth in ("bad", "odd")
         check = _CHECK.format(told=told) if told_of else _FALLBACK
-        yield _TEST.format(
-            name=name, doc=doc, functions="".join(functions), stubs=", ".join(stubs), check=check
-        )
+        yield _TEST.format(name=name, doc=doc, functions="".join(functions), stubs=", ".join(stubs), check=check)
 
     def _answer(self, callee: Callee, fault: str) -> tuple[str, str]:
         """An expression for the answer of a stub, and the function that it names."""
@@ -152,10 +148,7 @@ class TestFile:
     # -- values --------------------------------------------------------------------------------------
 
     def _response(self, response: InferenceResponse) -> str:
-        tensors = (
-            f"{json.dumps(tensor._name)}: {self._tensor_array(tensor)}"
-            for tensor in response.output_tensors()
-        )
+        tensors = (f"{json.dumps(tensor._name)}: {self._tensor_array(tensor)}" for tensor in response.output_tensors())
         return f"response({{{', '.join(tensors)}}})"
 
     def _tensor_array(self, tensor: Tensor) -> str:

@@ -181,9 +181,7 @@ class Asker:
         """How long an answer may take that nobody holds back, in seconds."""
         return self.timeout + 10 * self.usual
 
-    def ask(
-        self, hold: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict
-    ) -> Outcome:
+    def ask(self, hold: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
         """Send the request; raise an UnstoppableError where the model runs on.
 
         ``hold`` keeps a model from answering, and is let go before this returns; ``calls`` says how many
@@ -274,9 +272,7 @@ def _either(done: threading.Event, entered: threading.Event | None, seconds: flo
 def in_flight(models: Iterable[LoadedModel]) -> list[str]:
     """Return the names of the models that have requests to answer."""
     return [
-        m.name
-        for m in models
-        if m.scheduler.pending or any(i.holder is not None or i.serving for i in m.instances)
+        m.name for m in models if m.scheduler.pending or any(i.holder is not None or i.serving for i in m.instances)
     ]
 
 

@@ -27,12 +27,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bls_notebook.pb_utils.dtypes import (
-    DTYPE_OF_DATATYPE,
-    deserialize_bytes_tensor,
-    from_bits,
-    serialize_byte_tensor,
-)
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, from_bits, serialize_byte_tensor
 from bls_notebook.records.base import plain
 from bls_notebook.records.errors import FileError
 from bls_notebook.records.preview import preview
@@ -67,9 +62,7 @@ def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     if len(shape) > _MOST_DIMS or not all(0 <= n < _LONGEST for n in shape):
         raise ValueError(f"no tensor has the shape {str(list(shape))[:80]}")
     elements = prod(shape)
-    dtype = np.dtype(
-        np.uint8 if datatype == "BYTES" else np.uint16 if datatype == "BF16" else _little(datatype)
-    )
+    dtype = np.dtype(np.uint8 if datatype == "BYTES" else np.uint16 if datatype == "BF16" else _little(datatype))
     start = _start(data)
     stored = (len(data) - start,) if datatype == "BYTES" else shape
     expected = _header(dtype, stored)
@@ -145,18 +138,14 @@ def writeable(path: Path) -> None:
     if path.is_dir():
         raise FileError(f"record: {name!r} is a folder, expected the path of a file such as 'run.blsrec'")
     if not path.parent.is_dir():
-        raise FileError(
-            f"record: there is no folder {told(path.parent)!r} to write {name!r} to; make it first"
-        )
+        raise FileError(f"record: there is no folder {told(path.parent)!r} to write {name!r} to; make it first")
     if not os.access(path.parent, os.W_OK):
         raise FileError(f"record: cannot write to the folder {told(path.parent)!r}")
 
 
 def save(path: Path, record: Recorded, arrays: Mapping[str, Array]) -> Path:
     """Write a recording; what is there is replaced when all of it has been written."""
-    text = json.dumps(
-        {"kind": KIND, "schema": SCHEMA, **plain(record, defaults=False)}, separators=(",", ":")
-    )
+    text = json.dumps({"kind": KIND, "schema": SCHEMA, **plain(record, defaults=False)}, separators=(",", ":"))
     types = {t.values: t.datatype for request in record.requests for t in request.tensors if t.values}
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -218,9 +207,7 @@ def _read(file: BinaryIO, size: int) -> tuple[Recorded, dict[str, Array]]:
             of = (tensor.datatype, tensor.shape)
             if tensor.values in arrays:
                 if seen[tensor.values] != of:
-                    raise ValueError(
-                        f"{where}: {told(tensor.values)} is {told(seen[tensor.values])}, not {told(of)}"
-                    )
+                    raise ValueError(f"{where}: {told(tensor.values)} is {told(seen[tensor.values])}, not {told(of)}")
                 continue
             if tensor.values not in members or tensor.values == MANIFEST:
                 raise ValueError(f"{where}: there is no member {told(repr(tensor.values))}")
@@ -299,9 +286,7 @@ def _check(request: RequestKept) -> None:
     at = f"request {request.id}"
     for text in (request.parameters, *(response.parameters for response in request.responses)):
         if not _is_parameters(text):
-            raise ValueError(
-                f"{at}: its parameters are {told(repr(text))}, expected JSON of text and numbers"
-            )
+            raise ValueError(f"{at}: its parameters are {told(repr(text))}, expected JSON of text and numbers")
     numbers = (request.flags, request.timeout, request.priority, request.correlation_id)
     if any(isinstance(n, int) and not 0 <= n < 1 << 64 for n in numbers):
         raise ValueError(f"{at}: a number of its is out of range")
@@ -319,9 +304,7 @@ def _is_parameters(text: str) -> bool:
         found = json_of(text.encode("utf-8", "surrogatepass"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and all(
-        isinstance(value, (bool, int, float, str)) for value in found.values()
-    )
+    return isinstance(found, dict) and all(isinstance(value, (bool, int, float, str)) for value in found.values())
 
 
 def _kept(record: Recorded) -> Iterator[tuple[str, Any]]:

@@ -72,9 +72,7 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
         if only not in (None, asked):
             raise bls.BLSError(f"--at {at} is a request to {asked!r}, --only {only!r}: give the same")
         execution = again(recording, at, model, only is not None)
-    inputs = ", ".join(
-        f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs
-    )
+    inputs = ", ".join(f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs)
     notebook.say(
         f"request {at} to {execution.model}: {inputs}", "info",
         hint="`requests` has it" + _KEYS * (not has_frontend(notebook)),

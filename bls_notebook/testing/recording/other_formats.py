@@ -33,9 +33,7 @@ class _NoRequestError(ValueError):
     """What a file says that makes no request; one line."""
 
 
-def captured(
-    path: Path, model: str | None, repo: ModelRepository | None
-) -> tuple[Recorded, dict[str, Array]]:
+def captured(path: Path, model: str | None, repo: ModelRepository | None) -> tuple[Recorded, dict[str, Array]]:
     """Read requests to a model from JSON; see `bls.load`.
 
     Raises
@@ -94,9 +92,7 @@ class _Reader:
     def _body(self, body: Mapping[str, Any], at: str) -> None:
         model = self.model or body.get("model_name")
         if not isinstance(model, str):
-            raise _NoRequestError(
-                f"{at}: it does not say of which model it is; say it by model='NAME' (--model NAME)"
-            )
+            raise _NoRequestError(f"{at}: it does not say of which model it is; say it by model='NAME' (--model NAME)")
         inputs = [self._tensor(each, f"{at}, input {n}") for n, each in enumerate(body["inputs"])]
         parameters = body.get("parameters", {})
         if not isinstance(parameters, dict):
@@ -109,9 +105,7 @@ class _Reader:
         if not all(isinstance(value, (bool, int, float, str)) for value in own.values()):
             raise _NoRequestError(f"{at}: a parameter is neither text nor a number")
         outputs = body.get("outputs", [])
-        names = [
-            each.get("name") if isinstance(each, dict) else None for each in _list(outputs, f"{at}: outputs")
-        ]
+        names = [each.get("name") if isinstance(each, dict) else None for each in _list(outputs, f"{at}: outputs")]
         correlation, request_id = parameters.get("sequence_id", 0), body.get("id", "")
         flags = _START * (parameters.get("sequence_start") is True)
         flags |= _END * (parameters.get("sequence_end") is True)
@@ -135,9 +129,7 @@ class _Reader:
         if not (isinstance(name, str) and name and isinstance(datatype, str) and datatype in DATATYPES):
             raise _NoRequestError(f"{at}: it has the name {name!r} and the data type {datatype!r}")
         if "binary_data_size" in (found.get("parameters") or {}):
-            raise _NoRequestError(
-                f"{at}: its values are binary, behind the JSON; keep bodies whose values are JSON"
-            )
+            raise _NoRequestError(f"{at}: its values are binary, behind the JSON; keep bodies whose values are JSON")
         return self._kept(name, datatype, _shape(found.get("shape"), at), found.get("data"), at)
 
     # -- perf_analyzer -----------------------------------------------------------------------------------
@@ -145,14 +137,10 @@ class _Reader:
     def _measured(self, found: Mapping[str, Any]) -> None:
         self.measured = True
         if self.model is None:
-            raise _NoRequestError(
-                "perf_analyzer's data do not say of which model they are; say it by model='NAME'"
-            )
+            raise _NoRequestError("perf_analyzer's data do not say of which model they are; say it by model='NAME'")
         loaded = host_of(self.repo).find(self.model)
         if loaded is None:
-            raise _NoRequestError(
-                f"data types are those of model {self.model!r}, which is not loaded; load it first"
-            )
+            raise _NoRequestError(f"data types are those of model {self.model!r}, which is not loaded; load it first")
         expected = _streams(found.get("validation_data", []))
         for stream, steps in enumerate(_streams(found["data"])):
             sequence = loaded.spec.scheduler == "sequence"
@@ -190,8 +178,7 @@ class _Reader:
             content = content if isinstance(content, (list, np.ndarray)) else [content]
             if -1 in shape:  # the batch is one, unless there is more; what varies is the rest
                 shape = [
-                    1 if n == -1 and i == 0 and len(shape) > len(declared.dims) else n
-                    for i, n in enumerate(shape)
+                    1 if n == -1 and i == 0 and len(shape) > len(declared.dims) else n for i, n in enumerate(shape)
                 ]
             if shape.count(-1) == 1:
                 rest = prod(n for n in shape if n != -1) or 1
@@ -204,9 +191,7 @@ class _Reader:
     def _kept(self, name: str, datatype: str, shape: tuple[int, ...], data: Any, at: str) -> TensorKept:
         flat = data if isinstance(data, np.ndarray) else _flat(_list(data, f"{at}: its data"))
         if len(flat) != prod(shape):
-            raise _NoRequestError(
-                f"{at}: it has {len(flat):,} elements, its shape {list(shape)} has {prod(shape):,}"
-            )
+            raise _NoRequestError(f"{at}: it has {len(flat):,} elements, its shape {list(shape)} has {prod(shape):,}")
         array = (flat if isinstance(flat, np.ndarray) else _array(flat, datatype, at)).reshape(shape)
         array.flags.writeable = False
         values = file.member(len(self.arrays) + 1)
@@ -214,9 +199,7 @@ class _Reader:
         size = text_bytes(array) if datatype == "BYTES" else array.nbytes
         return TensorKept(name, datatype, shape, size, values, False, shown(array, datatype))
 
-    def _add(
-        self, model: str, inputs: list[TensorKept], responses: tuple[ResponseKept, ...], **more: Any
-    ) -> None:
+    def _add(self, model: str, inputs: list[TensorKept], responses: tuple[ResponseKept, ...], **more: Any) -> None:
         number = len(self.requests) + 1
         self.requests.append(RequestKept(number, model, inputs=tuple(inputs), responses=responses, **more))
 
@@ -263,9 +246,7 @@ def _array(flat: list[Any], datatype: str, at: str) -> Array:
         out[:] = [each.encode("utf-8", "replace") for each in flat]
         return out
     dtype = np.dtype(np.float32) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
-    kinds: tuple[type, ...] = (
-        (bool, int) if dtype.kind == "b" else (int, float) if dtype.kind == "f" else (int,)
-    )
+    kinds: tuple[type, ...] = (bool, int) if dtype.kind == "b" else (int, float) if dtype.kind == "f" else (int,)
     if not all(type(each) in kinds for each in flat):
         raise _NoRequestError(f"{at}: an element is no {datatype}")
     try:

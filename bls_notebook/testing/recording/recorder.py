@@ -87,11 +87,7 @@ class Recorder:
 
 
 def record(
-    path: str | Path | None = None,
-    *,
-    tensors: str = "outside",
-    limit: int | str = LIMIT,
-    requests: int = DEFAULT_LIMIT,
+    path: str | Path | None = None, *, tensors: str = "outside", limit: int | str = LIMIT, requests: int = DEFAULT_LIMIT
 ) -> Recorder:
     """Keep requests and responses, with their tensors, while the body of a ``with`` runs.
 

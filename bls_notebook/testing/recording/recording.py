@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bls_notebook.engine.recording.payload_tape import copied
-from bls_notebook.pb_utils import (
-    InferenceRequest,
-    InferenceResponse,
-    Tensor,
-    TritonError,
-    TritonModelException,
-)
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
@@ -334,9 +328,7 @@ class Recording:
             There is none of this model, or the values of an input were not kept.
         """
         found = [
-            request
-            for request in self.record.requests
-            if (hops or request.outside) and model in (None, request.model)
+            request for request in self.record.requests if (hops or request.outside) and model in (None, request.model)
         ]
         if not found and model is not None:
             raise BLSError(self._no_requests(model, hops))
@@ -399,9 +391,7 @@ class Recording:
     def _response(self, kept: ResponseKept) -> RecordedResponse:
         tensors = tuple(self._tensor(tensor) for tensor in kept.tensors if tensor.values)
         outputs = {t._name: t if t._datatype == "BF16" else t._array for t in tensors}
-        return RecordedResponse(
-            outputs, tensors, json.loads(kept.parameters), kept.error, kept.code, kept.final
-        )
+        return RecordedResponse(outputs, tensors, json.loads(kept.parameters), kept.error, kept.code, kept.final)
 
     def _value(self, kept: TensorKept) -> Any:
         tensor = self._tensor(kept)
@@ -432,9 +422,7 @@ class Recording:
                 )
 
 
-def load_recording(
-    path: str | Path, model: str | None = None, repo: ModelRepository | None = None
-) -> Recording:
+def load_recording(path: str | Path, model: str | None = None, repo: ModelRepository | None = None) -> Recording:
     """Read requests that were kept: by `record`, or as others keep them.
 
     Parameters

@@ -63,9 +63,7 @@ def again(
         There is no such request, its tensors were not kept, or the model does not serve or has no code.
     """
     repository = repo or current_repository()
-    recording = (
-        recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
-    )
+    recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
     request = recording.request(number)
     name = model or request.model
     loaded = Host(repository).ready(name)

@@ -143,9 +143,7 @@ def replay(
         There is nothing to send, a model does not serve, or the arguments do not go together.
     """
     repository = repo or current_repository()
-    recording = (
-        recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
-    )
+    recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
         raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
     chosen, to = _chosen(recording, model, only)
@@ -173,30 +171,18 @@ def replay(
         hops = recording.record.tensors == "all" and not server
         recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if hops else None
         on.enter_context(recorder or nullcontext())
-        with progress(
-            f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request"
-        ) as bar:
+        with progress(f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request") as bar:
             for request in requests:
                 sent.append(_resent(request, to, ask, allowed, callees.values()))
                 bar.step()
     if recorder is not None and any(each.what for each in sent):
         sent = list(_begun(recording, recorder.recording, requests, sent))
     return Replay(
-        recording.record.name,
-        place,
-        to or "",
-        only or "",
-        tuple(callees),
-        tolerance,
-        ulps,
-        tuple(sent),
-        skipped,
+        recording.record.name, place, to or "", only or "", tuple(callees), tolerance, ulps, tuple(sent), skipped
     )
 
 
-def _chosen(
-    recording: Recording, model: str | None, only: str | None
-) -> tuple[list[RequestKept], str | None]:
+def _chosen(recording: Recording, model: str | None, only: str | None) -> tuple[list[RequestKept], str | None]:
     """The requests to send, and the model to send them to where that is another."""
     of = recording.record.requests
     if only is not None:
@@ -262,10 +248,7 @@ def _server(
     repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
 ) -> Iterator[tuple[_Ask, str]]:
     with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as there:
-        yield (
-            lambda request: _there(repository, there, request, to),
-            f"tritonserver {there.metadata()['version']}",
-        )
+        yield (lambda request: _there(repository, there, request, to), f"tritonserver {there.metadata()['version']}")
 
 
 def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[ProofAnswer]:
@@ -309,9 +292,7 @@ def _answer(response: Response) -> ProofAnswer:
 # -- comparing ---------------------------------------------------------------------------------------------
 
 
-def _begun(
-    then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]
-) -> Iterator[Resent]:
+def _begun(then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]) -> Iterator[Resent]:
     """The same, with where the differences begin."""
     beginning = Beginning(then, now)
     again = [request for request in now.record.requests if request.outside]
@@ -320,11 +301,7 @@ def _begun(
 
 
 def _resent(
-    request: RecordedRequest,
-    to: str | None,
-    ask: _Ask,
-    allowed: Allowed,
-    answers: Collection[RecordedAnswers],
+    request: RecordedRequest, to: str | None, ask: _Ask, allowed: Allowed, answers: Collection[RecordedAnswers]
 ) -> Resent:
     began = time.perf_counter_ns()
     now = ask(request)
@@ -341,9 +318,7 @@ def _resent(
     if what:
         inputs = tuple(_seen(name, value) for name, value in request.inputs.items())
     error = (then[-1].error or "") if then and not what else ""
-    return Resent(
-        request.id, to or request.model, what, tensors, inputs, request.kept.took_ns or 0, took, error
-    )
+    return Resent(request.id, to or request.model, what, tensors, inputs, request.kept.took_ns or 0, took, error)
 
 
 def _recorded(request: RecordedRequest) -> Iterator[ProofAnswer]:

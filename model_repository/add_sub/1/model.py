@@ -19,8 +19,5 @@ class TritonPythonModel:
             message = f"add_sub: {shapes}; give them the same length"
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(message))
         return pb_utils.InferenceResponse(
-            output_tensors=[
-                pb_utils.Tensor("OUTPUT0", np.add(a, b)),
-                pb_utils.Tensor("OUTPUT1", np.subtract(a, b)),
-            ]
+            output_tensors=[pb_utils.Tensor("OUTPUT0", np.add(a, b)), pb_utils.Tensor("OUTPUT1", np.subtract(a, b))]
         )

@@ -16,9 +16,7 @@ class TritonPythonModel:
     async def _answer(self, request):
         named = pb_utils.get_input_tensor_by_name(request, "MODEL_NAME").as_numpy()[0].decode()
         inputs = [pb_utils.get_input_tensor_by_name(request, name) for name in ("INPUT0", "INPUT1")]
-        sum_call = pb_utils.InferenceRequest(
-            model_name=named, requested_output_names=["OUTPUT0"], inputs=inputs
-        )
+        sum_call = pb_utils.InferenceRequest(model_name=named, requested_output_names=["OUTPUT0"], inputs=inputs)
         difference_call = pb_utils.InferenceRequest(
             model_name="add_sub", requested_output_names=["OUTPUT1"], inputs=inputs
         )

@@ -15,9 +15,7 @@ class TritonPythonModel:
     def _answer(self, request):
         callee = pb_utils.get_input_tensor_by_name(request, "MODEL_NAME").as_numpy()[0].decode()
         call = pb_utils.InferenceRequest(
-            model_name=callee,
-            requested_output_names=["OUT"],
-            inputs=[pb_utils.get_input_tensor_by_name(request, "IN")],
+            model_name=callee, requested_output_names=["OUT"], inputs=[pb_utils.get_input_tensor_by_name(request, "IN")]
         )
         total = count = 0
         # The loop starts on the first response while the callee may still be working on the next.

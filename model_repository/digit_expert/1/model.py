@@ -32,8 +32,5 @@ class TritonPythonModel:
         probabilities = self.model.predict_proba(features.astype(np.float64)).astype(np.float32)
         labels = probabilities.argmax(axis=1).astype(np.int32).reshape(-1, 1)
         return pb_utils.InferenceResponse(
-            output_tensors=[
-                pb_utils.Tensor("PROBABILITIES", probabilities),
-                pb_utils.Tensor("LABEL", labels),
-            ]
+            output_tensors=[pb_utils.Tensor("PROBABILITIES", probabilities), pb_utils.Tensor("LABEL", labels)]
         )

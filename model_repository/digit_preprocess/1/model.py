@@ -52,9 +52,7 @@ class TritonPythonModel:
     def _answer(self, request):
         image = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy()
         if image.size == 0 or image.min() == image.max():
-            message = (
-                f"digit_preprocess: IMAGE of shape {list(image.shape)} is blank; give one with a digit on it"
-            )
+            message = f"digit_preprocess: IMAGE of shape {list(image.shape)} is blank; give one with a digit on it"
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(message))
         square = centre(stretch(image.astype(np.float64)))
         weights = area_weights(len(square))

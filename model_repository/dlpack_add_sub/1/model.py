@@ -17,9 +17,7 @@ class TritonPythonModel:
         on_gpu = [tensor for tensor in inputs if not tensor.is_cpu()]
         if not on_gpu:
             a, b = (numpy.from_dlpack(tensor) for tensor in inputs)
-            return pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)]
-            )
+            return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)])
         # Only a machine with a GPU gets here, so only that one needs CuPy.
         import cupy
 
@@ -27,12 +25,8 @@ class TritonPythonModel:
         with cupy.cuda.Device(number):
             # Triton leaves each input where it was used last, so one of them may be somewhere else.
             a, b = (
-                cupy.asarray(tensor.as_numpy() if tensor.is_cpu() else cupy.from_dlpack(tensor))
-                for tensor in inputs
+                cupy.asarray(tensor.as_numpy() if tensor.is_cpu() else cupy.from_dlpack(tensor)) for tensor in inputs
             )
             return pb_utils.InferenceResponse(
-                [
-                    pb_utils.Tensor.from_dlpack("OUTPUT0", a + b),
-                    pb_utils.Tensor.from_dlpack("OUTPUT1", a - b),
-                ]
+                [pb_utils.Tensor.from_dlpack("OUTPUT0", a + b), pb_utils.Tensor.from_dlpack("OUTPUT1", a - b)]
             )

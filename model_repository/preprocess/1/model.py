@@ -31,9 +31,7 @@ class TritonPythonModel:
         image = pb_utils.get_input_tensor_by_name(request, "RAW_IMAGE").as_numpy()
         height, width, _ = image.shape
         if image.size == 0:
-            message = (
-                f"preprocess: RAW_IMAGE is empty, height {height} and width {width}; both must be 1 or more"
-            )
+            message = f"preprocess: RAW_IMAGE is empty, height {height} and width {width}; both must be 1 or more"
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(message))
         # An axis at a time: two thin matrix products instead of one loop over pixels.
         rows = bilinear_weights(height, SIZE) @ image.reshape(height, -1).astype(np.float32)

@@ -22,10 +22,7 @@ class TritonPythonModel:
         response = pb_utils.InferenceRequest(
             model_name="dlpack_add_sub",
             requested_output_names=["OUTPUT1"],
-            inputs=[
-                pb_utils.Tensor.from_dlpack("INPUT0", signal),
-                pb_utils.Tensor.from_dlpack("INPUT1", noise),
-            ],
+            inputs=[pb_utils.Tensor.from_dlpack("INPUT0", signal), pb_utils.Tensor.from_dlpack("INPUT1", noise)],
         ).exec()
         if response.has_error():
             return pb_utils.InferenceResponse(error=response.error())

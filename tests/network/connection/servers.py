@@ -45,9 +45,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
         if request.name not in ("echo", "other"):
             context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.name}")
         one = [pb.ModelMetadataResponse.TensorMetadata(name="X", datatype="FP32", shape=[-1])]
-        return pb.ModelMetadataResponse(
-            name=request.name, versions=["1"], platform="p", inputs=one, outputs=one
-        )
+        return pb.ModelMetadataResponse(name=request.name, versions=["1"], platform="p", inputs=one, outputs=one)
 
     def ModelInfer(self, request: Any, context: Any) -> Any:
         self.requests.append(request)

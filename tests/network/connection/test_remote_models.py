@@ -270,9 +270,7 @@ def test_many_requests_are_under_way_at_a_time(service: Service, repo: bls.Model
         assert asyncio.run(all_at_once()) == list(range(6))
 
 
-def test_requests_that_follow_each_other_share_a_thread(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_follow_each_other_share_a_thread(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_link, "_LINGER", 60.0)
     request = InferenceRequest(model_name="echo", requested_output_names=["X"], inputs=[Tensor("X", X)])
     got: SimpleQueue[tuple[InferenceResponse, threading.Thread]] = SimpleQueue()
@@ -308,9 +306,7 @@ def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository)
     assert (inner.instance, inner.parent) == (f"grpc://127.0.0.1:{port}", 1)
     assert inner.sent <= inner.queued <= inner.started < inner.inferred <= inner.ended
     assert next(m for m in session.record.models if m.name == "echo").remote == inner.instance
-    assert session.record.notes == (
-        f"echo: how long {inner.instance} took itself is not known: it gave no statistics",
-    )
+    assert session.record.notes == (f"echo: how long {inner.instance} took itself is not known: it gave no statistics",)
 
 
 def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
@@ -343,12 +339,7 @@ def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
 def test_what_is_no_server_of_models(repo: bls.ModelRepository, where: str) -> None:
     said: Any = None
     right: dict[str, Any] = {"extensions": ["model_configuration"]}
-    wrong = [
-        [],
-        7,
-        "x",
-        *([{"inputs": [7]}, {"inputs": [{}]}, {"versions": 7}] if where.endswith("m") else []),
-    ]
+    wrong = [[], 7, "x", *([{"inputs": [7]}, {"inputs": [{}]}, {"versions": 7}] if where.endswith("m") else [])]
     with serving_http(lambda path, _: (200, said if path == where else right)) as port:
         for said in wrong:  # noqa: B007 - what the server says
             with pytest.raises(bls.BLSError, match="is it a KServe v2 server"):
@@ -435,9 +426,7 @@ def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
         decode_response(json.dumps({"outputs": [output]}).encode(), None)
 
 
-def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(
-    service: Service, repo: bls.ModelRepository
-) -> None:
+def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(service: Service, repo: bls.ModelRepository) -> None:
     def answer(_: pb.ModelInferRequest) -> pb.ModelInferResponse:
         out = pb.ModelInferResponse()
         out.outputs.add(name="X", datatype="FP32", shape=[1] * 70)
@@ -454,8 +443,7 @@ def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None],
+    "url", ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None]
 )
 def test_what_is_no_address(url: Any) -> None:
     with pytest.raises(AddressError, match="url"):

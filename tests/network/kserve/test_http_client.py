@@ -112,14 +112,9 @@ def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
         link.describe()
 
 
-@pytest.mark.parametrize(
-    ("data", "endless"), [(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (CHUNKED, b"1\r\n \r\n")]
-)
+@pytest.mark.parametrize(("data", "endless"), [(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (CHUNKED, b"1\r\n \r\n")])
 def test_an_answer_that_trickles_is_an_error_after_its_time(data: bytes, endless: bytes) -> None:
-    with (
-        answering(data, endless) as link,
-        pytest.raises(ServerError, match=r"no answer within 0\.2 s|more than"),
-    ):
+    with answering(data, endless) as link, pytest.raises(ServerError, match=r"no answer within 0\.2 s|more than"):
         HttpExchange(link, "GET", "/v2", (), {}).answer(0.2)
 
 
@@ -148,9 +143,7 @@ def asked() -> Iterator[tuple[HttpClient, HttpExchange, socket.socket, socket.so
 
 def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(asked: Any) -> None:
     link, exchange, here, there = asked
-    answering = threading.Thread(
-        target=lambda: there.recv(1 << 16) and there.send(OK + b"Content-Length: 1\r\n\r\na")
-    )
+    answering = threading.Thread(target=lambda: there.recv(1 << 16) and there.send(OK + b"Content-Length: 1\r\n\r\na"))
     answering.start()
     assert exchange.answer(20).body == b"a"
     answering.join()
@@ -253,9 +246,7 @@ def test_awaited_requests_go_over_connections_that_are_kept(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, opening = [], http_client.Connections.open
-    monkeypatch.setattr(
-        http_client.Connections, "open", lambda *given: opened.append(opening(*given)) or opened[-1]
-    )
+    monkeypatch.setattr(http_client.Connections, "open", lambda *given: opened.append(opening(*given)) or opened[-1])
     for _ in range(3):
         assert asyncio.run(gathered(repo, 5)) == list(range(5))
     assert len(opened) <= 5

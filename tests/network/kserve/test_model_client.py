@@ -86,11 +86,7 @@ def test_any_layout_is_sent_as_little_endian_rows(array: np.ndarray) -> None:
 
 def test_bf16_is_widened() -> None:
     text = json.dumps(
-        {
-            "outputs": [
-                {"name": "B", "datatype": "BF16", "shape": [3], "parameters": {"binary_data_size": 6}},
-            ]
-        }
+        {"outputs": [{"name": "B", "datatype": "BF16", "shape": [3], "parameters": {"binary_data_size": 6}}]}
     ).encode()
     data = np.array([0x3F80, 0xC040, 0x7F80], "<u2").tobytes()
     got = decode_response(text + data, len(text))["B"]

@@ -21,9 +21,7 @@ output { name: "OUT" data_type: TYPE_FP32 dims: 1 }
 
 def asked(function: Callable[[ModelConfig], Any], text: str = FULL) -> ModelConfigMessage:
     config = complete(parse_pbtxt(text, model="m"), model="m")
-    return auto_complete(
-        config, type("TritonPythonModel", (), {"auto_complete_config": staticmethod(function)})
-    )
+    return auto_complete(config, type("TritonPythonModel", (), {"auto_complete_config": staticmethod(function)}))
 
 
 def test_a_model_without_the_function_adds_nothing_and_gets_a_copy() -> None:
@@ -62,9 +60,7 @@ def test_the_given_configuration_is_not_changed() -> None:
 
 @pytest.mark.parametrize(("answer", "named"), [(None, "None"), ({}, "a dict"), ("text", "a str")])
 def test_anything_but_the_configuration_is_refused(answer: object, named: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"model 'm': auto_complete_config returned {named}; it must return"
-    ):
+    with pytest.raises(ConfigError, match=f"model 'm': auto_complete_config returned {named}; it must return"):
         asked(lambda config: answer)
 
 
@@ -84,9 +80,7 @@ def test_what_is_not_json_is_refused_as_on_the_server() -> None:
         config.add_input({"name": "A", "data_type": "TYPE_FP32", "dims": [np.int64(4)]})
         return config
 
-    with pytest.raises(
-        ConfigError, match=r"auto_complete_config: .*int64 is not JSON serializable; use plain"
-    ):
+    with pytest.raises(ConfigError, match=r"auto_complete_config: .*int64 is not JSON serializable; use plain"):
         asked(function)
 
 

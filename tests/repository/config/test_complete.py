@@ -66,13 +66,7 @@ def test_the_name_is_that_of_the_folder() -> None:
         ('platform: "onnxruntime_onnx"', ["model.py"], "onnxruntime", "onnxruntime_onnx", "model.onnx"),
         ('default_model_filename: "model.py"', [], "python", "", "model.py"),
         ('default_model_filename: "a.py" backend: "python"', ["model.py"], "python", "", "a.py"),
-        (
-            'default_model_filename: "b.onnx" backend: "onnxruntime"',
-            [],
-            "onnxruntime",
-            "onnxruntime_onnx",
-            "b.onnx",
-        ),
+        ('default_model_filename: "b.onnx" backend: "onnxruntime"', [], "onnxruntime", "onnxruntime_onnx", "b.onnx"),
         ("", ["model.pt"], "pytorch", "pytorch_libtorch", "model.pt"),
         ('platform: "torch_aoti"', [], "pytorch", "torch_aoti", "model.pt2"),
         # The backend made of Python looks for model.py itself; a file that is named is TorchScript to it.
@@ -107,11 +101,7 @@ def test_no_backend_at_all_is_refused() -> None:
         ("instance_group { kind: KIND_GPU gpus: [ 1 ] }", 2, [("KIND_GPU", 1, [1])]),
         ("instance_group { kind: KIND_CPU }", 2, [("KIND_CPU", 1, [])]),
         ("instance_group { kind: KIND_MODEL }", 2, [("KIND_MODEL", 1, [])]),
-        (
-            "instance_group { kind: KIND_CPU } instance_group {}",
-            1,
-            [("KIND_CPU", 1, []), ("KIND_GPU", 1, [0])],
-        ),
+        ("instance_group { kind: KIND_CPU } instance_group {}", 1, [("KIND_CPU", 1, []), ("KIND_GPU", 1, [0])]),
     ],
 )
 def test_kind_and_devices_follow_the_gpus_that_are_there(

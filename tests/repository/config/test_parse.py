@@ -63,28 +63,12 @@ def test_no_other_type_is_taken(form: object) -> None:
     ("line", "column", "reason"),
     [
         ("max_batch_sizes: 3", 1, "no field 'max_batch_sizes' in ModelConfig; did you mean 'max_batch_size'"),
-        (
-            "input [ { dtype: TYPE_FP32 } ]",
-            11,
-            "no field 'dtype' in ModelInput; expected one of: name, data_t",
-        ),
+        ("input [ { dtype: TYPE_FP32 } ]", 11, "no field 'dtype' in ModelInput; expected one of: name, data_t"),
         ("input [ { data_type: FP32 } ]", 22, "'FP32' is no value of DataType; did you mean 'TYPE_FP32'?"),
-        (
-            "input [ { data_type: REAL } ]",
-            22,
-            "'REAL' is no value of DataType; expected one of: TYPE_INVALID",
-        ),
-        (
-            "instance_group { kind: KIND_TPU }",
-            24,
-            "no value of ModelInstanceGroup.Kind; did you mean 'KIND_GPU'",
-        ),
+        ("input [ { data_type: REAL } ]", 22, "'REAL' is no value of DataType; expected one of: TYPE_INVALID"),
+        ("instance_group { kind: KIND_TPU }", 24, "no value of ModelInstanceGroup.Kind; did you mean 'KIND_GPU'"),
         ("max_batch_size: 2 max_batch_size: 3", 35, "'max_batch_size' is given twice; keep one"),
-        (
-            "dynamic_batching {} sequence_batching {}",
-            21,
-            "'sequence_batching' and 'dynamic_batching' exclude",
-        ),
+        ("dynamic_batching {} sequence_batching {}", 21, "'sequence_batching' and 'dynamic_batching' exclude"),
         ("nonsense: 1", 1, "there is no field 'nonsense' in ModelConfig; leave it out;"),
         ("max_batch_size: many", 17, "cannot parse integer: many"),
         ("max_batch_size: 99999999999", 17, "Value out of range: 99999999999"),
@@ -172,9 +156,7 @@ def test_only_real_json_is_taken(text: str) -> None:
 
 
 def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
-    config = parse_json(
-        {"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m"
-    )
+    config = parse_json({"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m")
     assert config.input[0].data_type == 11
     assert list(config.input[0].dims) == [4]
     assert config.max_batch_size == 2
@@ -198,8 +180,7 @@ def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:
 
 def test_a_dict_that_is_no_configuration_is_refused() -> None:
     with pytest.raises(
-        ConfigError,
-        match=r"model 'm': config: input\[0\]: expected an object with the fields of ModelInput, got 3",
+        ConfigError, match=r"model 'm': config: input\[0\]: expected an object with the fields of ModelInput, got 3"
     ):
         parse_json({"input": 3}, model="m")
     with pytest.raises(ConfigError, match="model 'm': "):

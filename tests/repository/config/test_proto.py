@@ -67,9 +67,7 @@ def test_all_threads_get_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("stand_in", [None, type(sys)("tritonclient")], ids=["none", "without a spec"])
-def test_a_stand_in_for_tritonclient_counts_as_none(
-    monkeypatch: pytest.MonkeyPatch, stand_in: object
-) -> None:
+def test_a_stand_in_for_tritonclient_counts_as_none(monkeypatch: pytest.MonkeyPatch, stand_in: object) -> None:
     monkeypatch.setattr(proto, "_module", None)
     monkeypatch.setitem(sys.modules, "tritonclient", stand_in)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
@@ -99,9 +97,7 @@ def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tm
     assert isinstance(new_config("m"), model_config_class())
 
 
-def test_a_module_that_another_thread_is_still_importing_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_module_that_another_thread_is_still_importing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proto, "_module", None)
     half_done = type(sys)("tritonclient.grpc.model_config_pb2")
     monkeypatch.setitem(sys.modules, "tritonclient.grpc.model_config_pb2", half_done)

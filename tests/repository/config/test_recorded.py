@@ -62,9 +62,7 @@ def test_accepted_as_recorded(name: str) -> None:
     wanted = {key: value for key, value in wanted.items() if value is not None}
     for group in wanted["instance_group"]:
         if group["name"] in ("", "_0", "_1"):
-            group = wanted["instance_group"] = [
-                {**g, "name": name + g["name"]} for g in wanted["instance_group"]
-            ]
+            group = wanted["instance_group"] = [{**g, "name": name + g["name"]} for g in wanted["instance_group"]]
             break
     for key, fields in NEWER.items():
         for newer in fields:
@@ -72,9 +70,7 @@ def test_accepted_as_recorded(name: str) -> None:
     assert got == wanted
     if "instances" in case:
         own = ("_0", "_1", "_2")
-        recorded = [
-            (name + n if n.startswith(own) else n, kind, device) for n, kind, device in case["instances"]
-        ]
+        recorded = [(name + n if n.startswith(own) else n, kind, device) for n, kind, device in case["instances"]]
         made = [(i.name, i.kind, i.device_id) for i in model_spec(config).instances]
         assert sorted(made) == sorted(recorded)
     if "loaded" in case:

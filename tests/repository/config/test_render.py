@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    complete,
-    parse_pbtxt,
-    to_dict,
-    to_json,
-    to_pbtxt,
-)
+from bls_notebook.repository.config import ModelConfigMessage, complete, parse_pbtxt, to_dict, to_json, to_pbtxt
 
 from .strategies import any_config
 
@@ -86,9 +79,7 @@ def test_a_32_bit_number_is_written_as_short_as_it_reads_back(value: float) -> N
 
 @pytest.mark.parametrize("utilization", [0.3, 0.1, 0.5, 0.7])
 def test_a_decimal_stays_as_it_was_typed(utilization: float) -> None:
-    config = parse_pbtxt(
-        f"sequence_batching {{ direct {{ minimum_slot_utilization: {utilization} }} }}", model="m"
-    )
+    config = parse_pbtxt(f"sequence_batching {{ direct {{ minimum_slot_utilization: {utilization} }} }}", model="m")
     assert to_dict(config)["sequence_batching"]["direct"]["minimum_slot_utilization"] == utilization
 
 

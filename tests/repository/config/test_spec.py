@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
-from bls_notebook.repository.config import (
-    ModelConfigMessage,
-    complete,
-    model_spec,
-    parse_pbtxt,
-    pick_versions,
-    to_json,
-)
+from bls_notebook.repository.config import ModelConfigMessage, complete, model_spec, parse_pbtxt, pick_versions, to_json
 
 from .strategies import TENSOR_TYPES, good_config
 
@@ -43,11 +36,9 @@ def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
         reshaped = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
         assert view.reshape == reshaped
         assert view.model_shape == batch + (view.dims if reshaped is None else reshaped)
-    assert made.scheduler == {
-        None: "default",
-        "dynamic_batching": "dynamic",
-        "sequence_batching": "sequence",
-    }.get(completed.WhichOneof("scheduling_choice"))
+    assert made.scheduler == {None: "default", "dynamic_batching": "dynamic", "sequence_batching": "sequence"}.get(
+        completed.WhichOneof("scheduling_choice")
+    )
 
 
 @pytest.mark.parametrize("name", TENSOR_TYPES)
@@ -85,8 +76,7 @@ def test_instances_are_named_as_on_triton() -> None:
     two = spec("instance_group { count: 2 kind: KIND_CPU }")
     assert [i.name for i in two.instances] == ["m_0_0", "m_0_1"]
     mixed = spec(
-        'instance_group { name: "fast" count: 2 kind: KIND_GPU }'
-        "instance_group { kind: KIND_MODEL passive: true }",
+        'instance_group { name: "fast" count: 2 kind: KIND_GPU }instance_group { kind: KIND_MODEL passive: true }',
         gpus=2,
     )
     assert mixed.instances == (

@@ -56,11 +56,7 @@ def test_defaults_by_where_a_template_stands() -> None:
     filled = fill_templates(LLM, {"tokenizer_dir": '/a "b"'}, defaults=True)
     config = parse_pbtxt(filled.text, model="m")
     assert (config.max_batch_size, list(config.dynamic_batching.preferred_batch_size)) == (8, [8])
-    assert (config.backend, config.instance_group[0].count, list(config.input[0].dims)) == (
-        "tensorrtllm",
-        1,
-        [-1],
-    )
+    assert (config.backend, config.instance_group[0].count, list(config.input[0].dims)) == ("tensorrtllm", 1, [-1])
     assert not config.model_transaction_policy.decoupled
     assert config.parameters["tokenizer_dir"].string_value == '/a "b"'
     assert config.parameters["env"].string_value == "$$TRITON_MODEL_DIRECTORY/env.tar.gz"

@@ -61,13 +61,11 @@ def refusal(text: str, folder: Path | None = None) -> str:
         ),
         (
             'model_metrics { metric_control { metric_identifier { family: "x" } } }',
-            "model 'm': model_metrics.metric_control[0] has no buckets; "
-            "set histogram_options { buckets: [ ... ] }",
+            "model 'm': model_metrics.metric_control[0] has no buckets; set histogram_options { buckets: [ ... ] }",
         ),
         (
             "model_metrics { metric_control { histogram_options { buckets: 1 } } }",
-            "model 'm': model_metrics.metric_control[0] names no metric; "
-            "set metric_identifier { family: ... }",
+            "model 'm': model_metrics.metric_control[0] names no metric; set metric_identifier { family: ... }",
         ),
         (
             'platform: "python" default_model_filename: "x.py"',
@@ -83,9 +81,7 @@ DIM = st.one_of(st.just(-1), st.integers(1, 6))
 
 
 @given(st.lists(DIM, min_size=1, max_size=5), st.lists(DIM, max_size=5), st.integers(0, 1))
-def test_a_reshape_keeps_the_elements_between_sizes_that_vary(
-    dims: list[int], shape: list[int], batch: int
-) -> None:
+def test_a_reshape_keeps_the_elements_between_sizes_that_vary(dims: list[int], shape: list[int], batch: int) -> None:
     def stretches(sizes: list[int]) -> list[int]:
         split = [list(group) for varies, group in itertools.groupby(sizes, (-1).__eq__) if not varies]
         # Empty stretches, at the ends or between two sizes that vary, hold one element.
@@ -94,8 +90,7 @@ def test_a_reshape_keeps_the_elements_between_sizes_that_vary(
         return [math.prod(next(numbers)) if part.strip(",") else 1 for part in text.split("x")]
 
     config = made(
-        f'input {{ name: "IN" data_type: TYPE_FP32 dims: {dims} reshape {{ shape: {shape} }} }} '
-        f"max_batch_size: {batch}"
+        f'input {{ name: "IN" data_type: TYPE_FP32 dims: {dims} reshape {{ shape: {shape} }} }} max_batch_size: {batch}'
     )
     fits = stretches(dims) == stretches(shape) and (bool(shape) or batch > 0)
     if fits:
@@ -169,14 +164,8 @@ def test_an_ensemble_in_any_order_of_steps() -> None:
             [("A", "p"), ("q", "B"), ("p", "q2")],
             "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'q', is not",
         ),
-        (
-            [("A", "p"), ("A", "B")],
-            "ensemble tensor 'p' is unused in ensemble 'm': it is written but never used",
-        ),
-        (
-            [("A", "B"), ("x", "y"), ("y", "x")],
-            "ensemble tensor 'x' is unused in ensemble 'm': it is never written",
-        ),
+        ([("A", "p"), ("A", "B")], "ensemble tensor 'p' is unused in ensemble 'm': it is written but never used"),
+        ([("A", "B"), ("x", "y"), ("y", "x")], "ensemble tensor 'x' is unused in ensemble 'm': it is never written"),
         (
             [("p", "B"), ("A", "p"), ("A", "p")],
             "ensemble tensor 'p' can appear in an output map only once for ensemble 'm' step 2",
@@ -205,16 +194,7 @@ WARM = """model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "IN" value {{
     ],
 )
 @pytest.mark.parametrize(
-    "name",
-    [
-        "../../other.py",
-        "/etc/passwd",
-        "a/../../../x",
-        "..\\\\..\\\\x",
-        "C:x",
-        "../..",
-        "../../model/1/model.py",
-    ],
+    "name", ["../../other.py", "/etc/passwd", "a/../../../x", "..\\\\..\\\\x", "C:x", "../..", "../../model/1/model.py"]
 )
 def test_a_file_of_another_folder_is_refused(field: str, what: str, name: str) -> None:
     message = refusal(f'backend: "python" {OUT} ' + field.format(name))

@@ -177,9 +177,7 @@ def test_keys_of_gathered_calls_are_fixed_when_they_are_sent(repo: Repository) -
         assert sent == dict(zip(keys, [1, 2, 3, 4], strict=True))
 
 
-def test_threads_of_a_model_have_keys_of_their_own(
-    repo: Repository,
-) -> None:
+def test_threads_of_a_model_have_keys_of_their_own(repo: Repository) -> None:
     source = (
         HEAD
         + """
@@ -226,10 +224,7 @@ ensemble_scheduling {
     with substitute(repo, {"double": fixed(ASK)}) as substitution:
         assert values(repo.infer("steps", X)) == [12]
     steps = ((), "steps", 0)
-    assert [call.key for call in substitution.calls] == [
-        ((steps, "front", 0), "double", 0),
-        (steps, "double", 0),
-    ]
+    assert [call.key for call in substitution.calls] == [((steps, "front", 0), "double", 0), (steps, "double", 0)]
 
 
 # -- answers ---------------------------------------------------------------------------------------------

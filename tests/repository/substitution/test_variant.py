@@ -76,10 +76,7 @@ def test_another_source_and_another_config(repo: Repository) -> None:
 
 def test_errors_name_the_changed_source(repo: Repository) -> None:
     broken = COUNTS.replace("self.count += 1", "self.count += nothing")
-    with (
-        variant(repo, {"counts": VariantChange(source=broken, label="cell 3")}) as changed,
-        changed.serving(),
-    ):
+    with variant(repo, {"counts": VariantChange(source=broken, label="cell 3")}) as changed, changed.serving():
         response: Any = repo.infer("counts", X)
     assert "nothing" in response.error.message()
     assert any("cell 3, changed" in str(frame) for frame in response.record.error.frames)

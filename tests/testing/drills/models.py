@@ -31,9 +31,7 @@ class TritonPythonModel:
     def execute(self, requests):
         return [self.one(given(request)) for request in requests]
 """
-_ASYNC = (
-    "    async def execute(self, requests):\n        return [await self.one(given(r)) for r in requests]\n"
-)
+_ASYNC = "    async def execute(self, requests):\n        return [await self.one(given(r)) for r in requests]\n"
 _STREAM = "    def execute(self, requests):\n        for r in requests:\n            self.one(r)\n"
 CALLERS = {
     "tells": """

@@ -24,11 +24,7 @@ BF16 = Tensor._of("B", np.array([0x3F80], np.uint16), "BF16")
 def test_each_tensor_is_spoilt_where_it_can_be() -> None:
     def told(fault: str, batching: bool = False) -> list[tuple[str, list[int], Any]] | None:
         out = spoilt([NUMBERS, TEXT, WHOLE], fault, batching)
-        return (
-            None
-            if out is None
-            else [(t._datatype, t.shape(), t.as_numpy().reshape(-1)[:1].tolist()) for t in out]
-        )
+        return None if out is None else [(t._datatype, t.shape(), t.as_numpy().reshape(-1)[:1].tolist()) for t in out]
 
     assert told("missing-output") == []
     assert told("empty") == [("FP32", [0, 2], []), ("BYTES", [0], []), ("INT64", [0], [])]

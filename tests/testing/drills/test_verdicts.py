@@ -98,9 +98,7 @@ def test_a_drill_of_everything_leaves_the_models_as_they_were(repo: bls.ModelRep
     before = {record.name: record for record in repo.index()}
     models = {name: repo._server.find(name) for name in before}
     found = drilled(repo, "adds")
-    streams = [
-        fault.name for fault in FAULTS if fault.name not in ("unloaded", "out-of-memory", "other-order")
-    ]
+    streams = [fault.name for fault in FAULTS if fault.name not in ("unloaded", "out-of-memory", "other-order")]
     assert [case.faults[0].fault for case in found.cases] == streams
     assert found.callees == ("counts",)
     assert {record.name: record for record in repo.index()} == before
@@ -122,9 +120,7 @@ def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> No
     drilled(repo, "asks_another", "nan")  # then it is known whom it asks
     found = drilled(repo, "asks_another", "error")
     assert (found.callees, found.unreached) == (("twice",), ("other",))
-    assert drilled(repo, "twice").notes == (
-        "with this request 'twice' calls no model: there is nothing to drill",
-    )
+    assert drilled(repo, "twice").notes == ("with this request 'twice' calls no model: there is nothing to drill",)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +133,7 @@ def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> No
         ({"save": "drill.txt"}, "expected a name such as tests/test_drill_x.py"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
-    repo: bls.ModelRepository, given: dict[str, object], words: str
-) -> None:
+def test_what_makes_no_sense_is_one_line(repo: bls.ModelRepository, given: dict[str, object], words: str) -> None:
     arguments: dict[str, object] = {"model": "tells", "inputs": REQUEST, "repo": repo, **given}
     with pytest.raises(bls.BLSError, match=words.replace("(", r"\(")) as raised:
         bls.drill(**arguments)  # type: ignore[arg-type]
@@ -175,9 +169,7 @@ def test_what_is_saved_fails_for_what_the_drill_saw(
             tests[f"test_twice_{fault}".replace("-", "_")](repo)
 
 
-def test_what_is_saved_of_a_model_that_need_not_tell_passes(
-    repo: bls.ModelRepository, tmp_path: Path
-) -> None:
+def test_what_is_saved_of_a_model_that_need_not_tell_passes(repo: bls.ModelRepository, tmp_path: Path) -> None:
     file = tmp_path / "test_drill_ignores.py"
     bls.drill("ignores", REQUEST, repo=repo, faults=["error"], save=file)
     runpy.run_path(str(file))["test_twice_error"](repo)

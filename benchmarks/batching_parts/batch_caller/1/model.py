@@ -18,9 +18,7 @@ async def gather(model, requests, rounds):
         responses = await asyncio.gather(
             *[
                 pb_utils.InferenceRequest(
-                    model_name=model,
-                    requested_output_names=["OUT"],
-                    inputs=[pb_utils.Tensor("IN", row)],
+                    model_name=model, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", row)]
                 ).async_exec()
                 for _ in range(requests)
             ]

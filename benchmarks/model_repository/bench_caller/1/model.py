@@ -16,9 +16,7 @@ def given(size, calls):
         box.append(np.full(size, 7, np.uint8))
         began = perf_counter_ns()
         response = pb_utils.InferenceRequest(
-            model_name=CALLEE,
-            requested_output_names=["OUT"],
-            inputs=[pb_utils.Tensor("IN", box.pop())],
+            model_name=CALLEE, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", box.pop())]
         ).exec()
         if response.has_error():
             raise pb_utils.TritonModelException(response.error().message())
@@ -35,9 +33,7 @@ def kept(size, calls):
     for _ in range(calls):
         began = perf_counter_ns()
         response = pb_utils.InferenceRequest(
-            model_name=CALLEE,
-            requested_output_names=["OUT"],
-            inputs=[pb_utils.Tensor("IN", array)],
+            model_name=CALLEE, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", array)]
         ).exec()
         if response.has_error():
             raise pb_utils.TritonModelException(response.error().message())

@@ -18,9 +18,7 @@ async def gather(size, calls, width):
         responses = await asyncio.gather(
             *[
                 pb_utils.InferenceRequest(
-                    model_name=CALLEE,
-                    requested_output_names=["OUT"],
-                    inputs=[pb_utils.Tensor("IN", array)],
+                    model_name=CALLEE, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", array)]
                 ).async_exec()
                 for _ in range(width)
             ]

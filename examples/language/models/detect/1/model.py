@@ -45,9 +45,7 @@ class TritonPythonModel:
         return LANGUAGES[best] if probabilities[best] >= self.confidence else "unknown"
 
     async def _ask(self, model, tensor, output):
-        request = pb_utils.InferenceRequest(
-            model_name=model, requested_output_names=[output], inputs=[tensor]
-        )
+        request = pb_utils.InferenceRequest(model_name=model, requested_output_names=[output], inputs=[tensor])
         response = await request.async_exec()
         if response.has_error():
             raise pb_utils.TritonModelException(f"{model}: {response.error().message()}")

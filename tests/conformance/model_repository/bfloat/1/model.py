@@ -46,9 +46,7 @@ class TritonPythonModel:
         tensor = pb_utils.get_input_tensor_by_name(request, "IN")
         seen = [_seen(tensor)]
         if pb_utils.get_input_tensor_by_name(request, "CALL") is not None:
-            callee = pb_utils.InferenceRequest(
-                model_name="bfloat", inputs=[tensor], requested_output_names=["OUT"]
-            )
+            callee = pb_utils.InferenceRequest(model_name="bfloat", inputs=[tensor], requested_output_names=["OUT"])
             tensor = pb_utils.get_output_tensor_by_name(callee.exec(), "OUT")
             seen.append(_seen(tensor))
         report = np.array([json.dumps(seen)], np.object_)

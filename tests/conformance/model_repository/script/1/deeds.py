@@ -51,9 +51,7 @@ def _told(value):
 
 def _call(model, inputs, outputs=(), **more):
     tensors = [pb_utils.Tensor(name, array) for name, array in inputs.items()]
-    request = pb_utils.InferenceRequest(
-        model_name=model, inputs=tensors, requested_output_names=list(outputs), **more
-    )
+    request = pb_utils.InferenceRequest(model_name=model, inputs=tensors, requested_output_names=list(outputs), **more)
     return request.exec()
 
 
@@ -70,9 +68,7 @@ def echo(request):
 def every_output(request):
     more = np.array([1, 2], np.int32)
     words = np.array(["x"], np.object_)
-    return pb_utils.InferenceResponse(
-        [_out(np.ones(3, np.float32)), _out(more, "MORE"), _out(words, "REPORT")]
-    )
+    return pb_utils.InferenceResponse([_out(np.ones(3, np.float32)), _out(more, "MORE"), _out(words, "REPORT")])
 
 
 def other_dtype(request):
@@ -126,9 +122,7 @@ def same_output_twice(request):
 
 def unsupported_dtypes(request):
     kinds = ["complex64", "datetime64[s]", "timedelta64[s]", "U3", "float128", "S2", "V4"]
-    return _report(
-        {kind: _attempt(lambda kind=kind: pb_utils.Tensor("T", np.zeros(1, kind))) for kind in kinds}
-    )
+    return _report({kind: _attempt(lambda kind=kind: pb_utils.Tensor("T", np.zeros(1, kind))) for kind in kinds})
 
 
 def wrong_arguments(request):
@@ -312,9 +306,7 @@ def calls_an_ensemble(request):
 
 def calls_a_chain(request):
     name = np.array(["add_sub"], np.object_)
-    return _report(
-        [_attempt(_call, model, {"MODEL_NAME": name, **TWO}) for model in ("bls_sync", "bls_async")]
-    )
+    return _report([_attempt(_call, model, {"MODEL_NAME": name, **TWO}) for model in ("bls_sync", "bls_async")])
 
 
 def calls_a_chain_to_nobody(request):
@@ -345,18 +337,18 @@ def collects(request):
     seen = {}
     for sends in ("final", "a!", "a final", "a bb ccc!", "error:early!", "a error:mid bb!", "raise"):
         tensor = pb_utils.Tensor("SENDS", np.array(sends.split(), np.object_))
-        stream = pb_utils.InferenceRequest(
-            model_name="streams", inputs=[tensor], requested_output_names=[]
-        ).exec(decoupled=True)
+        stream = pb_utils.InferenceRequest(model_name="streams", inputs=[tensor], requested_output_names=[]).exec(
+            decoupled=True
+        )
         seen[sends] = [_told(response) for response in stream]
     return _report(seen)
 
 
 def collects_some_outputs(request):
     tensor = pb_utils.Tensor("SENDS", np.array(["a", "bb", "final"], np.object_))
-    stream = pb_utils.InferenceRequest(
-        model_name="streams", inputs=[tensor], requested_output_names=["TEXT"]
-    ).exec(decoupled=True)
+    stream = pb_utils.InferenceRequest(model_name="streams", inputs=[tensor], requested_output_names=["TEXT"]).exec(
+        decoupled=True
+    )
     return _report([_told(response) for response in stream])
 
 

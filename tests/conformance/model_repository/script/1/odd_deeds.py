@@ -25,9 +25,7 @@ FAMILIES = []  # a family that goes takes its metrics with it
 
 def _family(kind, name=None):
     made = pb_utils.MetricFamily(
-        name=name or f"deeds_{kind.lower()}_{len(FAMILIES)}",
-        description="d",
-        kind=getattr(pb_utils.MetricFamily, kind),
+        name=name or f"deeds_{kind.lower()}_{len(FAMILIES)}", description="d", kind=getattr(pb_utils.MetricFamily, kind)
     )
     FAMILIES.append(made)
     return made
@@ -48,9 +46,7 @@ def buckets_of_metrics(request):
     inf, nan = float("inf"), float("nan")
     some = [[], [1, 2], [1.5], [1, inf], [nan], [1, nan], [-inf, 1], None, (1, 2), [True, 2]]
     got = [_attempt(_metric, "HISTOGRAM", {"a": "b"}, buckets) for buckets in some]
-    got += [
-        _attempt(_metric, kind, {}, buckets) for kind in ("GAUGE", "COUNTER") for buckets in ([], [1.0], None)
-    ]
+    got += [_attempt(_metric, kind, {}, buckets) for kind in ("GAUGE", "COUNTER") for buckets in ([], [1.0], None)]
     return _report(got)
 
 
@@ -111,13 +107,7 @@ def what_model_config_refuses(request):
             call(method, {"name": name, "data_type": "TYPE_FP32", "dims": [2], "optional": False})
         call(method, {})
     decoupled = {"model_transaction_policy": {"decoupled": False}}
-    for policy in (
-        {"decoupled": True},
-        {"decoupled": False},
-        {},
-        {"coupled": True},
-        {"decoupled": 1, "more": 2},
-    ):
+    for policy in ({"decoupled": True}, {"decoupled": False}, {}, {"coupled": True}, {"decoupled": 1, "more": 2}):
         call("set_model_transaction_policy", policy)
         call("set_model_transaction_policy", policy, **decoupled)
     return _report(got)

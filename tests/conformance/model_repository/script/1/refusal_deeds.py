@@ -29,9 +29,7 @@ def refused_arguments(request):
         "priority": [1],
     }
     new, response, error = pb_utils.InferenceRequest, pb_utils.InferenceResponse, pb_utils.TritonError
-    found = {
-        key: [_kind(new, **{**good, key: value}) for value in values] for key, values in requests.items()
-    }
+    found = {key: [_kind(new, **{**good, key: value}) for value in values] for key, values in requests.items()}
     outputs = [[], (tensor,), [None], None, iter([tensor]), {tensor}, "X"]
     found["output_tensors"] = [_kind(response, value) for value in outputs]
     found["error"] = [_kind(response, [], value) for value in (None, "x", ValueError("x"))]

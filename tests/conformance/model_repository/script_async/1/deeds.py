@@ -77,10 +77,7 @@ async def sync_call(request):
 
 async def streams_side_by_side(request):
     sends = [["a", "final"], ["bb", "ccc!"], ["error:no!"], ["final"]]
-    calls = [
-        _request("streams", {"SENDS": np.array(words, np.object_)}).async_exec(decoupled=True)
-        for words in sends
-    ]
+    calls = [_request("streams", {"SENDS": np.array(words, np.object_)}).async_exec(decoupled=True) for words in sends]
     return _report([[_told(response) for response in stream] for stream in await asyncio.gather(*calls)])
 
 

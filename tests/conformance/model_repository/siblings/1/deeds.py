@@ -30,9 +30,7 @@ def names(mine):
     modules = (helper, parts, parts.piece, pkg, pkg.sub, pkg.inner, pkg.inner.deep, common, sys.modules["1"])
     own = (mine, helper.Thing, helper.double, pkg.sub.Sub)
     return {
-        "modules": [
-            [m.__name__, m.__package__, m.__spec__.name, m.__spec__.parent, _file(m)] for m in modules
-        ],
+        "modules": [[m.__name__, m.__package__, m.__spec__.name, m.__spec__.parent, _file(m)] for m in modules],
         "classes": [[c.__module__, repr(c).split(" at ")[0]] for c in own],
         "shown": [repr(module).partition(" from ")[0].partition(" (")[0] for module in modules],
         "here": __name__,
@@ -141,11 +139,7 @@ def tested(mine):
 
 def run_as_programs(mine):
     late = importlib.util.find_spec("late").origin
-    found = (
-        runpy.run_module("helper"),
-        runpy.run_path(late),
-        runpy.run_module("parts.program", run_name="other"),
-    )
+    found = (runpy.run_module("helper"), runpy.run_path(late), runpy.run_module("parts.program", run_name="other"))
     return [[space["__name__"], space.get("NUMBER"), "double" in space] for space in found]
 
 

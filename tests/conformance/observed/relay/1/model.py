@@ -45,10 +45,7 @@ class TritonPythonModel:
 
     def _ask(self, model, x, **trace):
         request = pb_utils.InferenceRequest(
-            model_name=model,
-            inputs=[pb_utils.Tensor("X", x)],
-            requested_output_names=["CONTEXT"],
-            **trace,
+            model_name=model, inputs=[pb_utils.Tensor("X", x)], requested_output_names=["CONTEXT"], **trace
         )
         (self.traced if trace else self.untraced).increment(1)
         if trace:
