@@ -22,7 +22,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook.profiling.tuned_config import fields_of
 from bls_notebook.profiling.workload import Workload
-from bls_notebook.repository.instance_counts import with_count, with_fields
+from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

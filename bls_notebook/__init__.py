@@ -23,10 +23,9 @@ from .engine.errors import (
     RepositoryClosedError,
 )
 from .records import progress as _progress
-from .records.saved import load
-from .repository.current import current_repository, set_current_repository
+from .records.record_file import load
 from .repository.gpus import cupy, list_devices
-from .repository.repository import ModelRepository
+from .repository.repository import ModelRepository, current_repository, set_current_repository
 from .repository.requests.response import Response
 
 __version__ = "0.1.0"

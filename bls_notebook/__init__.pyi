@@ -19,12 +19,12 @@ from .profiling.recording.profiler import mark as mark
 from .profiling.recording.profiler import profile as profile
 from .profiling.sync_vs_async import compare as compare
 from .profiling.tuner import tune as tune
-from .records.saved import load as load
-from .repository.current import current_repository as current_repository
-from .repository.current import set_current_repository as set_current_repository
+from .records.record_file import load as load
 from .repository.gpus import cupy as cupy
 from .repository.gpus import list_devices as list_devices
 from .repository.repository import ModelRepository as ModelRepository
+from .repository.repository import current_repository as current_repository
+from .repository.repository import set_current_repository as set_current_repository
 from .repository.requests.response import Response as Response
 from .shipping.exports.exporter import export as export
 from .shipping.proof.proving import prove as prove

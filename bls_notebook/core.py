@@ -26,7 +26,7 @@ CAPABILITY = Capability(
     },
     displays={
         ".records.devices:DeviceTable": Drawing(".display.records.devices:devices_document"),
-        ".records.differences:Compared": Drawing(".display.records.differences:compared_document"),
+        ".records.repository:Compared": Drawing(".display.records.differences:compared_document"),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.metrics:FamilyRecord": Drawing(many=".display.records.metrics:metrics_document"),
         ".records.repository:MessageRecord": Drawing(".display.records.errors:message_document"),

@@ -15,9 +15,8 @@ from typing import Any
 from .capabilities import Capability, Drawing, lazily
 from .engine.recording.log import Observation, TapeProtocol
 from .engine.waiting.ctrl_c import Critical
-from .repository.current import current_repository
 from .repository.host import Host, Registration, SentRequest, Undo
-from .repository.repository import ModelRepository
+from .repository.repository import ModelRepository, current_repository
 
 
 def host_of(repo: ModelRepository | None = None) -> Host:

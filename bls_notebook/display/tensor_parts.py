@@ -7,7 +7,7 @@ import re
 from bls_notebook.display.document import Piece
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.palette import LINE
-from bls_notebook.records.tensors import Figures, Media
+from bls_notebook.records.repository import Figures, Media
 
 from .pictures.svg_pen import picture_html
 

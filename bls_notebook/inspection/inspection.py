@@ -11,10 +11,9 @@ from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
 from bls_notebook.records.base import Record
-from bls_notebook.records.differences import Compared
-from bls_notebook.records.repository import ModelRecord
+from bls_notebook.records.repository import Compared, ModelRecord
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared
 

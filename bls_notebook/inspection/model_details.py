@@ -18,8 +18,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.lifetimes.owners import roots_of
-from bls_notebook.repository.config.proto import ModelConfigMessage
-from bls_notebook.repository.config.render import to_dict
+from bls_notebook.repository.config.message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
 from bls_notebook.repository.statistics import statistics_record_of

@@ -9,9 +9,8 @@ from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import ModelRecord, ResponseRecord, TensorRecord
+from bls_notebook.records.repository import Media, ModelRecord, ResponseRecord, TensorRecord, TextSeen
 from bls_notebook.records.statistics import StatisticsRecord
-from bls_notebook.records.tensors import Media, TextSeen
 
 
 @dataclass(frozen=True, slots=True, repr=False)

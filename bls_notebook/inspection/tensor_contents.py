@@ -21,10 +21,19 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.tensors import Figures, Media, TextSeen
-from bls_notebook.repository.requests.tensor_images import layout_of, pictures
-from bls_notebook.repository.requests.tensor_preview import GLANCE, LARGEST, media_of, numbers
-from bls_notebook.repository.requests.tensor_statistics import figures, sampled, to_host, working_on
+from bls_notebook.records.repository import Figures, Media, TextSeen
+from bls_notebook.repository.requests.tensor_preview import (
+    GLANCE,
+    LARGEST,
+    figures,
+    layout_of,
+    media_of,
+    numbers,
+    pictures,
+    sampled,
+    to_host,
+    working_on,
+)
 
 from .records import TensorView
 

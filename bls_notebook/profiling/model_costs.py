@@ -1,7 +1,7 @@
 """Measure what a model costs: the memory of one more instance, and the time of batches of several sizes.
 
 Guarantees: the model's configuration is restored afterwards, also on an error and on Ctrl-C
-(`instance_counts`). Requests are copied. A model that receives tensors on a GPU, or answers a batch with an
+(`with_fields`). Requests are copied. A model that receives tensors on a GPU, or answers a batch with an
 error, is not measured beyond that.
 """
 
@@ -27,8 +27,8 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.devices import DeviceRecord
-from bls_notebook.repository.instance_counts import with_count, with_fields
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 from .analysis.span_tree import SpanTree
 from .recording.profiler import profile

@@ -17,9 +17,8 @@ from typing import NamedTuple
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, critical
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.instance_counts import with_instances
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.substitution.variant import with_instances
 
 from .analysis.verdict import COUNTS, verdict
 from .analysis.verdict_text import WORTH

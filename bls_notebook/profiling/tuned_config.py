@@ -11,8 +11,8 @@ import numpy as np
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.records.yaml_text import yaml_lines
-from bls_notebook.repository.instance_counts import with_count
 from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.substitution.variant import with_count
 
 from .records.session import Session
 from .records.tuning import ModelSetting, TunedModel

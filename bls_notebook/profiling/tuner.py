@@ -1,6 +1,6 @@
 """`tune` finds the fewest instances, and the batches, that bring a workload near the best possible time.
 
-Guarantees: models are restored afterwards, also on an error and on Ctrl-C (`instance_counts`). Nothing is
+Guarantees: models are restored afterwards, also on an error and on Ctrl-C (`with_fields`). Nothing is
 predicted where more instances cannot help: instances that wait for each other, answers from the cache,
 requests that fail.
 """
@@ -13,9 +13,8 @@ from functools import partial
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.batch_queue import BatchRules, form
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.instance_counts import with_fields
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.substitution.variant import with_fields
 
 from .analysis.queue_simulation import UNLIMITED, Batcher, Machine, Queued
 from .analysis.setting_search import (

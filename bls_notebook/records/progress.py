@@ -1,9 +1,9 @@
-"""Says what takes long, how far it is, and how long it will take: ``with progress("loading a")``.
+"""Shows what takes long, and how far it is: ``with progress("loading a")``.
 
 Guarantees: what is over within a second is never shown, and costs microseconds; nothing is shown in a script,
-whose messages nobody reads, nor for what another thread than the main one does; what was shown is gone when
-it is over. Whoever works says how far it is (`Progress.step`); a thread of its own shows it, so that it is
-seen too while a model's code runs, or waits.
+nor for what another thread than the main one does; what was shown is gone when it is over. The code that
+works reports its steps (`Progress.step`); a thread of its own shows them, also while a model's code runs, or
+waits.
 
 Where one begins inside another, both are one line, and the outer one has the bar.
 """
@@ -44,13 +44,12 @@ _thread: threading.Thread | None = None
 class Progress:
     """One piece of work; see `progress`."""
 
-    __slots__ = ("_bar", "_began", "_context", "_known", "_seen", "done", "total", "unit", "what")
+    __slots__ = ("_bar", "_began", "_context", "done", "total", "unit", "what")
 
     def __init__(self, what: str, total: int = 0, unit: str = "") -> None:
         self.what, self.total, self.unit = what, total, unit
         self.done = 0
-        self._began = self._known = monotonic()
-        self._seen = 0.0  # what part was done at `_known`, when it was seen to be more than before
+        self._began = monotonic()
         self._bar: Bar | None = None
         self._context: Context | None = None
 
@@ -121,20 +120,12 @@ def _show_all() -> None:
             if _under_way:  # it began just then
                 _any.set()
             continue
-        _note(now)
         if monotonic() - now[0]._began >= FIRST_AFTER:
             context = now[0]._context
             try:
                 context.run(_show, now) if context is not None else None
             except Exception:  # a frontend that is gone is no reason to fail
                 _under_way.clear()
-
-
-def _note(levels: list[Progress]) -> None:
-    """Note how far the outermost is, and since when."""
-    part = _part(levels) or 0.0
-    if part != levels[0]._seen:
-        levels[0]._seen, levels[0]._known = part, monotonic()
 
 
 def _show(levels: list[Progress]) -> None:
@@ -150,14 +141,10 @@ def _show(levels: list[Progress]) -> None:
 
 
 def _words(levels: list[Progress]) -> str:
-    """One line: what is done, from the outermost to the innermost, and the time."""
-    outer, now = levels[0], monotonic()
-    said = " · ".join(str(level) for level in levels)
-    took = outer._known - outer._began
-    left = took / outer._seen - (now - outer._began) if outer._seen > 0 else 0.0
-    # Overdue: what was promised did not hold, so nothing is.
-    how = f"about {_spelled(left)} left" if left > 0 else f"{_spelled(now - outer._began)} so far"
-    return f"{said}, {how}"
+    """Return one line: what is done, from the outermost to the innermost, and how long it has taken."""
+    seconds = monotonic() - levels[0]._began
+    took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{' · '.join(map(str, levels))}, {took} so far"
 
 
 def _part(levels: list[Progress]) -> float | None:
@@ -167,13 +154,3 @@ def _part(levels: list[Progress]) -> float | None:
         if level.total:
             part = min(1.0, (level.done + min(1.0, part or 0.0)) / level.total)
     return part
-
-
-def _spelled(seconds: float) -> str:
-    """Spell a time as roughly as it is known."""
-    if seconds < 10:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90:
-        return f"{round(seconds / 5) * 5} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"

@@ -1,6 +1,4 @@
-"""Records of models, responses and streams: frozen and JSON-able, including changes between definitions,
-filled templates, and the mark of a stub's answer.
-"""
+"""Records of models, tensors, responses, streams and differences between tensors: frozen and JSON-able."""
 
 from __future__ import annotations
 
@@ -9,7 +7,48 @@ from dataclasses import dataclass
 
 from .base import Record
 from .errors import ErrorRecord
-from .tensors import Figures, Media
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Figures(Record):
+    """Figures of the elements of a numeric tensor; least, greatest and mean are of those that are finite.
+
+    ``every`` is 1 where all elements were looked at, and n where one of n was. ``histogram`` counts them in
+    bins of one width from the least to the greatest.
+    """
+
+    least: int | float | None = None
+    greatest: int | float | None = None
+    mean: float | None = None
+    nans: int = 0
+    infinities: int = 0
+    every: int = 1
+    histogram: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Media(Record):
+    """A picture or a sound: its bytes in base64, and in words what was done to the numbers to make it.
+
+    ``width`` and ``height`` are the tensor's; ``width`` of a sound is its samples a second.
+    """
+
+    kind: str
+    data: str
+    width: int = 0
+    height: int = 0
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TextSeen(Record):
+    """An element of a BYTES tensor: ``kind`` is JSON, text, hex or the kind of a file, such as PNG."""
+
+    index: tuple[int, ...]
+    kind: str
+    bytes: int
+    text: str = ""
+    media: Media | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -167,3 +206,37 @@ class MessageRecord(Record):
     kind: str = "done"
     hint: str = ""
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorsCompared(Record):
+    """Two tensors of one name; ``reason`` says why they could not be compared.
+
+    ``absolute``, ``relative`` and ``ulps`` are the greatest differences, the last one counted in floats that
+    lie between the two; ``where`` is the first element that has the greatest absolute one. NaN equals NaN.
+    ``pictures`` are of the first, the second and the difference.
+    """
+
+    name: str
+    first: TensorRecord | None = None
+    second: TensorRecord | None = None
+    reason: str = ""
+    elements: int = 0
+    differing: int = 0
+    absolute: float = 0.0
+    relative: float = 0.0
+    ulps: float | None = None
+    where: tuple[int, ...] = ()
+    values: tuple[str, str] = ("", "")
+    pictures: tuple[Media, ...] = ()
+    every: int = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compared(Record):
+    """Two responses, or two tensors, side by side."""
+
+    first: str
+    second: str
+    tensors: tuple[TensorsCompared, ...] = ()
+    errors: tuple[str, ...] = ()

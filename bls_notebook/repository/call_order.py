@@ -13,8 +13,7 @@ from bls_notebook.engine.errors import BLSError
 
 from .config import ModelConfigMessage
 from .loading.ensembles import members_of
-from .source.syntax import syntax_tree
-from .stale_callers import called_models
+from .source.syntax import called_models, syntax_tree
 
 if TYPE_CHECKING:
     from .repository import ModelRepository

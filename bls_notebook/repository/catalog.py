@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
+from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.advice import Known, missing_model
 from bls_notebook.records.progress import progress
-from bls_notebook.records.remedies.context import Known, missing_model
 
 from .config import ModelConfigMessage, parse_config
 from .loading.ensembles import (
@@ -38,20 +39,52 @@ from .loading.ensembles import (
 )
 from .loading.loader import POLL_FAILED
 from .locks import undivided
-from .model_control import Config, ForModels
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
 from .source.changes import changes, signature, texts_of
-from .source.imports import stray_import_warnings
-from .source.layout import config_text, find_model, shown_path
+from .source.layout import check_model_name, check_version, config_text, find_model, shown_path
 from .source.model_source import ModelSource, SourcePlace
-from .source.names import check_model_name, check_version
-from .source.syntax import model_class_warnings, undefined_name_warnings
-from .stale_callers import called_models
+from .source.syntax import model_class_warnings, stray_import_warnings, undefined_name_warnings
 from .statistics import server_families
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
+
+
+Config = str | Mapping[str, Any]
+
+
+class ForModels:
+    """What the server is given to load and unload at the request of models (`engine.core.server.Loader`)."""
+
+    def __init__(
+        self,
+        load: Callable[[str, Config | None, Mapping[str, bytes] | None], object],
+        unload: Callable[[str, bool], object],
+        family: Callable[[str, str, str], Any],
+    ) -> None:
+        self._load, self._unload, self.metric_family = load, unload, family
+
+    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        with _words_of_triton(name):
+            self._load(name, config or None, files)
+
+    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+        with _words_of_triton(name):
+            self._unload(name, unload_dependents)
+
+
+@contextmanager
+def _words_of_triton(name: str) -> Iterator[None]:
+    """Have errors say why in Triton's words."""
+    try:
+        yield
+    except (ModelLoadError, ConfigError) as error:
+        raise ModelLoadError(error.reason or str(error), name) from error
+    except (ModelNotFoundError, InvalidNameError) as error:
+        reason = getattr(error, "reason", "") or POLL_FAILED.format(name=name)
+        raise ModelLoadError(reason, name) from error
+
 
 ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
@@ -133,8 +166,7 @@ class Catalog:
             folder = self.service.folder.write(name, {f"{version}/model.py": code})
             if place is None:
                 place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
-            calls = called_models(source)
-            model = ModelSource(name, folder, "cell", config, warnings=warnings, place=place, calls=calls)
+            model = ModelSource(name, folder, "cell", config, warnings=warnings, place=place)
             previous = self._definitions.get(name)
             before = texts_of(self.server.find(name)) if previous is not None else {}
             record = self.service.load_written(model)
@@ -238,7 +270,6 @@ class Catalog:
                 self.service.index.forget_unloaded()
             else:
                 self.service.dependencies.clear()
-                self.service.callers.clear()
                 self.service.index.clear()
 
     def _is_as_in_folder(self, name: str) -> bool:

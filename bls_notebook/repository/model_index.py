@@ -111,10 +111,6 @@ class Index:
         if record is not None and record.state == "UNLOADING":
             self._note(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
 
-    def remark(self, name: str, version: int, reason: str) -> None:
-        """Note what there is to say of a version that goes on as it is."""
-        self._note(replace(self._records[name][version], reason=reason))
-
     def remote_is(self, name: str, lost: str) -> None:
         """Note that the server of a remote model is `lost`, and why, or that it answers again."""
         serving = self._server.serving(name)

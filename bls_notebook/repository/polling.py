@@ -13,8 +13,7 @@ from bls_notebook.records.progress import stepped
 
 from .locks import NameLock
 from .source.changes import signature
-from .source.layout import find_model, model_names
-from .source.names import check_model_name
+from .source.layout import check_model_name, find_model, model_names
 
 log = logging.getLogger("bls_notebook")
 

@@ -1,10 +1,12 @@
 """`ModelRepository`: models on disk and in cells, loaded into this process; the public API.
 
-`Catalog` knows the models and loads them; `Sender` sends requests to them.
+`Catalog` knows the models and loads them; `Sender` sends requests to them. Magics and bare calls use the
+current repository.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -17,7 +19,7 @@ from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
-from .loading.python_backends import backend_folders, backend_path
+from .loading.instances import backend_folders, backend_path
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .shutdown import opened
@@ -433,3 +435,23 @@ class ModelRepository(Asking):
     def __repr__(self) -> str:
         where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
+
+
+_lock = threading.Lock()
+_current: ModelRepository | None = None
+
+
+def current_repository() -> ModelRepository:
+    """Return the repository that magics use; at first, one in memory only."""
+    global _current
+    with _lock:
+        if _current is None:
+            _current = ModelRepository()
+        return _current
+
+
+def set_current_repository(repository: ModelRepository | None) -> None:
+    """Make magics use another repository; None for a fresh one when next needed. Closes nothing."""
+    global _current
+    with _lock:
+        _current = repository

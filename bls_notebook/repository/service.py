@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ from .locks import NameLock
 from .model_index import Index, model_record
 from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
-from .stale_callers import Callers
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
@@ -69,7 +67,6 @@ class Service:
         self.server = Server(loader, cache, strict)
         self.folder = SourceFolder()  # where models that come from memory are written
         self.index = Index(self.server)
-        self.callers = Callers(self.server, self.index)
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of the files that models were loaded from
         self.sources: dict[str, ModelSource] = {}  # where models came from that have served
@@ -117,7 +114,6 @@ class Service:
         records = {}
         for version, model in loaded.items():
             model.on_closed = self.index.has_left
-            model.calls |= source.calls
             unchanged = before.get(version) is model and specs[version] is model.spec
             records[version] = self.index.record(name, version) if unchanged else model_record(model, source, seconds)
         try:
@@ -131,9 +127,7 @@ class Service:
         self.index.loaded(name, records)
         self.sources[name] = source
         self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
-        told = self.callers.loaded(name, loaded[max(loaded)].spec)
-        record = records[max(records)]
-        return replace(record, warnings=record.warnings + told) if told else record
+        return records[max(records)]
 
     def refuse_if_closed(self, name: str) -> None:
         """Say so where there is nothing to put in service any more."""

@@ -10,8 +10,8 @@ from bls_notebook.display.bundle import render
 from bls_notebook.display.document import Document
 from bls_notebook.display.records.differences import differences_table
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.repository import TensorsCompared
 
 _WIDTH = 100
 

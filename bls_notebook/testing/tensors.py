@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.differences import TensorsCompared
+from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.requests.tensor_differences import compared
 

@@ -23,10 +23,16 @@ from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt
 from bls_notebook.repository.config.templates import fill_templates, filled_config
-from bls_notebook.repository.source.layout import config_text, model_names, shown_path, version_folders
+from bls_notebook.repository.source.layout import (
+    check_model_name,
+    config_files,
+    config_text,
+    is_model,
+    model_names,
+    shown_path,
+    version_folders,
+)
 from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.names import check_model_name
-from bls_notebook.repository.source.repository_folders import config_files, is_model
 
 
 def other_names(folder: Path, values: Mapping[str, object]) -> dict[str, str]:

@@ -20,22 +20,25 @@ from bls_notebook.network.connection.records import ConnectionRecord
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
-from bls_notebook.records.differences import Compared, TensorsCompared
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.records.raw_events import Maker
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (
     Change,
+    Compared,
+    Figures,
+    Media,
     MessageRecord,
     ModelRecord,
     ResponseRecord,
     StreamRecord,
     TensorRecord,
+    TensorsCompared,
     TensorSpecRecord,
+    TextSeen,
 )
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times
-from bls_notebook.records.tensors import Figures, Media, TextSeen
 from bls_notebook.shipping.exports.records import Exported, ExportedModel
 from bls_notebook.shipping.proof.certificate import Certificate, Package, Unequal
 from bls_notebook.shipping.servers.records import ServedModel, ServerRecord

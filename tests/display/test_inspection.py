@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.display import render
 from bls_notebook.inspection.records import ResponseView
-from bls_notebook.records.differences import Compared
+from bls_notebook.records.repository import Compared
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import compared, error, model_view, request_seen, response, tensor, tensor_view
 

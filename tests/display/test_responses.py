@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.records.tensors import Media
+from bls_notebook.records.repository import Media
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import DOT, error, response, seen, tensor
 

@@ -13,7 +13,7 @@ from bls_notebook.inspection.notebook_inspectors import answering
 from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.shell.settings import BLSNotebook
-from bls_notebook.records.differences import Compared
+from bls_notebook.records.repository import Compared
 
 
 def test_a_response_a_slice_and_two(cells) -> None:

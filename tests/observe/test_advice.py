@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bls_notebook.records import advice
+from bls_notebook.records.advice import Known, about_loading, advised, missing_model, nearest
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
-from bls_notebook.records.remedies import model_code, requests
-from bls_notebook.records.remedies.context import Known, missing_model, nearest
-from bls_notebook.records.remedies.lookup import about_loading, advised
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
 MODEL = ModelRecord("m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),))
 KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))
 FRAME = FrameRecord("m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x")))
-PATTERNS = [*requests._ANSWERS, *model_code._ANSWERS]
+PATTERNS = [*advice._REQUEST_REMEDIES, *advice._CODE_REMEDIES]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

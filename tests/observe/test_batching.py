@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.records.batching import why_not_batched
-from bls_notebook.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 
 
 def seen(requests: int, executions: int, **given: Any) -> StatisticsRecord:

@@ -112,28 +112,15 @@ def test_nobody_is_asked_twice_where_nobody_looks(bar: Seen, monkeypatch: pytest
     assert asked == [1]
 
 
-@pytest.mark.parametrize(
-    ("done", "now", "words"),
-    [
-        (0, 7.0, "a: run 1 of 10, 7 s so far"),
-        (2, 5.0, "a: run 3 of 10, about 20 s left"),
-        (2, 5.4, "a: run 3 of 10, about 20 s left"),
-        (2, 9.0, "a: run 3 of 10, about 15 s left"),
-        (2, 40.0, "a: run 3 of 10, 40 s so far"),  # what was thought did not hold
-        (9, 5.0, "a: run 10 of 10, about 1 s left"),
-    ],
-)
-def test_the_time_that_is_left_is_no_better_than_it_is_known(
-    done: int, now: float, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_says_how_far_it_is_and_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(module, "monotonic", lambda: clock.now)
     one = Progress("a", 10, "run")
-    clock.now = 5.0
-    one.step(done)
-    module._note([one])
-    clock.now = now
-    assert module._words([one]) == words
+    one.step(2)
+    clock.now = 7.0
+    assert module._words([one]) == "a: run 3 of 10, 7 s so far"
+    clock.now = 600.0
+    assert module._words([one]) == "a: run 3 of 10, 10 min so far"
 
 
 def test_the_steps_of_the_inner_count_for_the_outer() -> None:

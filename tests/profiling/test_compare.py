@@ -12,7 +12,7 @@ from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import workload as measuring
 from bls_notebook.profiling.recording.processor_time import Others, Processors
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.repository.instance_counts import with_instances
+from bls_notebook.repository.substitution.variant import with_instances
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.

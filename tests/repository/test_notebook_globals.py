@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.source.syntax import undefined_name_warnings, undefined_names
+from bls_notebook.repository.source.syntax import called_models, undefined_name_warnings, undefined_names
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -132,3 +132,15 @@ def test_strict_makes_them_an_error_and_keeps_what_serves() -> None:
         with pytest.raises(bls.ModelLoadError, match="notebook variable 'scale'"):
             repo.define("m", MODEL.format(name="scale"), CONFIG, notebook_names={"scale"})
         assert repo.infer("m", {"IN": [1.0]})["OUT"].as_numpy().tolist() == [2.0]
+
+
+def test_called_models_that_a_source_names() -> None:
+    source = """
+import triton_python_backend_utils as pb
+a = pb.InferenceRequest(model_name="a", inputs=[])
+b = InferenceRequest("", 0, [], [], "b")
+c = pb.InferenceRequest(model_name=name)
+d = Other(model_name="d")
+"""
+    assert called_models(source) == {"a", "b"}
+    assert called_models("x = = 1") == frozenset()

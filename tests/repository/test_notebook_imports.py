@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.source.imports import stray_imports
+from bls_notebook.repository.source.syntax import stray_imports
 from tests.repository.models import ECHO, HEAD
 
 

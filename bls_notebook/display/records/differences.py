@@ -9,8 +9,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.tensor_parts import media_html, number
 from bls_notebook.display.units import count, percent, shape
-from bls_notebook.records.differences import Compared, TensorsCompared
-from bls_notebook.records.repository import TensorRecord
+from bls_notebook.records.repository import Compared, TensorRecord, TensorsCompared
 
 _SIDE = 200
 _COLUMNS = doc.columns("differing:r | max abs:r | max rel:r | max ULP:r | where the difference is greatest")

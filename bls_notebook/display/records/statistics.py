@@ -9,9 +9,8 @@ from bls_notebook.display.document import Block, Both, Box, Column, Document, Fo
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.units import count, duration
-from bls_notebook.records.batching import why_not_batched
 from bls_notebook.records.measurements import latency
-from bls_notebook.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 
 LATENCY_STYLES = "latency figure session"
 LEAST = 21  # requests that a histogram says something of

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from bls_notebook.engine.core.model import LoadedModel, in_memory
-from bls_notebook.records.batching import why_not_batched
-from bls_notebook.records.statistics import StatisticsRecord, Times
+from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 
 
 class BatchCounters(NamedTuple):

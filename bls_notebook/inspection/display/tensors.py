@@ -16,7 +16,7 @@ from bls_notebook.inspection.records import RequestSeen, ResponseView, TensorVie
 from bls_notebook.lifetimes.display.block_facts import kind_of
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.records.tensors import Figures, TextSeen
+from bls_notebook.records.repository import Figures, TextSeen
 from bls_notebook.records.visible_text import visible
 
 _SIDE, _ONE_OF_MANY = 300, 104  # pixels of a picture

@@ -18,9 +18,8 @@ from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
 from bls_notebook.records.progress import progress
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.names import check_model_name
+from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.source.layout import check_model_name
 
 from . import TLS, Address, AddressError, Client, RemoteServer, ServerError, ServerModel, address_of, take_link
 

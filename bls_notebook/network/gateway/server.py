@@ -22,8 +22,7 @@ from bls_notebook.extending import Host
 from bls_notebook.network.kserve.listening import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission, Limits
 from .models import ServedModels
@@ -106,7 +105,7 @@ class Endpoint(Listening):
 
     def _error(self) -> ErrorRecord | None:
         """What the last request that failed was answered, with what to do about it."""
-        from bls_notebook.records.remedies.lookup import advised  # first needed here
+        from bls_notebook.records.advice import advised  # first needed here
 
         error = self._admission.last_error
         return None if error is None else advised(error, Host(self.repository).known)

@@ -13,8 +13,7 @@ from bls_notebook.profiling.sync_vs_async import alone, check_numbers
 from bls_notebook.profiling.workload import Inputs, inputs_of_each
 from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import first_line
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .callees import CalleeStates, callee_states
 from .counterfactual import RUNS, SECONDS, ExhaustedError, RecordedCall, Runs, equal

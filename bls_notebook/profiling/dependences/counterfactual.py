@@ -30,10 +30,9 @@ from bls_notebook.profiling.recording.profiler import profile
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call
+from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
 from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.repository.substitution.variant import Variant, VariantChange, variant
-from bls_notebook.repository.substitution.waiter import Waiter
 
 from .evidence import ObservedCall, RunDifference, difference
 from .perturbation import SUCCESS, Kept, KeptResponse, SeenValues, changed, same

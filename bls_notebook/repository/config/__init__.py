@@ -6,9 +6,8 @@ Importing this package is cheap: protobuf and Triton's message are loaded when t
 from __future__ import annotations
 
 from .complete import auto_complete, complete
+from .message import ModelConfigMessage, model_config_class, model_config_pb2, new_config, to_dict, to_json, to_pbtxt
 from .parse import parse_config, parse_json, parse_pbtxt
-from .proto import ModelConfigMessage, model_config_class, model_config_pb2, new_config
-from .render import to_dict, to_json, to_pbtxt
 from .spec import model_spec, pick_versions
 from .validate import validate
 

@@ -15,9 +15,8 @@ from bls_notebook.devices.registry import why_no_gpu
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.pb_utils.model_config import ModelConfig
 
+from .message import ModelConfigMessage, model_config_pb2, to_json
 from .parse import parse_json
-from .proto import ModelConfigMessage, model_config_pb2
-from .render import to_json
 from .validate import refuse, validate_model
 
 MOST_INSTANCES = 1024

@@ -13,7 +13,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .proto import ModelConfigMessage, model_config_class, new_config
+from .message import ModelConfigMessage, model_config_class, new_config
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
 _UNKNOWN_VALUE = re.compile(

@@ -11,8 +11,7 @@ from typing import Any
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
-from .proto import ModelConfigMessage, model_config_pb2
-from .render import to_json
+from .message import ModelConfigMessage, model_config_pb2, to_json
 
 _SCHEDULERS: dict[str | None, Scheduler] = {
     None: "default",

@@ -20,7 +20,7 @@ from bls_notebook.records.quantities import listed
 from bls_notebook.records.repository import Fill
 from bls_notebook.records.visible_text import visible
 
-from .proto import model_config_class
+from .message import model_config_class
 
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)

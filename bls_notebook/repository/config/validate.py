@@ -16,7 +16,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .proto import ModelConfigMessage, model_config_pb2
+from .message import ModelConfigMessage, model_config_pb2
 
 _DIM_RULE = "use sizes of 1 and more, or -1 for a size that varies"
 

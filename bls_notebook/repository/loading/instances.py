@@ -1,11 +1,14 @@
 """Create the instances of a model version, and change their number while the version serves.
 
+A Python-based backend is a folder: `<backend folder>/<name>/model.py` runs every model whose backend has that
+name.
+
 Guarantees: an instance that is created and then dropped is finalized, whatever its `finalize` raises; its
 modules are its own. When the instance groups change, an instance that still fits (equal in all but the name
 and count of its group) stays as it is, with its state. Nothing that serves changes before `commit`.
 
-Mirrors core/src/backend_model.cc (UpdateInstanceGroup, PrepareInstances): of equal instances the last stays
-under its name, and new ones receive the configuration of the first load.
+Mirrors core/src/backend_model.cc (UpdateInstanceGroup, PrepareInstances, GetBackendLibraryProperties): of
+equal instances the last stays under its name, and new ones receive the configuration of the first load.
 """
 
 from __future__ import annotations
@@ -19,24 +22,78 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, OpenModel, VersionFiles
-from bls_notebook.backends.registry import find_backend
+from bls_notebook.backends.registry import backend_names, find_backend, has_runtime
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
+from bls_notebook.engine.errors import ConfigError
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import stepped
 from bls_notebook.repository.config import ModelConfigMessage, model_spec
 from bls_notebook.repository.modules.imports import ModuleHome
+from bls_notebook.repository.source.layout import BACKENDS, folder_path, shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
-from .python_backends import RUNTIME, python_backend
 from .warmup import warm_up
+
+RUNTIME = "model.py"  # also what `runtime` says in the configuration of a model of such a backend
+
+
+def backend_path(path: str | Path | None) -> Path | None:
+    """Return the whole path of a folder of backends, None where none is given."""
+    hint = "give a folder that has the folders of backends in it"
+    return None if path is None else folder_path(path, "backend_directory", hint)
+
+
+def backend_folders(paths: Sequence[Path], given: Path | None) -> tuple[Path, ...]:
+    """Return where backends are looked for: where given, else in `backends` beside and in the repository."""
+    if given is not None:
+        return (given,)
+    return tuple(f / BACKENDS for path in paths for f in (path.parent, path)) or (Path.cwd() / BACKENDS,)
+
+
+def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path | None:
+    """Return the folder of the Python-based backend of a model; None for another backend."""
+    name, model, runtime = str(config.backend), config.name, config.runtime
+    known = find_backend(name) is not None
+    if known and runtime != RUNTIME:
+        return None
+    looked_for = [folder / name for folder in folders]
+    if runtime not in ("", RUNTIME):
+        words = f"unable to find backend library '{runtime}' for model '{model}'"
+        raise _not_found(words, looked_for)
+    # A name, and not a path that leads elsewhere.
+    for folder in looked_for if Path(name).name == name else ():
+        if (folder / RUNTIME).is_file():
+            return folder
+    if runtime and has_runtime(name, runtime):
+        return None
+    if runtime:
+        words = f"unable to find Python backend based backend library '{runtime}' for model '{model}'"
+        raise _not_found(words, [folder / RUNTIME for folder in looked_for])
+    error = ConfigError(
+        f"model {model!r}: backend {name!r} is not among the backends here: {', '.join(backend_names())}; "
+        f"nor is there a Python-based one ({', '.join(shown_path(f / RUNTIME) for f in looked_for)}); change "
+        'backend: "..." in its configuration, or give the folder of backends as backend_directory'
+    )
+    error.reason = (
+        f"Invalid argument: unable to find backend library for backend '{name}', try specifying runtime on "
+        "the model configuration."
+    )
+    raise error
+
+
+def _not_found(words: str, paths: Sequence[Path]) -> BackendError:
+    searched = " ".join(f"'{path}'" for path in paths)
+    return BackendError(f"{words}, searched: {searched}", "Invalid argument")
+
 
 _Result = TypeVar("_Result")
 

@@ -1,4 +1,5 @@
-"""Loads a model: config, code, instances, in the order in which Triton does.
+"""Loads a model: config, code, instances, in the order in which Triton does; of a remote model its server's
+configuration alone.
 
 Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that
 serve and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes
@@ -18,21 +19,24 @@ from typing import cast
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
+from bls_notebook.backends.remote import RemoteBackend
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.calling import SendingExecution, bare_caller
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.exception_text import describe, is_a
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.recording.spans import span_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
+from bls_notebook.engine.tensors.request_check import RequestCheck
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.pb_utils import _runtime
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.records.advice import about_loading
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.remedies.lookup import about_loading
 from bls_notebook.repository.config import (
     ModelConfigMessage,
     auto_complete,
@@ -43,8 +47,8 @@ from bls_notebook.repository.config import (
 )
 from bls_notebook.repository.modules.code_owner import whose
 from bls_notebook.repository.source.changes import code_hash, version_fingerprint
-from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.names import check_launchable
+from bls_notebook.repository.source.layout import check_launchable
+from bls_notebook.repository.source.model_source import ModelSource, RemoteModel
 
 from .ensembles import check_members
 from .instances import InstanceMaker, Regrouping, regrouped_spec
@@ -64,8 +68,6 @@ def load_versions(
     """
     name = source.name
     if source.remote is not None:
-        from .remote import load_remote  # first needed here
-
         return load_remote(server, source, source.remote)
     try:
         config = read_config(source)
@@ -235,3 +237,54 @@ def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
 _runtime.finders.append(_find_bare_caller)
 for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run code of models
     may_be_interrupted(_function.__code__)
+
+
+DEVICE = "remote"
+
+
+class _ServerChecks(RequestCheck):
+    """Leaves it to the server to check a request."""
+
+    __slots__ = ()
+
+    def problem(self, request: InferenceRequest) -> str | None:
+        """Find nothing wrong."""
+        return None
+
+
+def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dict[int, LoadedModel]:
+    """Return the versions of a model that its server has ready, by number."""
+    name = source.name
+    if source.config is not None:
+        raise ModelLoadError(
+            f"model {name!r} is remote, and its configuration is its server's ({remote.address}); change it there", name
+        )
+    with remote.described(name) as model:
+        model.config.name = name
+        return {
+            number: _loaded(server, remote.address, model.config, number, open_version)
+            for number, open_version in model.open.items()
+        }
+
+
+def _loaded(
+    server: Server,
+    address: str,
+    config: ModelConfigMessage,
+    number: int,
+    open_version: Callable[[bool, tuple[str, ...]], RemoteBackend],
+) -> LoadedModel:
+    plain = deepcopy(config)  # its tensors as clients send them: reshaping is the server's
+    for tensor in (*plain.input, *plain.output):
+        tensor.ClearField("reshape")
+    whole = model_spec(config)
+    instance = InstanceSpec(address, "CPU", 0)
+    spec = replace(model_spec(plain), config=config, json=whole.json, instances=(instance,), instance_kind="")
+    backend = open_version(spec.decoupled, tuple(spec.outputs))
+    made = Instance(address, backend, DEVICE, spec=instance)
+    model = LoadedModel(server, spec, number, "", [made], remote=address)
+    model.be(replace(model.seen, instances=()))  # it takes any number at a time
+    model.cpu_only = True
+    model.check = _ServerChecks(spec)
+    model.scheduler = scheduler_for(model)
+    return model

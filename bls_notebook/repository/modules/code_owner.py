@@ -1,19 +1,22 @@
-"""Whose code runs: which instance of a model, if any.
+"""Whose code runs: which instance of a model, if any; and keeps that code from ending this process.
 
-A library that a model calls knows nothing of models. Whose business it does is told by, in this order: the
-nearest function of a model that called it; the request that the engine, or the context, says is being
-served; who started the thread, or gave it the work that it does.
+A library that a model calls does not know the model. The owner is found in this order: the nearest function
+of a model that called the library; the request that the engine, or the context, says is being served; who
+started the thread, or gave it its work. On Triton a model that calls `os._exit` or kills its process group
+ends its own process; here that raises `SystemExit` in the model's code.
 
-Guarantees: the nearest one decides, so a model called by another, or by the notebook, is itself; code of the
-notebook is nobody's, also where a model calls it. Nothing is kept alive. It costs nothing where nobody asks;
-starting a thread and `ThreadPoolExecutor.submit` take note of who does it, once there is a model. Processes
-that a model spawns look for modules where it does, and its code cannot end this one.
+Guarantees: the nearest function decides, so a model called by another, or by the notebook, is itself; code
+of the notebook has no owner, also where a model calls it. Nothing is kept alive. It costs nothing where nobody
+asks; once there is a model, starting a thread and `ThreadPoolExecutor.submit` record the owner. Processes
+that a model spawns look for modules where the model does. A forked child has Python's own functions.
 """
 
 from __future__ import annotations
 
 import builtins
 import functools
+import os
+import signal
 import sys
 import threading
 import weakref
@@ -27,7 +30,52 @@ from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_code import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .exit_guard import keep_process
+_HARMLESS = frozenset(
+    getattr(signal, name)
+    for name in ("SIGCHLD", "SIGCONT", "SIGURG", "SIGWINCH", "SIGTSTP", "SIGTTIN", "SIGTTOU")
+    if hasattr(signal, name)
+)
+
+
+def keep_process(is_models: Callable[[FrameType], bool]) -> None:
+    """Keep code for which `is_models`, given its frame, is true from ending this process, from now on."""
+    home = os.getpid()
+
+    def guarded(function: Callable[..., Any], ends: Callable[..., bool]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if os.getpid() == home and ends(*args, **kwargs) and is_models(sys._getframe(1)):
+                given = ", ".join(map(repr, (*args, *kwargs.values())))
+                raise SystemExit(
+                    f"os.{function.__name__}({given}) would end this process; on Triton the model has its own"
+                )
+            return function(*args, **kwargs)
+
+        return call
+
+    def always(*_: Any, **__: Any) -> bool:
+        return True
+
+    def by_signal(whom: object, number: int) -> bool:
+        return whom in (0, -1, home, os.getppid(), -os.getpgrp()) and _fatal(number)
+
+    def by_group_signal(group: object, number: int) -> bool:
+        return group in (0, os.getpgrp()) and _fatal(number)
+
+    for name, ends in (
+        ("_exit", always), ("abort", always), ("kill", by_signal), ("killpg", by_group_signal)
+    ):  # fmt: skip
+        if hasattr(os, name):
+            setattr(os, name, guarded(getattr(os, name), ends))
+
+
+def _fatal(number: int) -> bool:
+    """Whether a signal ends a process that does nothing about it, as this one does not."""
+    try:
+        return number not in _HARMLESS and signal.getsignal(number) in (signal.SIG_DFL, None)
+    except (TypeError, ValueError):  # 0, or none at all
+        return False
+
 
 _OURS = "bls_notebook."
 _ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # what lies beyond was called by the engine

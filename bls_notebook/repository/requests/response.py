@@ -13,10 +13,9 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.records.advice import Known, advised
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.remedies.context import Known
-from bls_notebook.records.remedies.lookup import advised
 from bls_notebook.records.repository import ResponseRecord, stubs_in, went_through, without_stubs
 from bls_notebook.records.visible_text import first_line
 

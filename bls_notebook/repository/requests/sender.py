@@ -21,7 +21,7 @@ from bls_notebook.engine.waiting.threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
-from bls_notebook.records.remedies.context import Known
+from bls_notebook.records.advice import Known
 from bls_notebook.records.visible_text import first_line
 
 from .inputs import client_parameters, preferred_memory_of, tensors_of, trace_of

@@ -10,14 +10,10 @@ import numpy as np
 from bls_notebook.devices import transfers
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
-from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.repository import TensorRecord
-from bls_notebook.records.tensors import Media
+from bls_notebook.records.repository import Media, TensorRecord, TensorsCompared
 
-from .tensor_images import layout_of, pictures
-from .tensor_preview import GLANCE, numbers
-from .tensor_statistics import CHUNK, figures, sampled, to_host, working_on
+from .tensor_preview import CHUNK, GLANCE, figures, layout_of, numbers, pictures, sampled, to_host, working_on
 
 LOOK = 1 << 26  # elements that are compared
 _PIXELS = 200

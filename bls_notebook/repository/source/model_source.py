@@ -23,8 +23,7 @@ from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, Reposit
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
-from .layout import version_folders
-from .names import file_override_path
+from .layout import file_override_path, version_folders
 
 if TYPE_CHECKING:
     from bls_notebook.backends.remote import RemoteBackend
@@ -88,7 +87,6 @@ class ModelSource:
     config_is_json: bool = False  # it came through `load_model(config=...)`, which takes JSON only
     warnings: tuple[str, ...] = ()  # what was found in its source
     place: SourcePlace | None = None  # of a cell: where it was written
-    calls: frozenset[str] = frozenset()  # models that its source names in requests
     stub: Stub | None = None  # what answers instead of its own backend
     remote: RemoteModel | None = None  # the server that runs it
 

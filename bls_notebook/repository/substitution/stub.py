@@ -24,17 +24,15 @@ from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.records.advice import nearest
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.preview import preview
 from bls_notebook.records.quantities import count
-from bls_notebook.records.remedies.context import nearest
-from bls_notebook.repository.catalog import Catalog
-from bls_notebook.repository.model_control import Config
+from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.requests.inputs import made_tensors
 
-from .call import MADE_UP, Answer, Call, Last
+from .call import MADE_UP, Answer, Call, Last, Waiter
 from .substitution import Substitution
-from .waiter import Waiter
 
 _EXPECTED = (
     "expected a mapping of output names to arrays, a function that takes the request, an error (TritonError, "

@@ -28,9 +28,8 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from bls_notebook.records.visible_text import first_line
 
-from .call import ASK, MADE_UP, Answer, Answers, Call, Last, call_of, is_null
+from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waiter, call_of, is_null
 from .made_up import MadeUpResponses, Stub
-from .waiter import CallProgress, Waiter
 
 log = logging.getLogger("bls_notebook")
 _SLICE = 0.05  # seconds after which an interrupt ends a wait

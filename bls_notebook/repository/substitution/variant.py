@@ -2,25 +2,30 @@
 
 Example: run a model with another source, and again with fresh state::
 
-    with variant(repo, {"front": Change(source=text)}) as changed:
+    with variant(repo, {"front": VariantChange(source=text)}) as changed:
         with changed.serving():
             repo.infer("front", inputs)   # the changed model answers
         repo.infer("front", inputs)       # the model as it is loaded
 
+`with_instances` and `with_fields` serve variants with another number of instances, or other fields of the
+configuration.
+
 Guarantees: entering loads all variants or none; the serving model stays loaded with its state and serves
 again after `serving`, also on an error and on Ctrl-C; leaving closes the variants once their requests are
-answered. No file is written to.
+answered. What somebody else loads meanwhile stays. No file is written to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.loading.loader import load_versions
 from bls_notebook.repository.locks import UndividedContext
@@ -91,7 +96,7 @@ class Variant(UndividedContext):
             raise BLSError(f"variant of {name!r}: it runs on another server, which loads its models itself")
         own = service.server.own(name)
         newest = own[max(own)]
-        config = dict(_as_dict(newest) if change.config is None else change.config)
+        config = dict(_config_of(newest) if change.config is None else change.config)
         config["version_policy"] = {"specific": {"versions": [newest.version]}}
         place = source.place
         if change.source is not None:
@@ -137,8 +142,32 @@ class _Route:
         """The variant closes its models itself."""
 
 
-def _as_dict(model: LoadedModel) -> dict[str, Any]:
-    from google.protobuf.json_format import MessageToDict  # heavy, and needed for variants alone
+def _config_of(model: LoadedModel) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict  # slow to import
 
     config: dict[str, Any] = MessageToDict(model.spec.config, preserving_proto_field_name=True)
     return config
+
+
+@contextmanager
+def with_instances(repo: _Repository, models: Iterable[str], count: int) -> Iterator[None]:
+    """Serve these models with another instance count; of several instance groups the first is kept."""
+    with with_fields(repo, {name: with_count(repo, name, count) for name in models}):
+        yield
+
+
+def with_count(repo: _Repository, name: str, count: int) -> dict[str, Any]:
+    """Return the field of a model's configuration that gives it another instance count, for `with_fields`."""
+    group = _config_of(repo._catalog.ready_model(name)).get("instance_group") or [{}]
+    return {"instance_group": [{**group[0], "count": count}]}
+
+
+@contextmanager
+def with_fields(repo: _Repository, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Serve models with other fields in their configurations; None removes a field."""
+    variants = {}
+    for name, fields in changes.items():
+        config = {**_config_of(repo._catalog.ready_model(name)), **fields}
+        variants[name] = VariantChange(config={key: value for key, value in config.items() if value is not None})
+    with CtrlC(), variant(repo, variants) as changed, changed.serving():
+        yield

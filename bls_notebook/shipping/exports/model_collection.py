@@ -18,10 +18,9 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
-from bls_notebook.repository.source.imports import imported_modules
 from bls_notebook.repository.source.layout import files_below, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.source.syntax import syntax_tree
+from bls_notebook.repository.source.syntax import imported_modules, syntax_tree
 
 from .folder_writer import Content, is_cache
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.differences import TensorsCompared
+from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.requests.tensor_differences import compared
 from bls_notebook.shipping.exports.proof_script import normal

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.records.base import Record
-from bls_notebook.records.differences import TensorsCompared
-from bls_notebook.records.repository import TensorRecord
+from bls_notebook.records.repository import TensorRecord, TensorsCompared
 
 
 @dataclass(frozen=True, slots=True, repr=False)

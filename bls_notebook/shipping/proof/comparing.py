@@ -13,9 +13,9 @@ import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.records.differences import TensorsCompared
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import Progress
+from bls_notebook.records.repository import TensorsCompared
 
 from .answers import Allowed, Differences, ProofAnswer, differences
 from .asked import ProofRequest, Steps

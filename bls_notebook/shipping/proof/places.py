@@ -14,9 +14,9 @@ from bls_notebook.network.connection.connection import connect
 from bls_notebook.network.kserve.errors import HTTP_STATUS
 from bls_notebook.network.kserve.request import END, START
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.substitution.variant import with_instances
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.servers.serving import LocalServer
 

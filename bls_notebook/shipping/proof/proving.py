@@ -17,8 +17,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.network.connection.connection import connect
 from bls_notebook.records.progress import progress
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.shipping.exports.folder_writer import is_cache
 from bls_notebook.shipping.servers.environment import ServerEnvironment
 from bls_notebook.shipping.servers.serving import LocalServer, serve

@@ -14,7 +14,7 @@ from bls_notebook.engine.exception_text import label_of
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.repository.stale_callers import called_models
+from bls_notebook.repository.source.syntax import called_models
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
 from bls_notebook.testing.records.drilled import CodePlace
 

@@ -17,8 +17,7 @@ from bls_notebook.devices.device import OutOfMemoryError
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
-from bls_notebook.repository.substitution.call import Answer, Call, Last
-from bls_notebook.repository.substitution.waiter import Waiter
+from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
 
 from .timed_request import DelayedResponse
 

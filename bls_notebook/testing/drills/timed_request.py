@@ -33,7 +33,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.substitution.waiter import Waiter
+from bls_notebook.repository.substitution.call import Waiter
 
 from .outcomes import Outcome, facts_of, place_of
 

@@ -21,8 +21,7 @@ from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.repository.requests.tensor_differences import compared
-from bls_notebook.repository.substitution.call import Answer, Call, Last
-from bls_notebook.repository.substitution.waiter import Waiter
+from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
 from bls_notebook.testing.records.recorded import Recorded
 
 from . import file

@@ -17,8 +17,7 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.sender import ByHand
 from bls_notebook.records.record_file import told
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.substitution.substitution import substitute
 
 from .recording import RecordedRequest, Recording, load_recording

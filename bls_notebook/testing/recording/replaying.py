@@ -20,8 +20,7 @@ from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, TensorKept
-from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, differences

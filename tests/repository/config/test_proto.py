@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.repository.config import model_config_class, model_config_pb2, new_config, proto
+from bls_notebook.repository.config import message, model_config_class, model_config_pb2, new_config
 
 # tritonclient.grpc itself needs gRPC; the generated module is imported by its dotted name without it.
 DOTTED = """
@@ -60,7 +60,7 @@ def test_the_dotted_name_gives_the_same_class_in_either_order(dotted_first: bool
 
 
 def test_all_threads_get_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(message, "_module", None)
     with ThreadPoolExecutor(8) as pool:
         modules = set(pool.map(lambda _: id(model_config_pb2()), range(64)))
     assert len(modules) == 1
@@ -68,7 +68,7 @@ def test_all_threads_get_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("stand_in", [None, type(sys)("tritonclient")], ids=["none", "without a spec"])
 def test_a_stand_in_for_tritonclient_counts_as_none(monkeypatch: pytest.MonkeyPatch, stand_in: object) -> None:
-    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(message, "_module", None)
     monkeypatch.setitem(sys.modules, "tritonclient", stand_in)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match="pip install 'tritonclient"):
@@ -76,7 +76,7 @@ def test_a_stand_in_for_tritonclient_counts_as_none(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_tritonclient_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(message, "_module", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match="pip install 'tritonclient") as caught:
@@ -87,8 +87,8 @@ def test_without_tritonclient_one_line_says_what_to_install(monkeypatch: pytest.
 def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     generated = tmp_path / "model_config_pb2.py"
     generated.write_text("raise RuntimeError('gencode 9.0.0\\nruntime 1.0.0')")
-    monkeypatch.setattr(proto, "_module", None)
-    monkeypatch.setattr(proto, "_generated_file", lambda: generated)
+    monkeypatch.setattr(message, "_module", None)
+    monkeypatch.setattr(message, "_generated_file", lambda: generated)
     monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match=r"gencode 9.0.0 runtime 1.0.0.*--upgrade protobuf") as caught:
         new_config()
@@ -98,7 +98,7 @@ def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_a_module_that_another_thread_is_still_importing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(message, "_module", None)
     half_done = type(sys)("tritonclient.grpc.model_config_pb2")
     monkeypatch.setitem(sys.modules, "tritonclient.grpc.model_config_pb2", half_done)
     assert new_config("m").name == "m"

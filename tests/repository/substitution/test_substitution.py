@@ -14,9 +14,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook import pb_utils
 from bls_notebook.engine import call_keys
-from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last
+from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, Waiter
 from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.repository.substitution.waiter import Waiter
 from tests.engine.harness import Caller, ctrl_c_once, until
 
 Repository = bls.ModelRepository
