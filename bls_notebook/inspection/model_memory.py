@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices.registry import backend_of, device_of
 from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.lifetimes.owners import ATOMS, SearchRoot
 

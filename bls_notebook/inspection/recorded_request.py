@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.engine.recording.finished_sessions import on_at, profiles, tracks
+from bls_notebook.engine.recording.log import on_at, profiles, tracks
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.requests.response import Response

@@ -10,8 +10,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.exception_text import home_of, internal_paths, label_of
-from bls_notebook.engine.waiting.ctrl_c import awaited
-from bls_notebook.engine.waiting.debugger_threads import let_go_soon
+from bls_notebook.engine.waiting.ctrl_c import awaited, resume_debugged_threads
 from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
 
         def handle(number: int, frame: FrameType | None) -> None:
             awaited.set()
-            let_go_soon()  # the loop too, which a debugger may hold
+            resume_debugged_threads()  # the loop too, which a debugger may hold
             if callable(before):
                 before(number, frame)
             loop.call_soon_threadsafe(awaited.is_set)  # wakes it up

@@ -27,16 +27,14 @@ from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.error_messages import in_ensemble, not_ready, without_running
-from bls_notebook.engine.failures import cancelled_response, error_response
+from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.recording.spans import record_at_once, record_ensemble, record_ensemble_over
-from bls_notebook.engine.schedulers.lifecycle import Lifecycle
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
-from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -45,7 +43,8 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
 
-from .flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+from .lifecycle import Lifecycle
 
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
 
