@@ -76,7 +76,7 @@ def profiled(lines: bool = True) -> Any:
 
 def watched(repo: bls.ModelRepository) -> Any:
     """The panel of `%tritonrepo watch`, but for the page that draws what it sends."""
-    from bls_notebook.inspection.display.watch_panel import watch_widget
+    from bls_notebook.inspection.display import watch_widget
 
     return contextlib.closing(watch_widget(bls.watch(repo=repo)))
 

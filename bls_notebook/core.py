@@ -8,21 +8,21 @@ CAPABILITY = Capability(
     magics={
         "%%tritonmodel": ".magics.tritonmodel:MAGIC",
         "%%tritonconfig": ".magics.tritonmodel:CONFIG_MAGIC",
-        "%tritonrepo": ".magics.repo.router:MAGIC",
+        "%tritonrepo": ".magics.tritonrepo:MAGIC",
         "%bls": ".magics.request:MAGIC",
         "%%bls": ".magics.cell_body:MAGIC",
     },
     verbs={
-        "list": ".magics.repo.showing:LIST",
-        "load": ".magics.repo.loading:LOAD",
-        "unload": ".magics.repo.loading:UNLOAD",
-        "reload": ".magics.repo.loading:RELOAD",
-        "config": ".magics.repo.showing:CONFIG",
-        "stats": ".magics.repo.showing:STATS",
-        "metrics": ".magics.repo.showing:METRICS",
-        "devices": ".magics.repo.showing:DEVICES",
-        "use": ".magics.repo.loading:USE",
-        "clear": ".magics.repo.loading:CLEAR",
+        "list": ".magics.tritonrepo:LIST",
+        "load": ".magics.tritonrepo:LOAD",
+        "unload": ".magics.tritonrepo:UNLOAD",
+        "reload": ".magics.tritonrepo:RELOAD",
+        "config": ".magics.tritonrepo:CONFIG",
+        "stats": ".magics.tritonrepo:STATS",
+        "metrics": ".magics.tritonrepo:METRICS",
+        "devices": ".magics.tritonrepo:DEVICES",
+        "use": ".magics.tritonrepo:USE",
+        "clear": ".magics.tritonrepo:CLEAR",
     },
     displays={
         ".records.devices:DeviceTable": Drawing(".display.records.devices:devices_document"),
@@ -34,10 +34,10 @@ CAPABILITY = Capability(
             ".display.records.models:model_document", many=".display.records.models:models_document"
         ),
         ".records.repository:ResponseRecord": Drawing(
-            ".display.records.responses:response_document", many=".display.records.many:responses_document"
+            ".display.records.responses:response_document", many=".display.records.responses:responses_document"
         ),
         ".records.statistics:StatisticsRecord": Drawing(many=".display.records.statistics:statistics_document"),
-        ".records.repository:StreamRecord": Drawing(many=".display.records.streams:streams_document"),
+        ".records.repository:StreamRecord": Drawing(many=".display.records.responses:streams_document"),
         ".repository.repository:ModelRepository": Drawing(),
         ".repository.requests.response:Response": Drawing(),
     },

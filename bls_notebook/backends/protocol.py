@@ -1,9 +1,8 @@
-"""The interface of backends. Adding one is a module with an `open_model`.
+"""What the rest asks of a backend. Adding a backend is one module with an `open_model`.
 
 The order at load, as on Triton: `open_model` finds the files of one version; `auto_complete_config` fills
 in its configuration; `make_instance` is called for each instance of the completed configuration. Then
-the engine calls `execute`, on any thread, never twice at a time in one instance. A model on a remote server has
-a `RemoteBackend`.
+the engine calls `execute`, on any thread, never twice at a time in one instance.
 """
 
 from __future__ import annotations
@@ -16,24 +15,6 @@ from typing import Any, Protocol
 
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
-
-
-class BackendError(Exception):
-    """A model that its backend refuses; the text is Triton's where Triton has one.
-
-    Parameters
-    ----------
-    message : str
-        One line.
-    code : str
-        Kind of the failure as Triton words it: ``Internal``, ``Invalid argument``, ``Unavailable``,
-        ``Unsupported``.
-    """
-
-    def __init__(self, message: str, code: str = "Internal") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Modules(Protocol):
@@ -132,44 +113,3 @@ class OpenModel(Protocol):
         BackendError
             The files are not there, or something that the backend needs is not installed.
         """
-
-
-REPORT_SECONDS = 10.0  # until a wait for an answer is reported
-Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
-InThread = Callable[[Callable[[], None]], None]
-
-
-class Exchange(Protocol):
-    """One request to a server, and its answers; `run` or `start` is called, once."""
-
-    def run(self) -> InferenceResponse:
-        """Send it, and wait for the answer on this thread; `cancel` ends that, and so does Ctrl-C."""
-
-    def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it; `deliver` is called with each response, on any thread, the last with True."""
-
-    def cancel(self, lost: str = "") -> None:
-        """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
-
-
-class RemoteConnection(Protocol):
-    """A connection to a server, shared by its models."""
-
-    address: Any  # `str` gives the URL
-    lost: str  # why the server does not answer; empty while it does
-    closed: bool
-    report_waits: list[Callable[[], None]]  # called every few seconds while a request waits, without a lock
-
-    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the server's statistics of its models, in Triton's JSON; empty if it gives none in time."""
-
-
-class RemoteBackend(BackendInstance, Protocol):
-    """One version of a model on a server."""
-
-    @property
-    def link(self) -> RemoteConnection:
-        """The connection."""
-
-    def send(self, request: InferenceRequest) -> Exchange:
-        """Return a request that is ready to be sent; ValueError if the server cannot take it."""

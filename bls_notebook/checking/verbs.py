@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .records import Findings

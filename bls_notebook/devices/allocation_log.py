@@ -29,7 +29,7 @@ import numpy as np
 
 from bls_notebook.records.raw_events import Maker
 
-from .registry import device_of
+from .transfers import device_of, text_bytes
 
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
@@ -51,7 +51,7 @@ _Tensors = Sequence[Any]
 
 
 class AllocationRecorder:
-    """What is recorded while memory is tracked.
+    """What is noted while a track is on; see `devices.observer`.
 
     `full` is called when the log has more than so many items, to take some away. `place` says where the code
     is that runs on this thread; None where that is not to be noted.
@@ -187,7 +187,7 @@ class AllocationRecorder:
         self._rare(FREED, (device, number), size)
 
     def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
-        """Record that an array came to another device (``transfer``, in `ns` nanoseconds) or was copied (``copy``)."""
+        """An array was moved to another device, or copied on its own."""
         self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
 
     # -- the rest ------------------------------------------------------------------------------------
@@ -243,20 +243,6 @@ def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
     return int(array.nbytes)
 
 
-def text_bytes(array: Any) -> int:
-    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
-
-    So Triton holds them. Elements that are no bytes yet count by their number of characters.
-    """
-    if not hasattr(array, "tolist"):  # on a GPU it is held so
-        return int(array.nbytes)
-    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
-    try:
-        return 4 * len(elements) + sum(map(len, elements))
-    except TypeError:
-        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
-
-
 def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
     """Return the key and the size of the block that an array (or text) on a GPU lies in.
 
@@ -290,13 +276,6 @@ _cell = ""  # of the notebook, that runs now
 current_request: Callable[[], int] = int
 # Types of this package that have tensors inside, and the kind of owner that an allocation table calls them.
 owner_kinds: dict[type, str] = {}
-
-
-def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
-    """Record that an array was moved or copied, if a recording is on; see `AllocationRecorder.moved`."""
-    watching = recording
-    if watching is not None:
-        watching.moved(how, source, result, ns)
 
 
 def unwatched(array: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Which GPUs there are: CUDA's, or simulated ones where the user asked for them.
+"""Which GPUs there are: CUDA's, or simulated ones where they were asked for.
 
 Guarantees: safe from any thread. Nothing is imported, and no driver is asked, before somebody asks for a
-GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs replace CUDA's on
-machines without one; with a CUDA GPU they need `even_with_cuda`.
+GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs stand in
+for CUDA's that are not there: where there is a CUDA GPU they are only had `even_with_cuda`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,15 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import platform
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bls_notebook.records.devices import DeviceRecord
-
-from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
+from .backend import GPUs
+from .device import CPU, Device, DeviceError, NoDeviceError, parse_size
 
 DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64
@@ -89,12 +84,6 @@ def backend_of(array: object) -> GPUs | None:
     if _cuda is None and type(array).__module__.partition(".")[0] == "cupy" and cuda() is not None:
         return backend_of(array)
     return None
-
-
-def device_of(array: Any) -> Device:
-    """Return where an array is; anything but an array of a GPU is on the CPU."""
-    there = None if isinstance(array, np.ndarray) else backend_of(array)
-    return CPU if there is None else there.device_of(array)
 
 
 def simulated_gpus() -> int:
@@ -215,32 +204,3 @@ def simulated_cupy() -> Any:
     """Return what stands in for `cupy` in models, None where the real one does."""
     found = _simulated
     return None if found is None else found.array_module()
-
-
-def device_records() -> list[DeviceRecord]:
-    """Return a record of each device: the CPU, then the GPUs."""
-    found = gpus()
-    return [_host(), *(found.usage(i) for i in range(found.count))] if found is not None else [_host()]
-
-
-def _host() -> DeviceRecord:
-    """The CPU and the memory of the machine: the whole process counts as ours; -1 for what is not known."""
-    total = _known(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    ours = _known(lambda: int(_read("self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
-    free = _known(lambda: int(_read("meminfo").split("MemAvailable:")[1].split()[0]) * 1024)
-    others = max(0, total - free - ours) if min(total, free, ours) >= 0 else -1
-    cores = os.cpu_count() or 0
-    hardware = f"{platform.machine()}, {cores} cores" if cores else platform.machine()
-    return DeviceRecord("cpu", hardware, False, ours, 0, others, total)
-
-
-def _known(read: Callable[[], int]) -> int:
-    """What the system says without another package; -1 where it does not."""
-    try:
-        return read()
-    except (AttributeError, ValueError, OSError, IndexError):
-        return -1
-
-
-def _read(name: str) -> str:
-    return Path("/proc", name).read_text()

@@ -1,7 +1,7 @@
 """Move and copy arrays: across devices, and on one device if the sender keeps its array; sizes of tensors.
 
 Guarantees: a returned array is finished, whatever stream it was made on, and nobody else has it; the
-allocation log records each move. Arrays of a GPU are CuPy's or simulated ones, arrays of the CPU are NumPy's.
+observer hears of each move. Arrays of a GPU are CuPy's or simulated ones, arrays of the CPU are NumPy's.
 """
 
 from __future__ import annotations
@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from .allocation_log import moved as record_move
-from .allocation_log import text_bytes
+from . import observer
+from .device import CPU, Device
 from .registry import backend_of, need_gpu
 
 _Array = np.ndarray[Any, Any]
+
+
+def device_of(array: Any) -> Device:
+    """Return where an array is; anything that is of no GPU is on the CPU."""
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    return CPU if there is None else there.device_of(array)
 
 
 def to_cpu(array: Any) -> _Array:
@@ -26,7 +32,7 @@ def to_cpu(array: Any) -> _Array:
         return array  # type: ignore[no-any-return]
     started = perf_counter_ns()
     host = there.to_host(array)
-    record_move("transfer", array, host, perf_counter_ns() - started)
+    observer.moved("transfer", array, host, perf_counter_ns() - started)
     return host
 
 
@@ -44,7 +50,7 @@ def to_gpu(array: Any, index: int) -> Any:
         moved = to.to_gpu(array, index)
     else:
         moved = to.from_host(array if there is None else there.to_host(array), index)
-    record_move("transfer", array, moved, perf_counter_ns() - started)
+    observer.moved("transfer", array, moved, perf_counter_ns() - started)
     return moved
 
 
@@ -54,7 +60,7 @@ def copied(array: Any) -> Any:
     if there is None:
         return np.array(array, subok=False)
     copy = there.to_gpu(array, there.device_of(array).index)
-    record_move("copy", array, copy)
+    observer.moved("copy", array, copy)
     return copy
 
 
@@ -64,3 +70,17 @@ def nbytes(tensors: Iterable[Any]) -> int:
     for tensor in tensors:
         size += tensor._array.nbytes if tensor._datatype != "BYTES" else text_bytes(tensor._array)
     return size
+
+
+def text_bytes(array: Any) -> int:
+    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
+
+    So Triton holds them. Elements that are no bytes yet count by their number of characters.
+    """
+    if not hasattr(array, "tolist"):  # on a GPU it is held so
+        return int(array.nbytes)
+    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
+    try:
+        return 4 * len(elements) + sum(map(len, elements))
+    except TypeError:
+        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.html import Html, text
-from bls_notebook.display.text import MOST
 
 _NOTHING = Html()
+MOST = 40  # terminal cells of a column that is not the last
 
 
 @dataclass(frozen=True, slots=True)

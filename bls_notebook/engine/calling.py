@@ -15,9 +15,11 @@ from contextvars import copy_context
 from typing import Any
 
 from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
+from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import CLOSED, InferenceResponse, ResponseIterator
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import CLOSED
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.raw_events import LogLine
 from bls_notebook.records.visible_text import encodable

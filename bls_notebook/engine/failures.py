@@ -1,8 +1,7 @@
-"""Error responses: of exceptions that models raise, of refused and cancelled requests; and warnings.
+"""Makes a response of what a model raised (`description.py`), and keeps where it came from for the displays.
 
-The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`; models never
-see it. Warnings are what Triton passes in silence. A response gets each warning once; warnings of a callee reach
-the outermost response; an error response gets none, except the stubs that it went through.
+The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`;
+models never see it.
 """
 
 from __future__ import annotations
@@ -12,10 +11,8 @@ from dataclasses import replace
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
-from bls_notebook.records.repository import Stubbed, without_stubs
 from bls_notebook.records.visible_text import encodable
 
-from .core.execution import MOST_WARNINGS, Execution
 from .core.model import LoadedModel
 from .error_messages import execute_failed
 from .exception_text import describe, frame_at, internal_paths
@@ -134,29 +131,3 @@ def cancelled_response(name: str) -> InferenceResponse:
     return error_response(
         f"Model {name} - Error when running inference: the request was cancelled", ErrorCode.CANCELLED
     )
-
-
-def with_warnings(
-    response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
-) -> InferenceResponse:
-    """Return a response with the warnings of the execution that gave it; in strict mode their error.
-
-    `response`: what the requester is about to get; `answer` put what it found into its warnings.
-    `model`: that gave it.
-    `execution`: where `note_warnings` kept those of other kinds.
-    `parent`: who sent the request: its own responses will tell of them too.
-    """
-    noted = () if execution is None else execution.warnings
-    if not (response._warnings or noted):
-        return response
-    found = dict.fromkeys([*filter(None, response._warnings), *noted])
-    stubs = tuple(each for each in found if each.__class__ is Stubbed)
-    warnings = () if response._error is not None else without_stubs(found)[:MOST_WARNINGS]
-    if warnings and model.outputs.strict:
-        message = f"Model {model.name} - strict: {'; '.join(warnings)}"
-        response = error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
-        warnings = ()
-    response._warnings = stubs + warnings
-    if parent is not None and response._warnings:
-        parent.note_warnings(response._warnings)
-    return response

@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from bls_notebook.devices import allocation_log
+from bls_notebook.devices import allocation_log, observer
 
 from .core import instance
 from .core.model import in_memory
@@ -84,5 +84,5 @@ def in_child() -> None:
     event_loops.blocked.clear()
     instance._open.clear()
     loops._loops.clear()
-    allocation_log.recording = allocation_log.place = None
+    allocation_log.recording = allocation_log.place = observer.current = None
     recording.active = None

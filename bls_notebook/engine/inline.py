@@ -32,7 +32,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError
-from .failures import error_response, with_warnings
+from .failures import error_response
 from .logs import log_lost
 from .recording import log as recording
 from .recording import spans
@@ -44,6 +44,7 @@ from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted
 from .waiting.deadlock import first_response
 from .waiting.reachability import leave_to_senders
+from .warnings import with_warnings
 
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]
 _get_ident = threading.get_ident

@@ -1,21 +1,19 @@
-"""Run code as a model's: `initialize` and `finalize` of models, and code of the notebook as the body of `execute`.
+"""Run a model's `initialize` and `finalize`, where BLS is not supported, and keep the threads it starts from
+blocking exit.
 
 Guarantees: the caller's context is unchanged afterwards; model code sees no event loop but its own (in
-Jupyter, the notebook's loop runs on the main thread). Requests of a notebook's body are its children, and Ctrl-C
-stops the body and all that it started. Python joins non-daemon threads before any exit hook runs, and would
-wait forever for a thread that the model's `finalize` ends; so threads that a model starts are daemons here, and
-`left` reports those that still run after `finalize`.
+Jupyter, the notebook's loop runs on the main thread). Python joins non-daemon threads before any exit hook
+runs, and would wait forever for a thread that the model's `finalize` ends; so threads that a model starts
+are daemons here, and `left` reports those that still run after `finalize`.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import Caller, caller_var
@@ -24,13 +22,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 
 from .calling import SendingExecution
 from .core.server import Server
-from .waiting.ctrl_c import CtrlC, may_be_interrupted
-from .waiting.event_loops import ModelLoop
-from .waiting.threads import Parker
-
-if TYPE_CHECKING:
-    from bls_notebook.records.errors import ErrorRecord
-
+from .waiting.ctrl_c import may_be_interrupted
 
 _Result = TypeVar("_Result")
 
@@ -106,59 +98,3 @@ def let_go_of_pools() -> None:
     workers = getattr(pools, "_threads_queues", {})
     for thread in left():
         workers.pop(thread, None)
-
-
-def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
-    """Return what `function()` returns, awaited where it is a coroutine.
-
-    The last errors that requests of the body were answered with are added to `errors`.
-
-    Raises BaseException: whatever the function raises.
-    """
-    __tracebackhide__ = True
-    execution = SendingExecution(server, None, None)
-    execution.thread = threading.get_ident()
-
-    def run() -> Any:
-        __tracebackhide__ = True
-        try:
-            result = function()
-            if inspect.iscoroutine(result):
-                result = _run_coroutine(execution, result)
-            return result
-        except KeyboardInterrupt:
-            execution.interrupt()
-            raise
-        finally:
-            execution.finished = True
-            if errors is not None:
-                errors.extend(execution.causes or ())
-
-    may_be_interrupted(run.__code__)
-    with CtrlC():
-        return as_model(execution, run)
-
-
-def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
-    loop = ModelLoop("notebook")
-    context = copy_context()
-    parker = Parker()
-    execution.tasks = WeakSet()
-    execution.thread = loop.thread
-
-    def begin() -> None:
-        context.run(caller_var.set, execution)
-        execution.task = task = context.run(loop.loop.create_task, coroutine)
-        loop.executions.add(execution)
-        task.add_done_callback(lambda _: parker.unpark())
-
-    try:
-        loop.post(begin)
-        parker.park()
-        assert execution.task is not None
-        return execution.task.result()
-    except KeyboardInterrupt:
-        execution.interrupt()
-        raise
-    finally:
-        loop.stop()

@@ -33,7 +33,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError, is_a
-from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
+from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs
 from .logs import log_if_lost, log_lost
 from .recording import log as recording
 from .recording.spans import record_batch, record_batch_over
@@ -42,6 +42,7 @@ from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import Interrupted, clear_interrupt, may_be_interrupted, pressed
 from .waiting.reachability import leave_to_senders
+from .warnings import with_warnings
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]

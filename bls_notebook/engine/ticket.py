@@ -3,39 +3,38 @@
 Guarantees: every ticket gets its final response exactly once, whatever the model does; responses are
 read in the order in which they were sent; `send` may be called from any thread; no callback runs
 while the ticket's lock is held. A sender or a request that is dropped unanswered ends the ticket with an
-error. `give_up` answers every request in flight of some models without waiting, except for one that runs on
-its caller's thread, which answers it when `execute` returns.
+error.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.transfers import nbytes
-from bls_notebook.pb_utils.errors import ErrorCode, TritonModelException
+from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import CLOSED, InferenceResponse
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import CLOSED
 
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
-from .error_messages import execute_failed, never_finalised, not_ready, running, unread_responses
-from .failures import cancelled_response, error_response, originating, over_bls, with_warnings
+from .error_messages import execute_failed, never_finalised, not_ready, unread_responses
+from .failures import cancelled_response, error_response, originating, over_bls
 from .recording import log as recording
 from .recording.log import HeldBack
 from .recording.spans import record_response, record_sent
-from .tensors.config_check import reshape_all
 from .tensors.outputs import answer, returned_none
+from .tensors.request_check import reshape_all
 from .waiting.ctrl_c import awaited, need_room
 from .waiting.threads import Parker, later
+from .warnings import with_warnings
 
 _new_lock = threading.Lock
 log = logging.getLogger("bls_notebook")
@@ -371,42 +370,3 @@ class Ticket:
         for unread in (self._only, self._responses):
             if unread is not None:
                 unread.clear()
-
-
-def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
-    wanted = {id(model) for model in models}
-    return [each for each in gc.get_objects() if type(each) is Ticket and not each.done and id(each.model) in wanted]
-
-
-def _refuse(tickets: Collection[Ticket], why: str) -> None:
-    for ticket in tickets:
-        ticket.cancelled = True
-        ticket.model.scheduler.withdraw(ticket)
-    executions = {e for e in (ticket.execution for ticket in tickets) if e is not None}
-    for ticket in tickets:
-        ticket.finish(error_response(running(ticket.model.name, why), ErrorCode.CANCELLED))
-    for execution in executions:
-        _stop(execution)
-
-
-def _stop(execution: Execution) -> None:
-    with contextlib.suppress(RuntimeError):  # Python ends, and allows no thread that would insist
-        execution.interrupt()
-
-
-def give_up(models: Collection[LoadedModel], why: str) -> None:
-    """Answer what is in flight to some models with an error, and stop the model code that can be stopped."""
-    _refuse(_in_flight(models), why)
-    for model in models:
-        for instance in model.instances:
-            if isinstance(instance.holder, Execution):
-                _stop(instance.holder)
-
-
-def give_up_old(models: Collection[LoadedModel], since: int, seconds: float, why: str) -> None:
-    """Answer those with an error that have been in flight for some seconds, counted from `since` at most.
-
-    `since`: a reading of `time.perf_counter_ns`.
-    """
-    latest = perf_counter_ns() - int(seconds * 1e9)
-    _refuse([t for t in _in_flight(models) if max(t.arrived, since) <= latest], why)

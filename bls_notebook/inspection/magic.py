@@ -1,18 +1,22 @@
-"""``%blsinspect``: inspect a response, a tensor or a model, or compare two."""
+"""``%blsinspect``: inspect a response, a tensor or a model, or compare two; ``%tritonrepo watch``: a live
+panel.
+"""
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.magic import Magic
+from bls_notebook.magics.arguments import Parser, Variables, evaluate, identifier, whole_number
+from bls_notebook.magics.cell_errors import reported
+from bls_notebook.magics.magic import Magic, Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
-from bls_notebook.magics.parsing.words import Variables, evaluate
-from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .inspection import Inspection
+    from .repository_watch import Watch
+
 
 PARSER = Parser(
     "%blsinspect",
@@ -66,3 +70,18 @@ def _latest(notebook: Notebook) -> Any:
 
 
 MAGIC = Magic(PARSER, blsinspect)
+
+
+def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
+    with reported(notebook):
+        return bls.watch(arguments.seconds)
+
+
+WATCH = Verb(
+    "watch", "a live panel: what each model does now, its queue, rate and latency, and the memory", _watch,
+    "It goes on while cells run, and ends when its output is cleared. A right click on it, then Create New "
+    "View for Cell Output, docks it beside the notebook. Its buttons load, unload and reload models. In a "
+    "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
+    "  %tritonrepo watch\n",
+)  # fmt: skip
+WATCH.parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)")

@@ -1,30 +1,38 @@
-"""Details of a loaded model: instances, memory, callers and callees, source, and each setting's origin.
+"""Details of a loaded model: instances, callers and callees, source, each setting's origin, and the memory
+that it keeps.
 
 A setting comes from the author's config.pbtxt, from the model's `auto_complete_config`, from Triton, or is a
-default.
+default. The memory is that of arrays reachable from the model's attributes and its modules' variables; the
+search is bounded in time and objects, reads objects directly and never calls code of the model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
+import numpy as np
+
+from bls_notebook.devices.registry import backend_of
+from bls_notebook.devices.transfers import device_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.exception_text import ModelHome
 from bls_notebook.extending import Host
-from bls_notebook.lifetimes.owners import roots_of
+from bls_notebook.lifetimes.owners import ATOMS, SearchRoot, roots_of
 from bls_notebook.repository.config.message import ModelConfigMessage, to_dict
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.loader import read_config
 from bls_notebook.repository.statistics import statistics_record_of
 
-from .model_memory import kept_memory
-from .records import ConfigSetting, InstanceNow, ModelView
+from .records import ConfigSetting, InstanceNow, KeptMemory, ModelView
 
 LONGEST = 200_000  # characters of a source
 NAMED = 12  # largest arrays
@@ -189,3 +197,77 @@ def _all_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _all_fields(item, f"{path}[{item['name'] if path in _NAMED else i}]")
     else:
         yield path, json.dumps(value, ensure_ascii=False)
+
+
+SECONDS, OBJECTS, ITEMS = 0.25, 50_000, 1_000
+LEAST = 1 << 16  # bytes; smaller texts are ignored
+_nbytes = np.ndarray.__dict__["nbytes"].__get__
+_base = np.ndarray.__dict__["base"].__get__
+
+
+def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
+    """Return the memory that each name refers to, largest first; shared memory counts once."""
+    deadline, left = perf_counter() + SECONDS, OBJECTS
+    queue = deque((root.name, root.value) for root in roots)
+    seen: dict[int, Any] = {}
+    found: list[KeptMemory] = []
+    while queue and left and perf_counter() < deadline:
+        name, value = queue.popleft()
+        left -= 1
+        owner = _owner(value)
+        if id(owner) in seen:
+            continue
+        seen[id(owner)] = owner  # a reference, so that no `id` is reused
+        memory = _memory(name, value, owner)
+        if memory is not None:
+            found.append(memory)
+        else:
+            queue.extend(_inside(name, value))
+    return sorted(found, key=lambda each: -each.bytes)
+
+
+def _owner(value: Any) -> Any:
+    while issubclass(type(value), np.ndarray) and issubclass(type(_base(value)), np.ndarray):
+        value = _base(value)
+    return value
+
+
+def _memory(name: str, value: Any, owner: Any) -> KeptMemory | None:
+    """Return a value's memory if it is an array or a large text."""
+    kind = type(value)
+    if issubclass(kind, np.ndarray):
+        plain = np.ndarray.view(value, np.ndarray)
+        return KeptMemory(name, int(_nbytes(owner)), f"{plain.dtype.name} {list(plain.shape)}")
+    if backend_of(value) is not None:
+        return KeptMemory(name, int(value.nbytes), f"{value.dtype.name} {list(value.shape)}", device_of(value).label)
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    if isinstance(tensor, type) and issubclass(kind, tensor):
+        size = int(value.element_size() * value.nelement())
+        return KeptMemory(
+            name, size, f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}", str(value.device)
+        )
+    if kind in (bytes, bytearray, str) and len(value) >= LEAST:
+        return KeptMemory(name, len(value), kind.__name__)
+    return None
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    if issubclass(kind, (*ATOMS, ModelHome)) or str(kind.__module__).startswith("bls_notebook."):
+        return
+    if issubclass(kind, dict):
+        for key, item in list(dict.items(value))[:ITEMS]:
+            label = repr(key)[:60] if type(key) in (str, int, bytes) else f"<{type(key).__name__}>"
+            yield f"{name}[{label}]", item
+    elif issubclass(kind, (list, tuple, set, frozenset, deque)):
+        few = list(kind.__iter__(value))[:ITEMS] if kind in (list, tuple, set, frozenset, deque) else []
+        for i, item in enumerate(few):
+            yield f"{name}[{i}]", item
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return
+    if type(attributes) is dict:
+        for key, item in list(attributes.items())[:ITEMS]:
+            yield f"{name}.{key}", item

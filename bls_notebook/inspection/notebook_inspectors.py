@@ -61,7 +61,7 @@ class Inspectors:
 
     def _widget(self, inspect: Inspect, place: str = "", first: Any = None) -> Any:
         def make() -> Any:
-            from .display.inspector_widget import Inspector
+            from .inspector_widget import Inspector
 
             return Inspector(answering(inspect, self._notebook.settings.width, first), place)
 
@@ -70,7 +70,7 @@ class Inspectors:
     def after_cell(self, result: Any = None) -> None:
         """Create the buttons after the first cell that shows one: importing widgets is slow."""
         if self._behind and self._buttons is None:
-            from .display.inspector_widget import Buttons
+            from .inspector_widget import Buttons
 
             self._buttons = Buttons(self._key, self._pressed)
 

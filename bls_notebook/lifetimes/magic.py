@@ -10,13 +10,11 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
+from bls_notebook.magics.arguments import Parser, Variables, identifier, new_file, whole_number
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser, identifier, whole_number
-from bls_notebook.magics.parsing.words import Variables
-from bls_notebook.magics.saving import check_file, save
-from bls_notebook.magics.shell.cell_errors import reported
 from bls_notebook.records.progress import progress
 
 from .owners import SearchRoot, providers
@@ -40,7 +38,7 @@ PARSER = Parser(
 )
 _add = PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-_add("--save", metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load")
+_add("--save", type=new_file, metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load")
 _add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
 _add("--no-lines", action="store_true", help="note no lines of code: 0.2 to 0.5 µs less for each tensor")
 _add("--static", action="store_true", help="a figure, also where a widget can be shown")
@@ -56,7 +54,6 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
         PARSER.error("--static and --widget exclude each other")
     if arguments.widget and importlib.util.find_spec("anywidget") is None:
         PARSER.error("--widget needs anywidget: pip install anywidget")
-    check_file(PARSER, arguments.save)
     body = cell_body(notebook, "%%blsmemory", cell)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     name = f"In [{notebook.cell_number}]"
@@ -106,7 +103,7 @@ def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> No
         shown = displays.render(record, width=width) if arguments.static else notebook.draw(record)
     if not arguments.quiet:
         notebook.publish(shown)
-    save(notebook, "%%blsmemory", track, arguments.save, readable=True)
+    notebook.save("%%blsmemory", track, arguments.save, readable=True)
 
 
 MAGIC = Magic(PARSER, bls_memory)

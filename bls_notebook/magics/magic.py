@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from bls_notebook.capabilities import registry
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser
 
-from .parsing.words import Variables
+from .arguments import Parser, Variables
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

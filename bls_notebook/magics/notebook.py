@@ -1,22 +1,26 @@
-"""The notebook that magics run in: its shell, its settings, and showing things in it."""
+"""The notebook that magics run in: its shell, its settings, and what it shows.
+
+The value of a cell is drawn in full; inside lists and dicts the short `repr` stays.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
 import bls_notebook as bls
-from bls_notebook import Response
+from bls_notebook import BLSError, Response
 from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
 
-from .output.results import Models, Records, Responses, Streams, answers_of
-from .shell.settings import BLSNotebook
+from .results import Families, Models, Records, Responses, Statistics, Streams, answers_of
+from .settings import BLSNotebook
 
 
 @dataclass
@@ -123,6 +127,21 @@ class Notebook:
         bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
+    def save(self, magic: str, recorded: Any, file: str | None, readable: bool = False) -> None:
+        """Write what a magic recorded to a file (``--save``); `readable`: `bls.load` reads its JSON."""
+        if not file:
+            return
+        try:
+            path = recorded.save(Path(file).expanduser())
+        except bls.BLSError as error:
+            self.say(f"{magic}: --save: {file}: {error}", "error")
+        else:
+            other = path.name.endswith((".trace.json", ".pickle"))
+            hint = f"bls.load({file!r}) reads it" if readable and not other else ""
+            if path.suffix == ".pickle":
+                hint = "drop it on pytorch.org/memory_viz"
+            self.say(f"saved to {path.name}", hint=hint)
+
     @property
     def has_kernel(self) -> bool:
         """Whether displays can be replaced: there is a frontend, not just a terminal."""
@@ -137,3 +156,50 @@ def _recorded(value: Any) -> Any:
         return Models(value.index())
     found = registry().drawing(type(value))
     return value.record if found is not None and found[1] == Drawing() else value
+
+
+_LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
+
+
+def add_formatters(notebook: Notebook) -> Callable[[], None]:
+    """Make the shell draw responses and records; what this returns makes it forget them."""
+
+    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        try:
+            return notebook.draw(value)._repr_mimebundle_()
+        except BLSError:  # a track that has not begun
+            raise NotImplementedError from None
+
+    def text(value: Any, printer: Any, cycle: bool) -> None:
+        inside = len(printer.stack) > 1
+        printer.text(repr(value) if inside else notebook.draw(value).text)
+
+    def shown_while_they_came(responses: Responses) -> None:
+        if responses.shown_in != notebook.cell_number:
+            raise NotImplementedError  # the formatters' word for "go on as usual"
+
+    formatter = notebook.shell.display_formatter
+    assert formatter is not None  # every shell makes one
+    bundles, texts = formatter.mimebundle_formatter, formatter.formatters["text/plain"]
+    first = formatter.ipython_display_formatter
+    # By name: most classes are imported when they are first used.
+    names = [
+        target.replace(":", ".")
+        for target, (_, drawing) in registry().drawings().items()
+        if drawing.document or not drawing.many
+    ]
+    types: list[type | str] = [*names, *_LISTS]
+    for kind in types:
+        bundles.for_type(kind, bundle)
+    for kind in _LISTS:  # IPython's own way with lists would go before the bundle
+        texts.for_type(kind, text)
+    first.for_type(Responses, shown_while_they_came)
+
+    def remove() -> None:
+        for kind in types:
+            bundles.pop(kind, None)
+        for kind in _LISTS:
+            texts.type_printers.pop(kind, None)
+        first.type_printers.pop(Responses, None)
+
+    return remove

@@ -12,9 +12,11 @@ from bls_notebook.devices.reference_counts import RecordingNumber
 
 from ._runtime import caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable
-from .options import DEFAULT_OPTIONS, NO_TRACE, InferenceTrace, Options, PreferredMemory, parameters_to_json
-from .response import Answerable, ByHand, InferenceResponse, InferenceResponseSender
+from .options import DEFAULT_OPTIONS, Options, PreferredMemory, parameters_to_json
+from .response import InferenceResponse
+from .sender import Answerable, ByHand, InferenceResponseSender
 from .tensor import Tensor
+from .trace import NO_TRACE, InferenceTrace
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2

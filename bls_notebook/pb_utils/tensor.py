@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices import allocation_log, dlpack, transfers
-from bls_notebook.devices.device import CPU, Device, DLPackError, GPUs
-from bls_notebook.devices.registry import backend_of, device_of, gpus, why_no_gpu
+from bls_notebook.devices.backend import GPUs
+from bls_notebook.devices.device import CPU, Device, DLPackError
+from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
+from bls_notebook.devices.transfers import device_of
 
 from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, serialize_byte_tensor
 from .errors import TritonModelException, unpicklable

@@ -7,14 +7,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.magics.arguments import Parser, Variables, counts, evaluate, identifier, new_file, whole_number
 from bls_notebook.magics.cell_body import cell_body
+from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser, counts, identifier, whole_number
-from bls_notebook.magics.parsing.request_line import read_line
-from bls_notebook.magics.parsing.words import Variables, evaluate
-from bls_notebook.magics.saving import check_file, save
-from bls_notebook.magics.shell.cell_errors import fail_on, reported
+from bls_notebook.magics.request_line import read_line
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.dependences.records import Overlap
@@ -79,7 +77,7 @@ _add(
 )  # fmt: skip
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
 _add(
-    "--save", metavar="FILE",
+    "--save", type=new_file, metavar="FILE",
     help="a file for it, for bls.load; compressed if it ends with .gz. With --tune .pbtxt is for "
     "the lines to change, .yaml for Model Analyzer",
 )  # fmt: skip
@@ -107,7 +105,7 @@ CELL_PARSER = Parser(
 _add = CELL_PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
 _add(
-    "--save", metavar="FILE",
+    "--save", type=new_file, metavar="FILE",
     help="a file for it: .json or .json.gz for bls.load, .trace.json for ui.perfetto.dev",
 )  # fmt: skip
 _add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
@@ -126,7 +124,6 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     """Compare exec with async_exec."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
-    check_file(PARSER, arguments.save)
     inputs = read.values(variables, "%blsprofile")
     if arguments.apply and not arguments.overlap:
         PARSER.error("--apply is for the change that --overlap finds: give both")
@@ -153,7 +150,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     if arguments.verify and found.verification is None:
         why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
-    save(notebook, "%blsprofile", found, arguments.save, readable=True)
+    notebook.save("%blsprofile", found, arguments.save, readable=True)
     fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
     return None if arguments.quiet else found
 
@@ -196,7 +193,7 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
     with reported(notebook):
         found = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
     notebook.assign(arguments.into, found)
-    save(notebook, "%blsprofile", found, arguments.save)
+    notebook.save("%blsprofile", found, arguments.save)
     return None if arguments.quiet else found
 
 
@@ -216,7 +213,6 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     """Run a cell, and show what happened to its requests."""
     __tracebackhide__ = True
     arguments = CELL_PARSER.parse_line(line, variables)
-    check_file(CELL_PARSER, arguments.save)
     body = cell_body(notebook, "%%blsprofile", cell)
     before = None if arguments.beside is None else _profile(arguments.beside, variables)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
@@ -234,7 +230,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
         notebook.remember(profile)
         if not arguments.quiet:
             notebook.show(profile if before is None else before.beside(profile))
-        save(notebook, "%%blsprofile", profile, arguments.save, readable=True)
+        notebook.save("%%blsprofile", profile, arguments.save, readable=True)
     return None if cell.rstrip().endswith(";") else value
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.schedulers.dynamic import BatchRules, form
+from bls_notebook.engine.schedulers.batch_queue import BatchRules, form
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.substitution.variant import with_fields
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import allocation_log, dlpack
+from bls_notebook.devices import dlpack, observer
 
 from . import gpu_memory
 from .cupy_array import array_of, ndarray, place, unwrapped, wrapped
@@ -87,7 +87,7 @@ def array(
         raise ValueError(f"Unsupported dtype {host.dtype}")
     out = place(host)
     if isinstance(obj, np.ndarray):
-        allocation_log.moved("transfer", obj, out, perf_counter_ns() - started)
+        observer.moved("transfer", obj, out, perf_counter_ns() - started)
     return out
 
 

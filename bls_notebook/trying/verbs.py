@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import Response
+from bls_notebook.magics.arguments import key_and_value, names, seconds
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import key_and_value, names, seconds
-from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .records import Tried

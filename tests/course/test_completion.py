@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.course.completion import after
+from bls_notebook.course.check_magic import after
 from bls_notebook.testing.claims import FORMS
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.capabilities import registry
-from bls_notebook.course.display import Guess, Shown, guess_display
-from bls_notebook.course.display import shown as outcome
+from bls_notebook.course.guess_magic import Guess, Shown, guess_display
+from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
 from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet

@@ -9,7 +9,7 @@ import pytest
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.inspection.display.watch_panel import _SILENT, watch_document, watch_widget
+from bls_notebook.inspection.display import _SILENT, watch_document, watch_widget
 from bls_notebook.inspection.records import ModelNow, WatchRecord
 from bls_notebook.records.devices import DeviceRecord
 from tests.display.page import Page

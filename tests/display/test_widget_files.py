@@ -14,8 +14,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from bls_notebook.display import widgets
-from bls_notebook.display.column_bytes import pack_columns
-from bls_notebook.display.widgets import widget_file, widget_source
+from bls_notebook.display.widgets import pack_columns, widget_file, widget_source
 
 ROOT = Path(__file__).resolve().parents[2]
 

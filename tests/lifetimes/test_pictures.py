@@ -16,8 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from bls_notebook.display import render
-from bls_notebook.display.pictures.pen import width_of
-from bls_notebook.display.pictures.svg_pen import SvgPen
+from bls_notebook.display.pen import SvgPen, width_of
 from bls_notebook.lifetimes.display.picture import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.output import live
-from bls_notebook.magics.output.results import Responses
+from bls_notebook.magics import request as live
+from bls_notebook.magics.results import Responses
 
 
 def test_the_value_is_the_response_and_is_shown_in_both_forms(cells) -> None:

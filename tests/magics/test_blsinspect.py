@@ -12,7 +12,7 @@ import bls_notebook as bls
 from bls_notebook.inspection.notebook_inspectors import answering
 from bls_notebook.inspection.records import ResponseView, TensorView
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.settings import BLSNotebook
+from bls_notebook.magics.settings import BLSNotebook
 from bls_notebook.records.repository import Compared
 
 
@@ -96,7 +96,7 @@ def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(inspectors, "can_live", lambda: True)
     monkeypatch.setattr(inspectors, "live", lambda make: make())
-    monkeypatch.setattr("bls_notebook.inspection.display.inspector_widget.Inspector", Widget)
+    monkeypatch.setattr("bls_notebook.inspection.inspector_widget.Inspector", Widget)
     notebook = Notebook(cells.shell, BLSNotebook())
     one = inspectors.Inspectors(notebook)
     cells.model()

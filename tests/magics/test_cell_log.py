@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import logs
-from bls_notebook.magics.output.cell_log import BURST, MOST, PER_SECOND, CellLog, Limit
+from bls_notebook.magics.cell_log import BURST, MOST, PER_SECOND, CellLog, Limit
 from bls_notebook.records.raw_events import LogLine
 from tests.engine import gates
 from tests.engine.harness import until
@@ -201,7 +201,7 @@ def test_what_was_left_out_after_the_end_of_a_cell_is_told_later(
     cells, shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bls_notebook.magics.notebook import Notebook
-    from bls_notebook.magics.shell.settings import BLSNotebook
+    from bls_notebook.magics.settings import BLSNotebook
 
     clock = Clock()
     log = CellLog(Notebook(shell, BLSNotebook()), clock, clock.later.append)

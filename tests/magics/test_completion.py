@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.completion.suggest import magic_line
-from bls_notebook.magics.completion.tooltip import tooltip
+from bls_notebook.magics.completion.frontend import tooltip
+from bls_notebook.magics.completion.magic_lines import magic_line
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.settings import BLSNotebook
+from bls_notebook.magics.settings import BLSNotebook
 
 Complete = Callable[..., list[str]]
 

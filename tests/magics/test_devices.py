@@ -85,7 +85,7 @@ def test_device_of_a_request(cells) -> None:
 
 
 def test_completion_knows_the_devices(cells) -> None:
-    from bls_notebook.magics.completion.suggest import MagicLine, suggest
+    from bls_notebook.magics.completion.magic_lines import MagicLine, suggest
 
     cells("%config BLSNotebook.simulated_gpus = 3")
     line = MagicLine("%bls", ["times", "--device"], "")

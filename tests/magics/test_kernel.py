@@ -173,7 +173,7 @@ def test_a_bad_argument_fails_the_cell_with_one_line(kernel: Kernel) -> None:
 
 
 def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
-    kernel.run("import bls_notebook.magics.output.live as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
+    kernel.run("import bls_notebook.magics.request as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
     _, outputs = kernel.run("%bls slow N=[3] --stream")
     kinds = [m["msg_type"] for m in outputs]
     assert kinds == ["display_data"] + ["update_display_data"] * 3
@@ -183,7 +183,7 @@ def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
 
 
 def test_a_stream_that_is_awaited_is_updated_too(kernel: Kernel) -> None:
-    kernel.run("import bls_notebook.magics.output.live as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
+    kernel.run("import bls_notebook.magics.request as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
     _, outputs = kernel.run("%bls slow N=[2] --stream --async")
     assert [m["msg_type"] for m in outputs] == ["display_data"] + ["update_display_data"] * 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bls_notebook.magics.shell.cell_errors import FailedRequest
+from bls_notebook.magics.cell_errors import FailedRequest
 
 BODY = """%%bls
 import numpy as np, triton_python_backend_utils as pb_utils

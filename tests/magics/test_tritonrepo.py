@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.magics.output.results import Models
+from bls_notebook.magics.results import Models
 
 
 def test_without_a_verb_it_lists(cells) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bls_notebook.magics.parsing.words import UnfinishedError, split_words
+from bls_notebook.magics.arguments import UnfinishedError, split_words
 
 
 def texts(line: str) -> list[str]:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.magics.parsing.model_options import config_of
-from bls_notebook.magics.tritonmodel import PARSER
+from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.testing import RepositoryUnderTest
 
 COURSE = Path(__file__).parents[2] / "notebooks"

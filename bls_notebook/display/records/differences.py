@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, tag
-from bls_notebook.display.tensor_parts import media_html, number
+from bls_notebook.display.parts import media_html, number
 from bls_notebook.display.units import count, percent, shape
 from bls_notebook.records.repository import Compared, TensorRecord, TensorsCompared
 

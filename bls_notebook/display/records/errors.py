@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bls_notebook.display import parts, text
+from bls_notebook.display import as_text as text
+from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import shape

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from bls_notebook.display import as_text as text
 from bls_notebook.display import document as doc
-from bls_notebook.display import parts, text
+from bls_notebook.display import parts
 from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count, shape

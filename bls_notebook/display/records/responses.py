@@ -1,16 +1,27 @@
-"""One response: a row for each tensor."""
+"""Displays of one response, of many responses (-n, or a stream), and of many streams.
+
+Of a long run enough rows are shown to see the pattern, never thousands; the first errors are always there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import join, tag
+from bls_notebook.display.as_text import clip, wrap
+from bls_notebook.display.html import Html, join, prose, tag, text
+from bls_notebook.display.parts import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.tensor_parts import figures_piece, media_html
-from bls_notebook.display.units import shape
-from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.display.units import count, duration, shape
+from bls_notebook.records.measurements import quartiles
+from bls_notebook.records.repository import ResponseRecord, StreamRecord, TensorRecord
+from bls_notebook.records.visible_text import first_line, spoken, visible
+
+from .statistics import LATENCY_STYLES, LEAST, latency_blocks
 
 _COLUMNS = doc.columns("name | datatype | shape | device | size:r")
 _FIGURES = doc.Column("range and mean", in_html=False)
@@ -21,7 +32,7 @@ _SIDE = 56  # pixels of a picture
 def response_document(record: ResponseRecord) -> doc.Document:
     """Describe one response: where it is from, its tensors or its error, what it was asked with."""
     seen = any(tensor.pictures or tensor.figures for tensor in record.tensors)
-    return doc.Document(list(_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
+    return doc.Document(list(_response_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
 
 
 def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
@@ -38,10 +49,10 @@ def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
         yield error_box(record.error)
 
 
-def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
+def _response_blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     yield from response_head(record)
     if record.tensors:
-        yield _tensors(f"Response of {record.model}", record.tensors)
+        yield _tensors_table(f"Response of {record.model}", record.tensors)
     elif not record.error:
         yield doc.Words(parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  ")
     if record.parameters:
@@ -51,7 +62,7 @@ def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     yield doc.Warnings(record.warnings)
 
 
-def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
+def _tensors_table(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
     seen = [_FIGURES] if any(tensor.figures for tensor in tensors) else []
     rows = [
         doc.Row([
@@ -77,3 +88,265 @@ def _values(tensor: TensorRecord) -> doc.Piece:
     above = tag("div", *shown, told, cls="seen-row") if any(shown) else ""
     below = tag("div", figures, cls="seen-row") if figures else ""
     return doc.Piece(values.text, join(above, values.html, below)) if above or below else values
+
+
+_LEFT = "no final flag: the stream was left before its end, so there may be more responses"
+_MOST_COLUMNS = 4  # tensor names that get a column each
+_WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
+_MOST_TEXT = 20_000  # characters of a text that are shown
+T = TypeVar("T")
+Records = Sequence[ResponseRecord]
+Texts = Sequence[tuple[str, str]]
+
+
+def responses_document(
+    records: Records, *, stream: bool = False, running: bool = False, texts: Texts = ()
+) -> doc.Document:
+    """Describe the responses of many requests: a summary, a row for each, the first error whole.
+
+    Of one request that streams (``stream``) the seconds count from the request, and ``texts`` are what the
+    pieces of its outputs say together, by their names. Where more may come (``running``) it is no wonder that
+    there was no final flag yet.
+    """
+    if not records:
+        return doc.Document([doc.Words(parts.quiet("no responses"))])
+    is_open = stream and not records[-1].final
+    error = next((r.error for r in records if r.error), None)
+    mark = "✗" if error else "✓" if not is_open else "·" if running else "!"
+    model, *facts = _summary(records, stream, running and is_open)
+    blocks: list[doc.Block] = [doc.Line([parts.name(model), parts.quiet(parts.dots(*facts))], " · ", mark)]
+    figures: list[doc.Block] = [] if stream else list(latency_blocks(_seconds(records)))
+    styles = LATENCY_STYLES.split() if figures else []
+    if texts:
+        figures, styles = [_text(name, said) for name, said in texts], ["stream"]
+    table = _responses_table(records, stream)
+    title = count(len(records), "response")
+    blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
+    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
+    blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
+    if error:
+        blocks.append(error_box(error, gap=True))
+    return doc.Document(blocks, styles=" ".join([*styles, *["error"] * bool(error)]))
+
+
+def _seconds(records: Records) -> list[float]:
+    """How long answers took; what failed was often refused at once."""
+    return [record.seconds for record in records if record.seconds is not None and not record.error]
+
+
+def _text(name: str, said: str) -> doc.Block:
+    """What the pieces of an output say together."""
+    more = f" … {len(said) - _MOST_TEXT:,} more characters" if len(said) > _MOST_TEXT else ""
+    shown = f"{said[:_MOST_TEXT]}{more}"
+    label = tag("div", parts.name(name).html, Html(" "), parts.quiet("as text").html, cls="stream-name")
+    html = join(label, tag("div", prose(shown), cls="stream-text"))
+    return doc.Both(lambda width: [f"  {visible(name)}:", *wrap(shown, width, "    ")], html)
+
+
+def _responses_table(records: Records, stream: bool) -> doc.Table:
+    found = _tensor_columns(records)
+    columns = [
+        doc.Column(doc.Piece("", Html("#")), "r"),
+        doc.Column(in_html=False),
+        doc.Column("after" if stream else "time", "t", in_html=any(r.seconds is not None for r in records)),
+        *(doc.Column(each.head) for each in found),
+        doc.Column(),
+    ]
+    warned = any(r.warnings for r in records)
+    rows: list[doc.Row] = []
+    bad = [i for i, record in enumerate(records) if record.error]
+    for item in with_gaps(records, bad):
+        if isinstance(item, ResponseRecord):
+            rows.append(_response_row(item, found, stream, warned))
+        else:
+            rows += left_out(item, 3, len(columns))
+    caption, shared = f"Responses of {records[0].model}", max(len(found), 1)
+    return doc.Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
+
+
+def _response_row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned: bool) -> doc.Row:
+    said = _note(record, stream)
+    sign = "!" if record.warnings else ""
+    title = "; ".join(record.warnings) or None
+    number = join(str(record.index), tag("span", sign, cls="warn", title=title) if warned else "", by=" ")
+    start: list[doc.Said] = [
+        doc.Piece(str(record.index), number),
+        "✗" if record.error else sign,
+        parts.time(record.seconds),
+    ]
+    if record.error:
+        bad = doc.Piece(said, Html(f"✗ {text(said)}"), "wide", len(found) + 1, spoken(record.error.message))
+        return doc.Row([*start, bad], "bad")
+    return doc.Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
+
+
+def with_gaps(records: Sequence[T], bad: Sequence[int]) -> Iterator[T | str]:
+    """Give what has a row: all of a short run, of a long one its ends and first errors; and what is not."""
+    last = len(records)
+    shown = {*range(_HEAD), *range(last - _TAIL, last), *bad[:_BAD]} if last > _WHOLE else range(last)
+    before = -1
+    for i in [*sorted(shown), last]:
+        if i - before > 1:
+            yield f"… {i - before - 1:,} more"
+        if i < last:
+            yield records[i]
+        before = i
+
+
+def left_out(words: str, before: int, columns: int) -> list[doc.Row]:
+    """Say how many rows are left out, in text after so many cells."""
+    whole = doc.Piece("", Html(words), wide=columns)
+    return [doc.Row([*[""] * before, words], only="text"), doc.Row([whole], "gap", only="html")]
+
+
+def _note(record: ResponseRecord, stream: bool) -> str:
+    """Return what ends a response's row: its error's first line, or that it is final."""
+    if record.error:
+        return first_line(spoken(record.error.message), 1000) or "no message"
+    return "final" if stream and record.final else ""
+
+
+def _summary(records: Records, stream: bool, running: bool) -> list[str]:
+    wrong = sum(r.error is not None for r in records)
+    version = records[0].version
+    first = [records[0].model, f"version {version}" if version > 0 else ""]
+    errors = [count(wrong, "error")] if wrong else []
+    times = [r.seconds for r in records if r.seconds is not None]
+    if stream:
+        sent = sum(bool(r.tensors) for r in records)
+        spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
+        return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
+    if len(_seconds(records)) >= LEAST:  # they have figures of their own
+        return [*first, count(len(records), "request"), *errors]
+    both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
+    spread = [f"median {duration(quartiles(times).median)}", both] if times else []
+    return [*first, count(len(records), "request"), *errors, *spread]
+
+
+def _warnings(records: Records, left: bool) -> list[str]:
+    return [*[_LEFT] * left, *warned_of(record.warnings for record in records)]
+
+
+def warned_of(warnings: Iterable[Iterable[str]]) -> list[str]:
+    """Return the warnings of many, each once, with how often it came."""
+    totals = Counter(warning for each in warnings for warning in each)
+    return [f"{words} ({n:,} times)" if n > 1 else words for words, n in totals.items()]
+
+
+# -- columns -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """The tensors of one name; what they all share stands in the heading, once."""
+
+    name: str
+    datatype: str = ""
+    shape: str = ""
+    device: str = ""
+
+    @property
+    def head(self) -> doc.Piece:
+        device = "" if self.device == "cpu" else self.device
+        words = " ".join(part for part in (self.name, self.datatype, self.shape, device) if part)
+        chip = parts.datatype(self.datatype).html if self.datatype else ""
+        dims = parts.quiet(self.shape).html if self.shape else ""
+        place = parts.device(device).html if device else ""
+        return doc.Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
+
+    def cell(self, record: ResponseRecord) -> doc.Piece:
+        """Return what `record` has under this heading."""
+        found = [t for t in record.tensors if self.name in ("", t.name)]
+        shown = [
+            join(
+                *(parts.quiet(fact).html for fact in self._rest(t)),
+                parts.values(t.preview, 2 * parts.LONGEST // 3).html,
+                by=" ",
+            )
+            for t in found
+        ]
+        words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
+        return doc.Piece(words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown))
+
+    def _rest(self, tensor: TensorRecord) -> list[str]:
+        """Return the facts of a tensor that its heading does not tell."""
+        facts = [] if self.name else [tensor.name]
+        facts += [] if self.datatype else [tensor.datatype]
+        facts += [] if self.shape else [shape(tensor.shape)]
+        return facts if self.device or tensor.device == "cpu" else [*facts, tensor.device]
+
+
+def _tensor_columns(records: Records) -> list[_Tensors]:
+    """Return a column for each tensor name, or one for all of them where there are many."""
+    tensors: dict[str, list[TensorRecord]] = {}
+    for record in records:
+        for tensor in record.tensors:
+            tensors.setdefault(tensor.name, []).append(tensor)
+    if len(tensors) > _MOST_COLUMNS:
+        return [_Tensors("")]
+    return [
+        _Tensors(
+            name,
+            _shared({t.datatype for t in group}),
+            _shared({shape(t.shape) for t in group}),
+            _shared({t.device for t in group}),
+        )
+        for name, group in tensors.items()
+    ]
+
+
+def _shared(values: set[str]) -> str:
+    return values.pop() if len(values) == 1 else ""
+
+
+def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
+    """Describe many streams: a summary, how long they took to begin and to end, a row for each."""
+    if not records:
+        return doc.Document([doc.Words(parts.quiet("no streams"))])
+    errors = [record.error for record in records if record.error]
+    firsts = [record.first for record in records if record.first is not None]
+    lasts = [record.last for record in records if record.last is not None]
+    facts = [
+        f"version {records[0].version}" if records[0].version > 0 else "",
+        count(len(records), "stream"),
+        count(sum(record.responses for record in records), "response"),
+        count(len(errors), "error") if errors else "",
+        f"first after {duration(quartiles(firsts).median)} (median)" if firsts else "",
+        f"last after {duration(quartiles(lasts).median)} (median)" if lasts else "",
+    ]
+    head = [parts.name(records[0].model), parts.quiet(parts.dots(*facts))]
+    blocks: list[doc.Block] = [doc.Line(head, " · ", "✗" if errors else "✓")]
+    figures = [*latency_blocks(firsts, "first response"), *latency_blocks(lasts, "last response")]
+    table = _streams_table(records)
+    blocks += [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
+    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
+    blocks.append(doc.Warnings(warned_of(record.warnings for record in records)))
+    if errors:
+        blocks.append(error_box(errors[0], gap=True))
+    return doc.Document(blocks, styles=f"{LATENCY_STYLES} error" if errors else LATENCY_STYLES)
+
+
+def _streams_table(records: Sequence[StreamRecord]) -> doc.Table:
+    columns = [
+        doc.Column("#", "r"), doc.Column(in_html=False), doc.Column("first", "t"), doc.Column("last", "t"),
+        doc.Column("responses", "r"), doc.Column(),
+    ]  # fmt: skip
+    rows: list[doc.Row] = []
+    for item in with_gaps(records, [i for i, record in enumerate(records) if record.error]):
+        rows += left_out(item, 5, len(columns)) if isinstance(item, str) else [_stream_row(item)]
+    return doc.Table(f"Streams of {records[0].model}", columns, rows, headed=False, last="wrap")
+
+
+def _stream_row(record: StreamRecord) -> doc.Row:
+    start: list[doc.Said] = [
+        str(record.index),
+        "✗" if record.error else "!" if record.warnings else "",
+        parts.time(record.first),
+        parts.time(record.last),
+        f"{record.responses:,}",
+    ]
+    if record.error:
+        said = first_line(spoken(record.error.message), 1000) or "no message"
+        return doc.Row([*start, doc.Piece(said, Html(f"✗ {text(said)}"), "wide")], "bad")
+    shown = clip(record.text, 2 * parts.LONGEST // 3)
+    return doc.Row([*start, parts.values(shown) if shown else parts.NOTHING])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bls_notebook.display import parts, text
+from bls_notebook.display import as_text as text
+from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Box, Column, Document, Forms, Piece, Row, Table, Tiles, Words
+from bls_notebook.display.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.html import Html, join, tag
-from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histogram_line
 from bls_notebook.display.units import count, duration
 from bls_notebook.records.measurements import latency
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched

@@ -24,7 +24,8 @@ from weakref import WeakSet
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
-from bls_notebook.engine.tensors.config_check import OutputCheck, RequestCheck, input_reshapes
+from bls_notebook.engine.tensors.output_check import OutputCheck
+from bls_notebook.engine.tensors.request_check import RequestCheck, input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread

@@ -1,13 +1,14 @@
-"""The log of requests for profiles: `active` is None while nobody records, and that is all it costs.
+"""Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
 
-A recorded request carries a number. What becomes of it is written into the lists of a `Log`. Each list holds the
-fields of one kind of entry (the named tuples below), one entry after the other; profiling makes spans of them at
-the end. No request, response or array is kept, so recording changes no memory's lifetime. The lists are flat,
-written by `list.extend`, because entries kept as objects bring the next garbage collection nearer.
+A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, each of
+which holds the fields of one kind of entry (the named tuples below), one entry after the other; `freezing`
+makes spans of them at the end. No request, response or array is kept, so that recording changes no memory's
+life. The lists are flat, as `list.extend` writes an entry: entries that are kept as objects bring the next
+garbage collection nearer.
 
 Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
-are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (A new block of 1024 numbers
-takes a lock.) A log is bounded: it counts what does not fit.
+are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
+a lock is taken, once in a thousand requests.) A log is bounded: what does not fit is counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
-from weakref import WeakSet
 
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.waiting.ctrl_c import would_be_lost_in
@@ -358,13 +358,3 @@ would_be_lost_in(Observation.__del__.__code__)
 def span_id(number: int) -> int:
     """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
     return number - _base if number > _base else 0
-
-
-profiles: WeakSet[Any] = WeakSet()
-tracks: WeakSet[Any] = WeakSet()
-
-
-def on_at(kept: Iterable[Any], ns: int) -> Any:
-    """Return the one that was on at a moment, the last to begin; None where none was."""
-    found = [each for each in list(kept) if each._start <= ns <= each._end]
-    return max(found, key=lambda each: each._start, default=None)

@@ -25,7 +25,8 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.raw_events import ModelSeen
 

@@ -1,22 +1,24 @@
-"""`BatchScheduler`: base of the dynamic batcher and the sequence batcher; `Ordering` keeps responses in order.
+"""`BatchScheduler`: what the schedulers that form batches have in common.
 
 Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop); a batch is
-formed when an instance begins it, so it contains all that has arrived by then; a synchronous request that is
-alone and need not wait runs on its caller's thread; one alarm wakes the scheduler for all that waits for time;
-every accepted request is answered; once closed, the scheduler accepts no request, and calls `on_drained` when
-the last one has been answered; an instance that is to leave finishes what it has begun, and begins only what no
-other instance may serve.
+formed at the moment when an instance begins it, never before, so what has arrived by then is in it; a
+synchronous request that is alone and need not wait runs on its caller's thread; whatever waits for
+time is woken by one alarm, and nothing polls; every request that was accepted is answered; once closed, no
+request is accepted, and `on_drained` is called when the last one has been answered; an instance that is to
+leave finishes what it has begun, and begins nothing else but what no other instance may.
 
-An instance always comes back, as in the default scheduler: the sender of a request only asks the engine's own
-threads to look for work. They take instances, except for a request that runs on its caller's thread, which
-gives the instance back whatever happens.
+An instance always comes back, as in the default scheduler: who sends a request only asks the engine's own
+threads to look for work; it is they who take instances, except for a request that runs on its caller's
+thread, which gives the instance back whatever happens.
 
-All methods that a subclass overrides are called under the scheduler's lock, except `_prepare` and `_see_again`.
+A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
+does (`_expire`, `_wake_at`), what follows when a batch is over (`_over`) and when instances come and go
+(`_joins`, `_leaves`, `_gone`, `_needed`). All but `_prepare` and `_see_again` are called under the
+scheduler's lock.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -36,71 +38,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .clock import Clock, NextAlarm, system_clock
 from .lifecycle import Lifecycle
-
-
-class Ordering:
-    """The requests whose answers are to come in order."""
-
-    def __init__(self) -> None:
-        self._line: dict[Ticket, bool] = {}  # and whether who waits for it has been told
-        self.releasing = False
-
-    def enrol(self, tickets: Sequence[Ticket]) -> None:
-        """Put requests at the end of the line; called before they are run."""
-        for ticket in tickets:
-            if self._line and not self._is_awaited(ticket):
-                ticket.held = True
-            self._line[ticket] = False
-
-    def _is_awaited(self, ticket: Ticket) -> bool:
-        """Whether a request in the line runs the code that sent this one."""
-        execution: Execution | None = ticket.parent
-        while execution is not None:
-            if any(t.execution is execution for t in self._line):
-                return True
-            execution = execution.parent
-        return False
-
-    def settled(self, ticket: Ticket) -> None:
-        """A request has had its last response, or was never put into a batch."""
-        if not ticket.held and ticket in self._line and next(iter(self._line)) is not ticket:
-            del self._line[ticket]
-
-    def told(self, ticket: Ticket) -> None:
-        """Who waits for a request has been told of its last response, or will be when it is let go."""
-        if ticket in self._line:
-            self._line[ticket] = True
-
-    def advance(self) -> Ticket | None:
-        """Return a request that need not be held any more; to be let go, and asked again. None for none."""
-        while self._line:
-            first = next(iter(self._line))
-            if first.held:
-                return first
-            if not self._line[first]:
-                return None
-            del self._line[first]
-        return None
-
-
-def release(ordering: Ordering, ticket: Ticket, lock: threading.Lock) -> None:
-    """Let go of every request whose turn has come now that one has been told; without the lock.
-
-    One thread at a time does, or readers would be woken in another order.
-    """
-    with lock:
-        ordering.told(ticket)
-        if ordering.releasing:
-            return  # who is at it asks once more
-        ordering.releasing = True
-    while True:
-        with lock:
-            following = ordering.advance()
-            if following is None:
-                ordering.releasing = False
-                return
-        following.let_go()
-
+from .ordering import Ordering, release
 
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 

@@ -17,12 +17,12 @@ from functools import partial
 from time import perf_counter_ns
 from typing import cast
 
-from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
+from bls_notebook.backends.remote import REPORT_SECONDS, Exchange, RemoteBackend
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
+from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import Ran
 from bls_notebook.engine.tensors.inbound import rows_of
@@ -31,6 +31,7 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

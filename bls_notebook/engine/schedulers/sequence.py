@@ -38,10 +38,12 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import BatchScheduler, Ordering
+from .base import BatchScheduler
+from .batch_queue import BatchQueue, BatchRules, Waiting, form
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
-from .dynamic import BatchQueue, BatchRules, ShapeKey, Waiting, form, rows_in_batch
+from .dynamic import ShapeKey, rows_in_batch
+from .ordering import Ordering
 
 
 @dataclass(eq=False)

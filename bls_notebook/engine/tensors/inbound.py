@@ -19,9 +19,9 @@ from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .config_check import reshape_all
 from .handover import hand_over
 from .outputs import Wanted
+from .request_check import reshape_all
 
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)

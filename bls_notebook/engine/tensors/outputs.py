@@ -28,8 +28,9 @@ from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .config_check import OutputCheck, reshape_all
 from .handover import hand_over
+from .output_check import OutputCheck
+from .request_check import reshape_all
 
 
 class Wanted(tuple[str, ...]):

@@ -23,10 +23,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dis import opmap
 from functools import partial, reduce
-from time import monotonic
 from types import CodeType, FrameType
-from typing import Any
 
+from .debugger_threads import held, let_go, let_go_soon
 from .stack_frames import stack_of, walk_back
 
 LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
@@ -49,10 +48,11 @@ def need_room() -> None:
     _try()
 
 
+# `signal` without its conversions to enums, which take ten times as long
+
+
 RETRY_SECONDS = 0.002
-DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to resume a thread
-_PYDEVD = "_pydevd_bundle.pydevd_thread_lifecycle"
-_asked = [0.0, 0.0]  # when `_wait_for_debugger` was first called for the latest Ctrl-C, and when last
+DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
 
 _HOME = __file__.rsplit("engine", 1)[0]
 _ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository", "network"))
@@ -60,7 +60,6 @@ _RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
 _get_ident = _thread.get_ident
 _SIGINT = int(signal.SIGINT)
-# `_signal` lacks the conversions to enums of `signal`, which take ten times as long.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
 _default = signal.default_int_handler
 # Functions of ours that run code of others, and those that wait.
@@ -142,8 +141,8 @@ def comes_back(error: BaseException) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    resume_debugged_threads()
-    if _wait_for_debugger(walk_back(frame)):
+    let_go_soon()
+    if held(walk_back(frame)):
         _press_later(DEBUGGER_SECONDS)
         return
     if inside_engine(walk_back(frame)):
@@ -174,43 +173,6 @@ def _still_to_come() -> bool:
         timer.join()  # where it has just pressed the key, the signal is here when this returns
     signal.signal(signal.SIGINT, before)  # handles, by the handler of before, what has arrived
     return True
-
-
-def resume_debugged_threads() -> None:
-    """Continue all threads that pydevd (JupyterLab's, VS Code's and PyCharm's debugger) stops at breakpoints.
-
-    While one thread stands at a breakpoint, pydevd stops every other that runs traced code, so none of them
-    would notice an interrupt. This runs in a thread of its own: the debugger may hold a lock in this one.
-    """
-    life: Any = sys.modules.get(_PYDEVD)
-    if life is None:
-        return
-
-    def resume() -> None:
-        for thread in threading.enumerate():
-            if thread.ident is not None and hasattr(thread, "additional_info"):  # the debugger knows it
-                life.internal_run_thread(thread, life.set_additional_thread_info)
-
-    threading.Timer(0, resume).start()
-
-
-def _wait_for_debugger(stack: Iterable[FrameType]) -> bool:
-    """Whether to interrupt a thread later because it runs code of pydevd now; for half a second at most.
-
-    Before Python 3.12, an exception in code of pydevd ends the tracing of the thread: no breakpoint would stop
-    it any more. A loop that meets one breakpoint after the other is interrupted there all the same.
-    """
-    if sys.version_info >= (3, 12) or _PYDEVD not in sys.modules:
-        return False
-    files = (frame.f_code.co_filename for frame in stack)
-    file = next((name for name in files if not name.endswith("threading.py")), "")
-    if "pydevd" not in file and "_pydev_bundle" not in file:
-        return False
-    now = monotonic()
-    if now - _asked[1] > 0.5:
-        _asked[0] = now
-    _asked[1] = now
-    return now - _asked[0] < 0.5
 
 
 class CtrlC:
@@ -284,13 +246,13 @@ def _set(thread: int, exception: object) -> None:
 def interrupt_thread(thread: int) -> bool:
     """Raise `Interrupted` in a thread, soon; False where it must be left alone, and asked again later."""
     stack = stack_of(thread)
-    if _wait_for_debugger(stack):
-        resume_debugged_threads()
+    if held(stack):
+        let_go()
         return False
     if inside_engine(stack):
         return False
     _set(thread, ctypes.py_object(Interrupted))
-    resume_debugged_threads()
+    let_go_soon()
     return True
 
 

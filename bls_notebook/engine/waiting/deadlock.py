@@ -24,9 +24,10 @@ from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .deadlock_search import ANY, LIVE, Need, deadlocked
 from .event_loops import WatchedSelector, blocked, watch_callers
 from .stack_frames import waits_for_threads
-from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, forget_answers, look_closer, needs
+from .wait_graph import Node, candidates, forget_answers, look_closer, needs
 
 SOON = 1 / 64
 REPORT_AFTER = 1.0
@@ -325,7 +326,7 @@ def _look_circular() -> list[Ticket]:
         for execution in _senders(ticket):
             sent.setdefault(execution.model_name if execution.bare else execution, []).append(ticket)
 
-    def may_need(node: Node) -> Need:
+    def may_need(node: Node) -> Need[Node]:
         if isinstance(node, Ticket):
             free = node.done or node.expires or node.cancelled or node.refused
             if free or not node.queued:

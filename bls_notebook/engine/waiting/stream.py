@@ -8,7 +8,8 @@ from typing import Protocol
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.response import InferenceResponse, ResponseStream, StreamEnded
+from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
+from bls_notebook.pb_utils.response import InferenceResponse
 
 from .deadlock import wait_for
 from .event_loops import mailbox

@@ -1,12 +1,8 @@
-"""The wait graph: what each waiting request, execution and future needs to move, and who can never move.
+"""The wait graph as it is right now: what each waiting request, execution and future needs to move.
 
-A node is *live* if something outside the graph may still move it. A request in a queue is live if a live
-execution holds an instance that could serve it; a waiting execution is live if what it waits for is. What cannot
-be seen (a lock, a bare thread, a timer that may cancel) counts as live, so there is no false alarm; nodes that
-only wait for each other are not live, so no deadlock among known waits is missed.
-
-Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the view is
-consistent. The heap is walked only if everything else says that a request is stuck.
+Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the
+view is consistent. What cannot be seen (a lock, a bare thread, a timer that may cancel) counts as able
+to move. Takes a walk over the heap only where everything else says that a request is stuck.
 """
 
 from __future__ import annotations
@@ -14,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 from weakref import ref
 
 from bls_notebook.engine.core.execution import Execution
@@ -25,62 +21,16 @@ from bls_notebook.engine.exception_text import home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
+from .deadlock_search import ALL, ANY, LIVE, Need
 from .event_loops import Job, WatchedSelector, blocked, job_of
 from .futures import RequestFuture
 from .reachability import can_be_reached
 from .stack_frames import frame_of, stack_of, stacks, variables_of
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
-Mode = Literal["live", "any", "all"]
-Need = tuple[Mode, Iterable[Node]]
-
-LIVE: Mode = "live"
-ANY: Mode = "any"
-ALL: Mode = "all"
 
 
-def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
-
-    `start`: the node that is asked about. `needs`: gives, for a node, ``("live", ())`` for one that may move
-    by itself, ``("any", nodes)`` for one that moves once any of the nodes does, ``("all", nodes)`` for one
-    that needs them all. "any" of nothing is stuck; "all" of nothing is live. Each node is asked about once.
-    Returns dict: empty where `start` may move.
-
-    Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
-    """
-    found: dict[Node, list[Node]] = {}
-    waiting: dict[Node, int] = {}
-    users: dict[Node, list[Node]] = {}
-    live: list[Node] = []
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        if node in found:
-            continue
-        mode, needed = needs(node)
-        found[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
-        if mode == LIVE or (mode == ALL and not children):
-            live.append(node)
-            continue
-        waiting[node] = len(children) if mode == ALL else 1
-        for child in children:
-            users.setdefault(child, []).append(node)
-            todo.append(child)
-    while live:
-        node = live.pop()
-        if found.pop(node, None) is None:
-            continue
-        for user in users.get(node, ()):
-            waiting[user] -= 1
-            if waiting[user] == 0:
-                live.append(user)
-    if start not in found:
-        return {}
-    return {node: [n for n in children if n in found] for node, children in found.items()}
-
-
-def needs(node: Node, closer: bool = True) -> Need:
+def needs(node: Node, closer: bool = True) -> Need[Node]:
     """What a node needs before it can move (see `deadlocked`). Lock held.
 
     The quick look (not `closer`) is as if only its execution could answer a running request, or cancel those
@@ -97,7 +47,7 @@ def needs(node: Node, closer: bool = True) -> Need:
     return _needs_of_execution(node)
 
 
-def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need:
+def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need[Node]:
     if ticket.ready or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
@@ -114,7 +64,7 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
     return ticket.bound or ticket.model.instances
 
 
-def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need:
+def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need[Node]:
     """A request that no instance has begun: one in a queue, or one that is just being handed over."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
@@ -298,7 +248,7 @@ def _all_among(things: list[Any], requests: Sequence[Any]) -> bool:
     return all(id(thing) in ids for thing in things)
 
 
-def _needs_of_execution(execution: Execution) -> Need:
+def _needs_of_execution(execution: Execution) -> Need[Node]:
     if execution.finished:
         return LIVE, ()
     if execution.combined:
@@ -313,7 +263,7 @@ def _needs_of_execution(execution: Execution) -> Need:
     return _needs_of_loop(loop, [t for t in list(execution.tasks or ()) if not t.done()])
 
 
-def _needs_of_loop(loop: Any, movers: list[Node]) -> Need:
+def _needs_of_loop(loop: Any, movers: list[Node]) -> Need[Node]:
     return (LIVE, ()) if not movers or loop._ready or _timer_may_act(loop) else (ANY, movers)
 
 
@@ -342,7 +292,7 @@ def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
     return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
 
 
-def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need:
+def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need[Node]:
     if future.done():
         return LIVE, ()
     if isinstance(future, RequestFuture):
@@ -369,7 +319,7 @@ def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need:
     return ANY, _movers(watched)
 
 
-def _needs_of_job(job: Job) -> Need:
+def _needs_of_job(job: Job) -> Need[Node]:
     if job.state == "waiting":  # for a thread of its executor
         running = [j for j in list(job.peers) if j.state == "running"]
         return (ANY, running) if running else (LIVE, ())

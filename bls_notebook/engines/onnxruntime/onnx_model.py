@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.file_models import BatchedInstance, BatchError
-from bls_notebook.backends.protocol import BackendError, VersionFiles
+from bls_notebook.backends.batched import BatchedInstance, BatchError
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import VersionFiles
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.file_models import INVALID, parameter, truth, whole
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends.completed import INVALID, parameter, truth, whole
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)

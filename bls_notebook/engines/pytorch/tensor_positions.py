@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.backends.file_models import INVALID, controls_of, dims_of
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends.completed import INVALID, controls_of, dims_of
+from bls_notebook.backends.errors import BackendError
 
 _DATATYPES = frozenset(
     f"TYPE_{t}" for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")

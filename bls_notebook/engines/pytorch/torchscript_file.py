@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
 from .tensor_positions import Argument

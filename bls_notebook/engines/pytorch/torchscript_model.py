@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.file_models import BatchedInstance, BatchError, refuse_parts, truth, whole
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends.batched import BatchedInstance, BatchError
+from bls_notebook.backends.completed import refuse_parts, truth, whole
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes

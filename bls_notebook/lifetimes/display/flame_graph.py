@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display import text
+from bls_notebook.display import as_text as text
+from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import Ink, model_inks
-from bls_notebook.display.pictures.pen import DIM, INK, Look, Pen, readable, width_of
-from bls_notebook.display.pictures.svg_pen import SvgPen
-from bls_notebook.display.text import clip
+from bls_notebook.display.pen import DIM, INK, Look, Pen, SvgPen, readable, width_of
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes, LineBytes
 from bls_notebook.records.visible_text import visible

@@ -11,11 +11,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display import text
+from bls_notebook.display import as_text as text
+from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
-from bls_notebook.display.pictures.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
-from bls_notebook.display.pictures.svg_pen import SvgPen
-from bls_notebook.display.text import clip
+from bls_notebook.display.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, SvgPen, legend_signs, steps_area, width_of
 from bls_notebook.display.units import size
 from bls_notebook.lifetimes.records import Life, Lifetimes, is_left_behind
 

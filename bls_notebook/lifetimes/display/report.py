@@ -5,7 +5,7 @@ from __future__ import annotations
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.pictures.svg_pen import picture_html
+from bls_notebook.display.pen import picture_html
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes
 

@@ -16,10 +16,9 @@ import traitlets
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.column_bytes import Names, pack_columns
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.units import size
-from bls_notebook.display.widgets import covered, new_place, widget_source, with_view
+from bls_notebook.display.widgets import Names, covered, new_place, pack_columns, widget_source, with_view
 from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.records.visible_text import visible
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from bls_notebook.backends.protocol import Exchange
+from bls_notebook.backends.remote import Exchange
 from bls_notebook.network.kserve.client import Client, ServerError
 from bls_notebook.pb_utils.request import InferenceRequest
 

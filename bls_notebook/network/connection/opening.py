@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bls_notebook.backends.protocol import BackendError
+from bls_notebook.backends.errors import BackendError
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.network.kserve.address import Address

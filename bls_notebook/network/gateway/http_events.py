@@ -15,7 +15,7 @@ from bls_notebook.network.kserve.errors import ProtocolError
 from bls_notebook.network.kserve.json_codec import written
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse
-from bls_notebook.pb_utils.response import StreamEnded
+from bls_notebook.pb_utils.iterator import StreamEnded
 
 from .admission import Admission, CountedRequest
 from .generate import generated

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.cell_errors import debug_later, reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.cell_errors import debug_later, reported
 
 if TYPE_CHECKING:
     from .server import Endpoint

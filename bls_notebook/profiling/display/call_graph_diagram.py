@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.display import text
+from bls_notebook.display import as_text as text
 from bls_notebook.display.bundle import Display
 from bls_notebook.display.units import count, ns, size
 from bls_notebook.profiling.analysis.call_graph import CallGraph, Edge, Node

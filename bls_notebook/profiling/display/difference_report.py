@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
+from bls_notebook.display.as_text import clip
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.pictures.pen import DIM, Look, Pen
-from bls_notebook.display.pictures.svg_pen import SvgPen, picture_html
-from bls_notebook.display.text import clip
+from bls_notebook.display.pen import DIM, Look, Pen, SvgPen, picture_html
 from bls_notebook.display.units import factor, ns
 from bls_notebook.profiling.analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
 from bls_notebook.profiling.records.session import SideBySide

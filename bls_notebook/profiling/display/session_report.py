@@ -8,9 +8,9 @@ from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
+from bls_notebook.display.as_text import clip
 from bls_notebook.display.document import Block, Column, Row, Table, Words
 from bls_notebook.display.html import Html, text
-from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.profiling.analysis.request_kinds import RequestKind
 from bls_notebook.profiling.analysis.session_statistics import ModelStatistics, SessionStatistics

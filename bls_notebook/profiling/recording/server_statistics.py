@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.backends.protocol import RemoteConnection
+from bls_notebook.backends.remote import RemoteConnection
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.profiling.records.session import Session

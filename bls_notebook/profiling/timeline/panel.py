@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil
 
+from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import ALARM, Ink
-from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable, steps_area, width_of
-from bls_notebook.display.text import clip
+from bls_notebook.display.pen import DIM, INK, Box, Look, Pen, readable, steps_area, width_of
 from bls_notebook.display.units import duration
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.gil_waits import lock_waits

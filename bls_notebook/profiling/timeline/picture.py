@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from bls_notebook.display.as_text import cells, clip
 from bls_notebook.display.document import Both
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, width_of
-from bls_notebook.display.pictures.svg_pen import SvgPen, picture_html
-from bls_notebook.display.text import cells, clip
+from bls_notebook.display.pen import DIM, Look, Pen, SvgPen, legend_signs, picture_html, width_of
 from bls_notebook.display.units import count, duration
 from bls_notebook.display.widgets import covered
 from bls_notebook.profiling.analysis.critical_path import Step

@@ -19,10 +19,9 @@ import numpy as np
 import traitlets
 
 from bls_notebook.display.as_html import output
-from bls_notebook.display.column_bytes import Names, pack_columns
 from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
 from bls_notebook.display.units import count, duration
-from bls_notebook.display.widgets import new_place, widget_source, with_view
+from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.gil_waits import lock_waits
 from bls_notebook.profiling.analysis.span_tree import SpanTree

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.cell_errors import reported
 
 TARGETS = ("docker", "compose", "kubernetes", "kserve", "dynamo")
 

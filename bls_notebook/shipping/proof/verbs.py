@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
+from bls_notebook.magics.arguments import add_tolerance, counts, whole_number
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import add_tolerance, counts, whole_number
-from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .certificate import Certificate

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
+from bls_notebook.magics.arguments import seconds
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import seconds
-from bls_notebook.magics.shell.cell_errors import reported
 
 if TYPE_CHECKING:
     from .serving import LocalServer

@@ -1,6 +1,6 @@
 """Install the simulated GPUs in PyTorch, once, for threads that run models' code.
 
-Each replaced function tests whether a model's code runs on this thread (`own_gpu`), and otherwise calls
+Each replaced function tests whether a model's code runs on this thread (`model_code`), and otherwise calls
 PyTorch's own. Classes (`torch.cuda.Stream`) are replaced by subclasses that accept both kinds of objects.
 
 Guarantee: a thread that leaves a model's code sees PyTorch unchanged.
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from bls_notebook.devices import own_gpu
+from bls_notebook.devices import model_code
 
 from . import cuda_functions, other_functions, tensor_methods
 from .gpu_tensor import block_of, dispatch
@@ -83,8 +83,8 @@ def install() -> None:
 
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, tensor_methods.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
-    own_gpu.foreign_blocks.append(block_of)
-    own_gpu.install(_turn)
+    model_code.foreign_blocks.append(block_of)
+    model_code.install(_turn)
 
 
 def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return own(*args, **kwargs) if own_gpu.here() is None else ours(*args, **kwargs)
+        return own(*args, **kwargs) if model_code.here() is None else ours(*args, **kwargs)
 
     call._of_simulated_gpus = True  # type: ignore[attr-defined]
     return call
@@ -105,7 +105,7 @@ def _either_class(own: Any, make: Callable[..., Any], ours: type) -> type:
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             if cls is not either:  # a user's subclass
                 return super().__call__(*args, **kwargs)
-            return own(*args, **kwargs) if own_gpu.here() is None else make(*args, **kwargs)
+            return own(*args, **kwargs) if model_code.here() is None else make(*args, **kwargs)
 
         def __instancecheck__(cls, instance: Any) -> bool:
             return isinstance(instance, (own, ours)) if cls is either else super().__instancecheck__(instance)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.devices import own_gpu
+from bls_notebook.devices import model_code
 from bls_notebook.simulation.torchscript import compute_on_host
 
 from .gpu_tensor import NATIVE, gpu_index, named, placed, plainly
@@ -38,7 +38,7 @@ def generator(original: Any, device: Any = "cpu") -> Any:
 
 def set_default_device(original: Any, device: Any) -> None:
     """Set the default device of the model, not of the notebook."""
-    process = own_gpu.here()
+    process = model_code.here()
     assert process is not None
     process.default_device = (
         None if device is None else torch.device(named(device) if isinstance(device, int) else device)
@@ -47,7 +47,7 @@ def set_default_device(original: Any, device: Any) -> None:
 
 def get_default_device(original: Any) -> Any:
     """Return the default device of the model."""
-    process = own_gpu.here()
+    process = model_code.here()
     device = original()
     if device.type != "cpu" or process is None or process.default_device is None:
         return device

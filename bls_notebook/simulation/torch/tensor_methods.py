@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.devices import dlpack, own_gpu
+from bls_notebook.devices import dlpack, model_code
 from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
 from .gpu_tensor import (
@@ -42,7 +42,7 @@ class _Type(type):
     _host: Any
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if own_gpu.here() is None:
+        if model_code.here() is None:
             return cls._own(*args, **kwargs)
         with NATIVE():
             made = cls._host(*args)
@@ -81,7 +81,7 @@ def of_host(name: str) -> str:
 
 def set_default_tensor_type(original: Any, kind: Any) -> None:
     """Set the default dtype and device of the model's new tensors."""
-    process = own_gpu.here()
+    process = model_code.here()
     assert process is not None
     host = of_host(name_of(kind))
     original(host or kind)
@@ -256,7 +256,7 @@ def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
     data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
     asked = kwargs.get("device")
     if asked is None:
-        process = own_gpu.here()
+        process = model_code.here()
         where = args[0] if is_new else data
         if isinstance(where, Tensor):
             to = index_of(where)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook.magics.arguments import Parser, Variables, identifier, names, new_file, seconds
+from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser, identifier, names, seconds
-from bls_notebook.magics.parsing.request_line import parameters_of, read_line, sequence
-from bls_notebook.magics.parsing.words import Variables
-from bls_notebook.magics.saving import check_file
-from bls_notebook.magics.shell.cell_errors import reported
+from bls_notebook.magics.request_line import parameters_of, read_line, sequence
 
 PARSER = Parser(
     "%blsdrill",
@@ -49,7 +47,7 @@ _add("--parameters", metavar="VALUE", help="of the request: name=value,... or an
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence that the request belongs to")
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was found")
 _add(
-    "--save", metavar="FILE",
+    "--save", type=new_file, metavar="FILE",
     help="a file to write with a test for pytest for each fault that showed something, such as "
     "tests/test_drill_x.py",
 )  # fmt: skip
@@ -60,7 +58,6 @@ def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     """Drill a model."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
-    check_file(PARSER, arguments.save)
     inputs = read.values(variables, "%blsdrill")
     options: dict[str, Any] = {}
     if arguments.parameters is not None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import bls_notebook as bls
+from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, identifier, whole_number
+from bls_notebook.magics.cell_errors import fail_on, reported
+from bls_notebook.magics.debugger import has_frontend, stopped_in
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import Parser, add_tolerance, identifier, whole_number
-from bls_notebook.magics.parsing.words import Variables
-from bls_notebook.magics.shell.cell_errors import fail_on, reported
-from bls_notebook.magics.shell.stopping import has_frontend, stopped_in
 from bls_notebook.records.quantities import count
 
 _KEYS = "; n: next line, s: into a call, p VALUE: print, c: go on, q: leave"

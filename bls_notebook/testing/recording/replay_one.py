@@ -15,7 +15,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.options import Options
-from bls_notebook.pb_utils.response import ByHand
+from bls_notebook.pb_utils.sender import ByHand
 from bls_notebook.records.record_file import told
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.substitution.substitution import substitute

@@ -1,0 +1,138 @@
+"""`BatchedInstance`: an instance that runs several requests as one, of whatever runtime.
+
+Guarantees: every request gets one response; requests of equal shapes are run as one batch; a request that
+cannot be run does not fail the others of its batch; what an instance on a GPU answers is on that GPU, as
+on Triton, unless its requester prefers other memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.device import DeviceError
+from bls_notebook.devices.transfers import to_gpu
+from bls_notebook.pb_utils.errors import ErrorCode, TritonError
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible_text import encodable
+
+
+class BatchError(Exception):
+    """Why a request cannot be run, or a result not be given; the text is the response's error."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BatchedInstance(ABC):
+    """One instance of a model; `gpu` is the number of its GPU, None where it has none."""
+
+    is_async = False
+
+    def __init__(self, config: dict[str, Any], gpu: int | None) -> None:
+        self.name: str = config["name"]
+        self.gpu = gpu
+        self._batching: bool = config["max_batch_size"] > 0
+        self._names = tuple(o["name"] for o in config["output"])
+
+    @abstractmethod
+    def _feed(self, request: InferenceRequest) -> dict[str, Any]:
+        """Return what the runtime takes of a request's inputs: arrays, tensors or lists, by name."""
+
+    @abstractmethod
+    def _run(self, names: list[str], feed: dict[str, Any]) -> Sequence[Any]:
+        """Return the outputs of these names, in their order."""
+
+    @abstractmethod
+    def _tensor(self, name: str, result: Any) -> Tensor:
+        """Return a result, or the rows of it that a request gets, as a tensor."""
+
+    def _join(self, parts: list[Any]) -> Any:
+        """Return what `_feed` made of one input of several requests as one."""
+        return np.concatenate(parts)
+
+    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
+        """Run the requests, those of equal shapes together."""
+        responses: dict[int, InferenceResponse] = {}
+        groups: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
+        for i, request in enumerate(requests):
+            try:
+                feed = self._fed(request)
+            except BatchError as error:
+                responses[i] = self._failed(error)
+                continue
+            # Without a batch dimension there is nothing to join along.
+            joins = self._batching and len(requests) > 1
+            key = tuple(sorted((n, _shape(a)[1:]) for n, a in feed.items())) if joins else i
+            groups.setdefault(key, []).append((i, feed))
+        for group in groups.values():
+            answers = self._run_group([requests[i] for i, _ in group], [feed for _, feed in group])
+            responses.update(zip([i for i, _ in group], answers, strict=True))
+        return [responses[i] for i in range(len(requests))]
+
+    def _fed(self, request: InferenceRequest) -> dict[str, Any]:
+        try:
+            return self._feed(request)
+        except (MemoryError, DeviceError) as error:
+            raise BatchError(f"model '{self.name}': its inputs: {error}") from error
+
+    def _run_group(self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]) -> list[InferenceResponse]:
+        names = [name for name in self._names if any(name in r._requested for r in requests)]
+        ends = list(accumulate(_rows(feed) if self._batching else 0 for feed in feeds))
+        try:
+            joined = feeds[0]
+            if len(feeds) > 1:
+                joined = {name: self._join([feed[name] for feed in feeds]) for name in joined}
+            results = self._run(names, joined)
+            if self._batching:
+                self._check_rows(names, results, ends[-1])
+            if len(feeds) == 1:
+                return [self._response(names, results)]
+            return [
+                self._response(names, [result[start:end] for result in results])
+                for start, end in zip([0, *ends], ends, strict=False)
+            ]
+        except BatchError as error:
+            return [self._failed(error) for _ in feeds]
+
+    def _check_rows(self, names: list[str], results: Sequence[Any], rows: int) -> None:
+        for name, result in zip(names, results, strict=True):
+            shape = _shape(result)
+            if not shape or shape[0] != rows:
+                raise BatchError(
+                    f"model '{self.name}', output '{name}': the graph gave shape {list(shape)} for a "
+                    f"batch of {rows}; the first dimension of every output must be the batch's, or set "
+                    "max_batch_size: 0"
+                )
+
+    def _response(self, names: list[str], results: Sequence[Any]) -> InferenceResponse:
+        tensors = [self._tensor(name, result) for name, result in zip(names, results, strict=True)]
+        if self.gpu is not None:
+            try:
+                for tensor in tensors:
+                    if tensor._datatype != "BYTES":
+                        tensor._array = to_gpu(tensor._array, self.gpu)
+            except (MemoryError, DeviceError) as error:
+                raise BatchError(f"model '{self.name}': its outputs: {error}") from error
+        return InferenceResponse(tensors)
+
+    def _failed(self, why: BatchError) -> InferenceResponse:
+        error = TritonError(encodable(str(why)), why.code)
+        error._origin = ErrorRecord(error._message, why.code.name, (self.name,))  # it was run, and failed
+        return InferenceResponse([], error)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return (len(value),) if isinstance(value, list) else tuple(value.shape)
+
+
+def _rows(feed: dict[str, Any]) -> int:
+    return next((_shape(each)[0] for each in feed.values()), 1)

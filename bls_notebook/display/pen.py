@@ -1,0 +1,265 @@
+"""The pen that draws pictures along one axis of time, as SVG: small, quick, and as wide as the page.
+
+x is nanoseconds, y is pixels from the top. Shapes are stretched along the time axis; words and chips keep
+their size, and are moved by pixels from where they belong. In HTML the picture is an image, which also
+survives in notebooks that are not trusted; the stylesheet inverts it on a dark page. Equal pictures are
+equal text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Protocol
+
+from bls_notebook.records.visible_text import visible
+
+from .html import Html, tag
+
+INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
+
+Box = tuple[float, float, float, float]  # left, top, width, height
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How something is filled: with a colour, lines of it (``hatch``), or white lines on it (``over``)."""
+
+    colour: str
+    alpha: float = 1.0
+    hatch: str = ""
+    over: str = ""
+    edge: bool = False  # the outline alone
+
+
+class Pen(Protocol):
+    """Draws one picture."""
+
+    end: float  # of the axis, ns
+    plot: float  # the narrowest that it is shown, px
+    ticks: list[tuple[float, str]]  # of the axis, with what they say
+
+    def boxes(self, boxes: Iterable[Box], look: Look) -> None:
+        """Fill boxes."""
+
+    def area(self, points: Points, look: Look) -> None:
+        """Fill what is inside a line."""
+
+    def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
+        """Draw upright lines: x, from y, to y."""
+
+    def line(self, points: Points, look: Look, width: float = 1.2) -> None:
+        """Draw a line from point to point."""
+
+    def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
+        """Draw triangles that point down (``v``), up (``^``) or to the right (``>``)."""
+
+    def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
+        """Fill a box of a fixed size, so many pixels right of where the time begins."""
+
+    def words(
+        self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
+        colour: str = INK, bold: bool = False, halo: bool = False,
+    ) -> None:  # fmt: skip
+        """Write text around the height `y`, so many pixels right of `x`; a halo sets it off."""
+
+
+def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) -> float:
+    """Draw what colours and signs mean, in as many rows as it takes, and return where the last one ends."""
+    x, y = 0.0, top + 10
+    for look, text in signs:
+        wide = 18 if isinstance(look, Look) else 12 * len(look)
+        if x + wide + 6 + width_of(text) > pen.plot:
+            x, y = 0.0, y + 17
+        if isinstance(look, Look):
+            pen.chip(x, y - 5, wide, 10, look)
+        else:
+            pen.words(look, 0, y, right=x, bold=True)
+        pen.words(text, 0, y, right=x + wide + 6, colour="#444444")
+        x += wide + 6 + width_of(text) + 10
+    return y + 12
+
+
+def steps_area(steps: Iterable[tuple[float, float]], base: float, end: float) -> list[tuple[float, float]]:
+    """Return the outline between a base and steps (from, height), each until the next, in few points."""
+    points = [(0.0, base)]
+    height = base
+    for x, y in steps:
+        if y != height:
+            points += [(x, height), (x, y)]
+            height = y
+    return [*points, (end, height), (end, base)]
+
+
+def times(end: float) -> Iterator[tuple[float, str]]:
+    """Give the round times of an axis, each as ns and in words."""
+    factor, unit = next((f, u) for f, u in ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")) if end >= f or f == 1)
+    step = next(s * 10**e for e in range(-3, 20) for s in (1, 2, 5) if end / (s * 10**e) <= 8)
+    for number in range(int(end / step) + 1):
+        yield number * step, f"{number * step / factor:g} {unit}"
+
+
+def width_of(text: str, size: float = 11) -> float:
+    """Return how many pixels a text takes, roughly, and hardly ever fewer than it does."""
+    return len(text) * size * 0.6
+
+
+def readable(colour: str) -> str:
+    """Return black or white, whichever reads better on ``#rrggbb``, on a light page and on a dark one.
+
+    A dark page turns the whole picture over (`style`): black becomes white, and the colour another.
+    """
+    r, g, b = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    # invert(1) hue-rotate(180deg), as the CSS specification spells it.
+    ri, gi, bi = 1 - r, 1 - g, 1 - b
+    over = (
+        -0.574 * ri + 1.43 * gi + 0.144 * bi,
+        0.426 * ri + 0.43 * gi + 0.144 * bi,
+        0.426 * ri + 1.43 * gi - 0.856 * bi,
+    )
+    light, dark = _luminance(r, g, b) + 0.05, _luminance(*over) + 0.05
+    black = min(light / 0.05, 1.05 / dark)
+    white = min(1.05 / light, dark / 0.05)
+    return "#111111" if black > white else "#ffffff"
+
+
+def _luminance(*rgb: float) -> float:
+    """As WCAG counts contrast."""
+    r, g, b = (min(max(part, 0.0), 1.0) for part in rgb)
+    r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (r, g, b))
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+_UNITS = 1000  # of the stretched axis: about as many as it has pixels
+_NARROWEST = 690.0  # px of the page that words have to do with
+_LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
+_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
+_CODES: dict[str, str | int | None] = {
+    "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
+}  # fmt: skip
+
+
+class SvgPen:
+    """Writes a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
+
+    def __init__(self, end: float, left: float, right: float) -> None:
+        self.ticks = list(times(end))
+        self.end, self.plot = end, _NARROWEST - left - right
+        self._left = 100 * left / _NARROWEST
+        self._width = 100 * self.plot / _NARROWEST
+        self._shapes: list[str] = []
+        self._words: list[str] = []
+        self._patterns: dict[tuple[str, str], str] = {}
+
+    def boxes(self, boxes: Iterable[Box], look: Look) -> None:
+        """Fill boxes: those of one height are one thick dashed line, which takes few characters."""
+        rows: dict[float, list[str]] = {}
+        for x, y, width, height in boxes:
+            left, wide = self._x(x), self._x(x + width) - self._x(x)
+            # A hair's breadth between neighbours.
+            wide = wide - 0.8 if wide > 3 else max(wide, 0.8)
+            if look.edge:
+                rows.setdefault(0, []).append(f"M{_n(left)} {_n(y)}h{_n(wide)}v{_n(height)}h{_n(-wide)}z")
+            else:
+                rows.setdefault(height, []).append(f"M{_n(left)} {_n(y + height / 2)}h{_n(wide)}")
+        for height, path in rows.items():
+            self._stroke("".join(path), height or 1.2, look)
+            if look.over:
+                self._stroke("".join(path), height, Look("#ffffff", look.alpha, look.over))
+
+    def area(self, points: Points, look: Look) -> None:
+        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
+        self._shapes.append(f'<path d="{path}" fill="{self._paint(look)}"{_alpha(look)}/>')
+        if look.over:
+            self.area(points, Look("#ffffff", look.alpha, look.over))
+
+    def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
+        path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
+        self._stroke(path, width, look)
+
+    def line(self, points: Points, look: Look, width: float = 1.2) -> None:
+        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
+        self._stroke(path, width, look)
+
+    def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
+        half = _n(size / 2)
+        turn = {
+            "v": f"l-{half} -{_n(size * 0.8)}h{_n(size)}z",
+            "^": f"l-{half} {_n(size * 0.8)}h{_n(size)}z",
+            ">": f"l-{_n(size * 0.8)} -{half}v{_n(size)}z",
+        }[shape]
+        path = "".join(f"M{_n(self._x(x))} {_n(y)}{turn}" for x, y in points)
+        self._shapes.append(f'<path d="{path}" fill="{look.colour}"{_alpha(look)}/>')
+
+    def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
+        fill = f'fill="none" stroke="{look.colour}"' if look.edge else f'fill="{self._paint(look)}"'
+        place = f'x="{_n(right)}" y="{_n(top)}" width="{_n(width)}" height="{_n(height)}"'
+        self._words.append(f"<rect {place} {fill}{_alpha(look)}/>")
+        if look.over:
+            self.chip(right, top, width, height, Look("#ffffff", look.alpha, look.over))
+
+    def words(
+        self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
+        colour: str = INK, bold: bool = False, halo: bool = False,
+    ) -> None:  # fmt: skip
+        look = "" if align == "start" else f' text-anchor="{align}"'
+        look += "" if size == 11 else f' font-size="{_n(size)}"'
+        look += "" if colour == INK else f' fill="{colour}"'
+        look += ' font-weight="600"' if bold else ""
+        look += ' stroke="#fff" stroke-width="4" paint-order="stroke"' if halo else ""
+        place = f' x="{_n(100 * x / self.end)}%"' if x else ""
+        place += f' dx="{_n(right)}"' if right else ""
+        said = escape(visible(text))
+        self._words.append(f'<text{place} y="{_n(y + size * 0.36)}"{look}>{said}</text>')
+
+    def document(self, height: float, bottom: float) -> str:
+        """Return the picture as an SVG document, as wide as its page; lines of times end at `bottom`."""
+        self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
+        grid = self._shapes.pop()
+        place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'
+        patterns = "".join(
+            f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<path d="{_LINES[hatch]}" stroke="{colour}" stroke-width="1.2"/></pattern>'
+            for (colour, hatch), name in self._patterns.items()
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
+            f'font-family="{_FONT}" fill="{INK}"><style>path{{vector-effect:non-scaling-stroke}}</style>'
+            f"<defs>{patterns}</defs>"
+            f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'
+            f"{grid}{''.join(self._shapes)}</svg><svg {place}>{''.join(self._words)}</svg></svg>"
+        )
+
+    def _x(self, x: float) -> float:
+        return x / self.end * _UNITS
+
+    def _stroke(self, path: str, width: float, look: Look) -> None:
+        if path:
+            paint = f'stroke="{self._paint(look)}" stroke-width="{_n(width)}"'
+            self._shapes.append(f'<path d="{path}" fill="none" {paint}{_alpha(look)}/>')
+
+    def _paint(self, look: Look) -> str:
+        if not look.hatch:
+            return look.colour
+        name = self._patterns.setdefault((look.colour, look.hatch[0]), f"h{len(self._patterns)}")
+        return f"url(#{name})"
+
+
+def picture_html(svg: str, alt: str) -> Html:
+    """Show an SVG document in a display whose styles have ``figure``; its text is never markup there."""
+    height = svg.partition('height="')[2].partition('"')[0]
+    shown = tag("img", alt=alt, cls="figure", width="100%", height=height).removesuffix("></img>")
+    # Not base64, which is a third longer. All its quotation marks are those of attributes.
+    coded = svg.translate(str.maketrans(_CODES))
+    return Html(f'{shown} src="data:image/svg+xml;charset=utf-8,{coded}">')
+
+
+def _alpha(look: Look) -> str:
+    return "" if look.alpha >= 1 else f' opacity="{look.alpha:.2g}"'
+
+
+def _n(number: float) -> str:
+    """A number with a digit behind the point, if that is not zero."""
+    return f"{number:.1f}".removesuffix(".0").replace("-0.", "-.").removeprefix("0") or "0"

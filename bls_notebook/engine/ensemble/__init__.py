@@ -1,0 +1,1 @@
+"""Ensembles: what their steps are, who feeds whom, and one run of them."""

@@ -1,0 +1,279 @@
+"""The flow of one request through an ensemble's steps. Pure: no threads, no models, no clock.
+
+`Plan` holds the steps as plain data, made once for each model version; `EnsembleFlow` is the progress of one
+request. A step may run once all of its inputs exist. Responses of a decoupled step are numbered, and tensors
+made from a response carry its number, so tensors of different responses never meet.
+
+Guarantees: each tensor is released when its last reader has it, so its memory can move there; after a
+failure no step starts; the final response comes exactly once, when no step is running. The caller keeps
+calls from overlapping. Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.tensors.request_check import output_reshapes, reshape_all
+from bls_notebook.pb_utils.errors import TritonError
+from bls_notebook.pb_utils.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleStep:
+    """One model of an ensemble.
+
+    `version`: -1 for the newest. `inputs`: the model's inputs, and the tensors of the ensemble that they are.
+    `outputs`: the model's outputs, and the tensors of the ensemble that they become.
+    """
+
+    model: str
+    version: int
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+class EnsemblePlan:
+    """The steps of an ensemble.
+
+    `spec`: of the ensemble.
+    `models`: the models and versions of the steps, each once.
+    `readers`: the steps that read each tensor.
+    `reshapes`: of the outputs, for `reshape_all`.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.steps = tuple(
+            EnsembleStep(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
+            for s in spec.config.ensemble_scheduling.step
+        )
+        self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))
+        self.reshapes = output_reshapes(spec.outputs)
+        self.readers: dict[str, tuple[int, ...]] = {}
+        self._writer: dict[str, int] = {}
+        for number, step in enumerate(self.steps):
+            for tensor in dict.fromkeys(step.inputs.values()):
+                self.readers[tensor] = (*self.readers.get(tensor, ()), number)
+            self._writer.update(dict.fromkeys(step.outputs.values(), number))
+        self._needed: dict[frozenset[str], frozenset[int]] = {}
+
+    def needed(self, outputs: frozenset[str]) -> frozenset[int]:
+        """Return the steps without which these outputs cannot be made."""
+        found = self._needed.get(outputs)
+        if found is None:
+            steps: set[int] = set()
+            todo = list(outputs)
+            while todo:
+                number = self._writer.get(todo.pop())
+                if number is not None and number not in steps:
+                    steps.add(number)
+                    todo.extend(self.steps[number].inputs.values())
+            found = self._needed[outputs] = frozenset(steps)
+        return found
+
+
+SEQUENCE_START, SEQUENCE_END = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The sequence that a request or a tensor belongs to."""
+
+    correlation_id: int | str
+    flags: int
+
+
+@dataclass(slots=True)
+class Launch:
+    """A step that can run now."""
+
+    step: int
+    iteration: int
+    tensors: list[Tensor]
+    sequence: Membership
+
+
+@dataclass(slots=True)
+class _Value:
+    """A tensor of the ensemble; None in `tensor` for one that was left out."""
+
+    tensor: Tensor | None
+    batch: int
+    sequence: Membership | None
+    readers: int
+
+
+class EnsembleFlow:
+    """One request on its way through an ensemble.
+
+    `members`: of the model of each step. `requested`: names of the outputs that are wanted. `sequence`: of
+    the request.
+    """
+
+    def __init__(
+        self, plan: EnsemblePlan, members: Sequence[ModelSpec], requested: tuple[str, ...], sequence: Membership
+    ) -> None:
+        self._plan = plan
+        self._spec = plan.spec
+        self._members = members
+        self._wanted = frozenset(requested)
+        self._needed = plan.needed(self._wanted)
+        self._sequence = sequence
+        self._values: dict[str, dict[int, _Value]] = {}
+        self._counts: dict[int, int] = {}  # responses of each decoupled step so far
+        self._batches: dict[tuple[int, int], int] = {}
+        self.batch = 0  # rows of the request, 0 where the ensemble does not batch
+        self.running = 0
+        self.responses = 0
+        self.error: TritonError | None = None
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def begin(self, inputs: Iterable[Tensor]) -> list[Launch]:
+        """Take the inputs of the request; return the steps that can run."""
+        given = {t._name: t for t in inputs}
+        if self._spec.max_batch_size:
+            self.batch = next((t._array.shape[0] for t in given.values()), 0)
+        for name in self._spec.inputs:
+            self._put(name, 0, given.get(name), self.batch, None)
+        return self._ready(self._spec.inputs, 0)
+
+    def answered(
+        self,
+        launch: Launch,
+        outputs: Iterable[Tensor] | None,
+        parameters: Mapping[str, object],
+        final: bool,
+        decoupled: bool,
+    ) -> list[Launch]:
+        """Take a response of a step, or a final flag alone (`outputs` is None); return what can run now."""
+        if final:
+            self.running -= 1
+        if self.error is not None or outputs is None:
+            return []
+        step = self._plan.steps[launch.step]
+        sequence = _override(parameters, launch.sequence)
+        iteration = launch.iteration
+        if decoupled:
+            iteration = self._counts.get(launch.step, 0)
+            self._counts[launch.step] = iteration + 1
+        given = {t._name: t for t in outputs}
+        batch = self._batches.get((launch.step, launch.iteration), 0)
+        for name, tensor_name in step.outputs.items():
+            self._put(tensor_name, iteration, given.get(name), batch, sequence)
+        return self._ready(step.outputs.values(), iteration)
+
+    def fail(self, error: TritonError) -> None:
+        """Begin no more steps; the first error counts."""
+        if self.error is None:
+            self.error = error
+            self._values.clear()
+
+    def take_outputs(self) -> tuple[list[Tensor], dict[str, object]] | None:
+        """Return the next response and its parameters, where every output that is wanted is there."""
+        if self.error is not None:
+            return None
+        first = next(iter(self._wanted), None)
+        values = self._values.get(first, {}) if first is not None else {}
+        for iteration in values:
+            row = [self._values.get(name, {}).get(iteration) for name in self._wanted]
+            if None not in row:
+                break
+        else:
+            return None
+        out: list[Tensor] = []
+        parameters: dict[str, object] = {}
+        for name, declared in self._spec.outputs.items():
+            if name not in self._wanted:
+                continue
+            value = self._values[name][iteration]
+            self._read(name, iteration)
+            if value.tensor is None:
+                continue
+            dims = declared.model_shape[bool(self._spec.max_batch_size) :]
+            out.append(_fitted(name, value, dims, self.batch))
+            if value.sequence is not None and 0 not in value.tensor.shape():  # the server skips empty ones
+                parameters["sequence_id"] = value.sequence.correlation_id
+                parameters["sequence_start"] = bool(value.sequence.flags & SEQUENCE_START)
+                parameters["sequence_end"] = bool(value.sequence.flags & SEQUENCE_END)
+        reshape_all(out, self._plan.reshapes)
+        self.responses += 1
+        return out, parameters
+
+    # -- tensors -----------------------------------------------------------------------------------
+
+    def _put(self, name: str, iteration: int, tensor: Tensor | None, batch: int, sequence: Membership | None) -> None:
+        readers = sum(n in self._needed for n in self._plan.readers.get(name, ())) + (name in self._wanted)
+        if readers:
+            self._values.setdefault(name, {})[iteration] = _Value(tensor, batch, sequence, readers)
+
+    def _read(self, name: str, iteration: int) -> None:
+        value = self._values[name][iteration]
+        value.readers -= 1
+        if not value.readers:
+            del self._values[name][iteration]
+
+    def _ready(self, updated: Iterable[str], iteration: int) -> list[Launch]:
+        """The steps that can run because these tensors are there now."""
+        numbers = {n for name in updated for n in self._plan.readers.get(name, ()) if n in self._needed}
+        launches = []
+        for number in sorted(numbers):
+            names = self._plan.steps[number].inputs.values()
+            if all(iteration in self._values.get(name, ()) for name in names):
+                launches.append(self._launch(number, iteration))
+        self.running += len(launches)
+        return launches
+
+    def _launch(self, number: int, iteration: int) -> Launch:
+        step, member = self._plan.steps[number], self._members[number]
+        sequence = self._sequence
+        overridden = False
+        tensors: list[Tensor] = []
+        for name, source in step.inputs.items():
+            value = self._values[source][iteration]
+            if value.tensor is not None:
+                declared = member.inputs.get(name)
+                dims = declared.dims if declared is not None else ()
+                tensors.append(_fitted(name, value, dims, member.max_batch_size))
+            if value.sequence is not None and not overridden:
+                sequence, overridden = value.sequence, True
+        for source in set(step.inputs.values()):
+            self._read(source, iteration)
+        if member.max_batch_size:
+            rows = [t._array.shape[0] for t in tensors if t._array.ndim]
+            self._batches[number, iteration] = rows[0] if rows else 0
+        return Launch(number, iteration, tensors, sequence)
+
+
+def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Tensor:
+    """The tensor as its reader takes it: between one that batches and one that does not, rows come and go."""
+    tensor = value.tensor
+    assert tensor is not None
+    array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = tensor._array
+    if bool(batching) != bool(value.batch):
+        fits = len(dims) == array.ndim and all(d in (-1, s) for d, s in zip(dims, array.shape, strict=True))
+        if batching and fits:
+            array = array[np.newaxis]
+        elif not batching and not fits and value.batch == 1:
+            array = array[0] if array.ndim > 1 or array.dtype != np.object_ else array.reshape(())
+    return Tensor._of(name, array, tensor._datatype)
+
+
+def _override(parameters: Mapping[str, object], sequence: Membership) -> Membership:
+    """The sequence of a response: the step's, or what the model says in the response's parameters."""
+    if not parameters.keys() & {"sequence_id", "sequence_start", "sequence_end"}:
+        return sequence
+    number = parameters.get("sequence_id", sequence.correlation_id)
+    start, end = parameters.get("sequence_start", False), parameters.get("sequence_end", False)
+    if not isinstance(number, (int, str)) or isinstance(number, bool):
+        raise ValueError(
+            "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"
+        )
+    for key, flag in (("sequence_start", start), ("sequence_end", end)):
+        if not isinstance(flag, bool):
+            raise ValueError(f"expect parameter '{key}' to be TRITONSERVER_PARAMETER_BOOL")
+    return Membership(number, SEQUENCE_START * bool(start) | SEQUENCE_END * bool(end))

@@ -1,0 +1,469 @@
+"""The ensemble scheduler: sends a request through the steps, each as soon as its inputs exist.
+
+Guarantees: independent steps run side by side; a synchronous caller runs one of the ready steps on its own
+thread, so an ensemble without branches needs no other thread; responses of steps are processed one at a time
+and in order, and no lock is held while a step is sent or a response delivered; whatever a step does, the
+request gets its final response once, when no step is running; members stay loaded from the first step to the
+last, so an unload in between lets the request finish; the wait graph sees through an ensemble. Errors are
+worded as Triton's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
+from dataclasses import replace
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+from bls_notebook.devices import allocation_log
+from bls_notebook.engine import call_keys
+from bls_notebook.engine.calling import SendingExecution, root_of
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.error_messages import in_ensemble, not_ready, without_running
+from bls_notebook.engine.failures import cancelled_response, error_response
+from bls_notebook.engine.recording.spans import record_at_once, record_ensemble, record_ensemble_over
+from bls_notebook.engine.schedulers.lifecycle import Lifecycle
+from bls_notebook.engine.tensors.handover import hand_over
+from bls_notebook.engine.tensors.inbound import NotReceivedError, received
+from bls_notebook.engine.tensors.outputs import placed
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.ctrl_c import need_room
+from bls_notebook.engine.waiting.deadlock import first_response, look_at
+from bls_notebook.engine.warnings import with_warnings
+from bls_notebook.pb_utils.errors import TritonError
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible_text import encodable
+
+from .flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+
+Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
+
+_NO_SEQUENCE = Membership(0, 0)
+_PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
+_new = InferenceRequest.__new__
+_get_ident = threading.get_ident
+_logger = logging.getLogger("bls_notebook")
+
+
+class EnsembleExecution(SendingExecution):
+    """What the requests of the steps hang on."""
+
+    combined = True
+    inline_thread = 0  # runs a step itself, at this moment
+
+    @property
+    def instance_name(self) -> str:
+        """Name of the ensemble; it has no instances."""
+        return self.model_name
+
+    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
+        """Return the requests that must all be answered before the ensemble is; the wait graph asks."""
+        waiting = blocked.get(self.inline_thread)
+        return [*self.children, *([] if waiting is None else [waiting])]
+
+
+class EnsembleRun:
+    """One request to an ensemble.
+
+    `model`: the ensemble.
+    `held`: the models of the steps, held until `ended`.
+    `parent`: who sent the request.
+    `request`: as the ensemble receives it.
+    `ticket`: where its responses go; None for `serve`.
+    `ended`: called once, with `held`, when no step is under way any more.
+    """
+
+    context: Context | None = None
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        plan: EnsemblePlan,
+        held: Members,
+        parent: Execution,
+        request: InferenceRequest,
+        ticket: Ticket | None,
+        ended: Callable[[Members], None],
+    ) -> None:
+        self._model, self._plan, self._ended = model, plan, partial(ended, held)
+        self._members = [held[step.model, step.version] for step in plan.steps]
+        options = request._options
+        self._options = options
+        plain = options is DEFAULT_OPTIONS
+        self._sequence = _NO_SEQUENCE if plain else Membership(options.correlation_id, options.flags)
+        specs = [member.spec for member in self._members]
+        self._flow = EnsembleFlow(plan, specs, request._requested, self._sequence)
+        self._request = request
+        self._arrived = request._arrived
+        self._ticket = ticket
+        self._answer: InferenceResponse | None = None
+        self._lock = threading.Lock()  # of the flow
+        self._events: deque[tuple[Launch, Ticket]] = deque()
+        self._pump_lock = threading.Lock()
+        self._pumping = False
+        self._over = False
+        self._started = perf_counter_ns()
+        self._steps_ns = 0
+        self.execution = EnsembleExecution(model.server, model, parent)
+        self.execution.started = self._started
+        if call_keys.active:
+            self.execution.call_key = getattr(request, "_call_key", None)
+        if allocation_log.recording is not None:
+            self.execution.track = getattr(request, "_track", 0)
+        self.execution.span = request._span
+        if request._span:
+            record_ensemble(self.execution, request, self._arrived, ticket is None)
+        if ticket is not None:
+            ticket.execution = self.execution
+
+    # -- driving -------------------------------------------------------------------------------------
+
+    def serve(self) -> InferenceResponse:
+        """Run on the caller's thread, with the help of others where steps can run side by side."""
+        launches = self._begin()
+        while launches:
+            if len(launches) > 1 or self._members[launches[0].step].decoupled:
+                self._need_ticket()
+            while len(launches) > 1:
+                self._submit(launches.pop(0))
+            launches = self._run_here(launches.pop())
+        if self._answer is None and self._ticket is not None:
+            self._answer = first_response(self._ticket)
+        assert self._answer is not None
+        self.execution.finished = True
+        return self._answer
+
+    def start(self) -> None:
+        """Run in the background."""
+        for launch in self._begin():
+            self._submit(launch)
+
+    def _begin(self) -> list[Launch]:
+        inputs, self._request._inputs = self._request._inputs, []
+        with self._lock:
+            launches = self._flow.begin(inputs)
+            del inputs
+            responses, over = self._collect()
+        self._give(responses, over)
+        return launches
+
+    def _need_ticket(self) -> None:
+        """Have a place for the answer that another thread may give."""
+        if self._ticket is None:
+            parent = self.execution.parent
+            ticket = Ticket(self._model, self._request, parent, None)
+            ticket.request = None
+            ticket.execution = self.execution
+            self._ticket = ticket
+            self.context = copy_context()
+            if parent is not None:
+                parent.adopt(ticket)
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def _run_here(self, launch: Launch) -> list[Launch]:
+        """Run a step on this thread; return the steps that can run then."""
+        member = self._members[launch.step]
+        if member.decoupled:
+            self._submit(launch)
+            return []
+        request = self._request_of(launch)
+        if isinstance(request, InferenceResponse):
+            return self._take(launch, request, True)
+        box = [request]
+        del request  # nobody but the model may hold it
+        self.execution.inline_thread = _get_ident()
+        begun = perf_counter_ns()
+        try:
+            response = member.scheduler.call(self.execution, box.pop())
+        except BaseException:
+            self.execution.interrupt()
+            self._take(launch, cancelled_response(self._model.name), True)
+            raise
+        finally:
+            self.execution.inline_thread = 0
+        return self._take(launch, response, True, perf_counter_ns() - begun)
+
+    def _submit(self, launch: Launch) -> None:
+        member = self._members[launch.step]
+        request = self._request_of(launch)
+        if isinstance(request, InferenceResponse):
+            for ready in self._take(launch, request, True):
+                self._submit(ready)
+            return
+        assert self.context is not None
+        ticket = Ticket(member, request, self.execution, self.context.copy())
+        del request
+        ticket.on_response = partial(self._answered, launch, ticket)
+        self.execution.adopt(ticket)
+        member.scheduler.submit(ticket)
+        if ticket.queued:
+            look_at(ticket)
+
+    def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
+        """The request to the model of a step, or the error that keeps it from being sent."""
+        member = self._members[launch.step]
+        ticket = self._ticket
+        if self.execution.cancelled or (ticket is not None and ticket.cancelled):
+            launch.tensors = []
+            return cancelled_response(self._model.name)
+        request = _new(InferenceRequest)
+        request._inputs, launch.tensors = launch.tensors, []
+        request._requested = tuple(self._plan.steps[launch.step].outputs)
+        request._model_name = member.name
+        request._model_version = member.version
+        request._options = self._options_of(launch)
+        problem = member.check.problem(request)
+        if problem is None:
+            try:
+                return received(member, request, True, "ensemble", self.execution)
+            except NotReceivedError as error:
+                problem = str(error)
+        refused: InferenceResponse = self.execution._refused(request, problem, False, "ensemble")
+        return refused
+
+    def _options_of(self, launch: Launch) -> Options:
+        options = self._options
+        if options.preferred_memory is None and launch.sequence == self._sequence:
+            return options
+        flags, correlation_id = launch.sequence.flags, launch.sequence.correlation_id
+        return replace(options, correlation_id=correlation_id, flags=flags, preferred_memory=None, priority=0)
+
+    # -- what the steps answer -----------------------------------------------------------------------
+
+    def _answered(self, launch: Launch, ticket: Ticket) -> None:
+        """A step in the background has a response; called on any thread."""
+        self._events.append((launch, ticket))
+        while True:
+            with self._pump_lock:
+                if self._pumping or not self._events:
+                    return
+                self._pumping = True
+            try:
+                while self._events:
+                    self._take_all(*self._events.popleft())
+            finally:
+                with self._pump_lock:
+                    self._pumping = False
+
+    def _take_all(self, launch: Launch, ticket: Ticket) -> None:
+        while (taken := ticket.take()) is not None:
+            response, final = taken
+            del taken
+            took = perf_counter_ns() - ticket.queued_at if final else 0
+            for ready in self._take(launch, response, final, took):
+                self._submit(ready)
+
+    def _take(self, launch: Launch, response: InferenceResponse, final: bool, took_ns: int = 0) -> list[Launch]:
+        """Take in a response of a step; return the steps that can run now."""
+        decoupled = self._members[launch.step].decoupled
+        outputs: list[Tensor] | None
+        outputs, response._outputs = response._outputs, []
+        if final and decoupled and not outputs:
+            outputs = None  # a final flag alone
+        parameters = response._parameters
+        with self._lock:
+            self._steps_ns += took_ns
+            if response._error is not None:
+                self._flow.fail(response._error)
+            launches: list[Launch] = []
+            try:
+                launches = self._flow.answered(
+                    launch, outputs, json.loads(parameters) if parameters != "{}" else {}, final, decoupled
+                )
+            except ValueError as error:
+                self._flow.fail(TritonError(encodable(str(error))))
+            del outputs
+            responses, over = self._collect()
+        self._give(responses, over)
+        return launches
+
+    # -- responses -----------------------------------------------------------------------------------
+
+    def _collect(self) -> tuple[list[tuple[InferenceResponse, bool]], bool]:
+        """The responses to give now, and whether the run is over; the flow's lock is held."""
+        flow = self._flow
+        out: list[tuple[InferenceResponse, bool]] = []
+        while (made := flow.take_outputs()) is not None:
+            tensors, parameters = made
+            del made
+            before = tensors
+            if self._model.decoupled:  # a later step may still read one of these
+                tensors = hand_over(tensors, True)
+            recording = allocation_log.recording
+            if recording is not None:
+                recording.paired(before, tensors)
+            response = InferenceResponse()
+            response._outputs = tensors
+            del before, tensors  # they may be moved
+            response = placed(response, self._request._requested)
+            if recording is not None:
+                outputs = response._outputs
+                recording.answered(self.execution.track, self._model.name, outputs)
+                del outputs
+            if parameters:
+                plain = parameters["sequence_id"] == 0 and True not in parameters.values()
+                response._parameters = _PLAIN if plain else json.dumps(parameters)
+            out.append((response, False))
+        if flow.running or self._over:
+            return out, False
+        self._over = True
+        if flow.error is not None:
+            return [(self._error(flow.error), True)], True
+        if out:
+            out[-1] = (out[-1][0], True)
+        elif self._model.decoupled or flow.responses:
+            out.append((InferenceResponse(), True))
+        else:
+            who = self._options.request_id or "<id_unknown>"
+            problem = (
+                f"[request id: {who}] unexpected deadlock, at least one output is not set while no more "
+                "ensemble steps can be made"
+            )
+            out.append((error_response(in_ensemble(self._model.name, problem)), True))
+        return out, True
+
+    def _error(self, error: TritonError) -> InferenceResponse:
+        message = in_ensemble(self._model.name, without_running(error._message))
+        cause: Any = error._origin or ErrorRecord("", "")
+        chain = (self._model.name, *cause.chain)
+        record = replace(cause, message=message, code=error._code.name, chain=chain)
+        return error_response(message, error._code, record)
+
+    def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
+        if over:
+            self._count(responses[-1][0]._error is not None)
+            if self.execution.span:
+                record_ensemble_over(self.execution, responses[-1][0], self._ticket is None)
+        ticket = self._ticket
+        for response, final in responses:
+            counts = response._error is None and (response._outputs or not self._model.decoupled)
+            if counts and len(response._outputs) < len(self._request._requested):
+                for name in set(self._request._requested).difference(t._name for t in response._outputs):
+                    _logger.debug("Composing models did not output tensor %s", name)
+            if ticket is not None:
+                ticket.finish(response, final)
+            else:
+                self._answer = response
+        if over:
+            self.execution.finished = True
+            self._ended()
+
+    # -- for a profile -------------------------------------------------------------------------------
+
+    def _count(self, failed: bool) -> None:
+        ended = perf_counter_ns()
+        statistics = self._model.statistics
+        if failed:
+            statistics.failed(ended - self._arrived, "OTHER")
+            return
+        rows = max(1, self._flow.batch)
+        waited = self._started - self._arrived
+        statistics.execution(rows, waited, self._steps_ns, 0)
+        statistics.succeeded(rows, (ended - self._arrived, 0, waited, self._steps_ns, 0))
+
+
+class EnsembleScheduler(Lifecycle):
+    """Scheduler of one version of an ensemble, which has no instances of its own."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__(model)
+        self._idle, self._queue = [], set()  # no request waits here; those of the steps wait at their models
+        self._plan = EnsemblePlan(model.spec)
+
+    # -- serving -------------------------------------------------------------------------------------
+
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        """Serve a request and wait for its answer."""
+        need_room()
+        parent.note_blocking(self._model.name)
+        held = self._enter()
+        if isinstance(held, InferenceResponse):
+            record_at_once(self._model, parent, request, held)
+            return held
+        return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended).serve()
+
+    def submit(self, ticket: Ticket) -> None:
+        """Serve a request in the background."""
+        need_room()
+        request, ticket.request = ticket.request, None
+        held = self._enter()
+        if isinstance(held, InferenceResponse):
+            ticket.finish(held)
+            return
+        assert request is not None
+        parent = ticket.parent or root_of(self._model.server)
+        run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended)
+        run.context = ticket.context or copy_context()
+        run.start()
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Cancel the steps of a request; its answer comes when they have ended."""
+        execution = ticket.execution
+        if execution is not None:
+            execution.cancelled = True
+            for child in list(execution.children):
+                child.cancel()
+        return False
+
+    def settled(self, ticket: Ticket) -> None:
+        """Nothing to do: a request counts until its last step has ended."""
+
+    # -- the models of the steps ---------------------------------------------------------------------
+
+    def _enter(self) -> Members | InferenceResponse:
+        """Hold the models of the steps, or say why it cannot be done."""
+        held: Members = {}
+        with self._lock:
+            if self._closed:
+                return error_response(not_ready(self._model.name))
+            self._open.add(id(held))
+        for name, version in self._plan.models:
+            member = self._hold(name, version)
+            if member is None:
+                self._ended(held)
+                problem = (
+                    f"'{name}' has no available versions"
+                    if version == -1
+                    else f"'{name}' version {version} is not at ready state"
+                )
+                return error_response(in_ensemble(self._model.name, problem))
+            held[name, version] = member
+        return held
+
+    def _hold(self, name: str, version: int) -> LoadedModel | None:
+        while True:
+            member: LoadedModel | None = self._model.server.find(name, version)
+            if member is None or member.hold():
+                return member
+            if self._model.server.find(name, version) is member:
+                return None
+
+    def _ended(self, held: Members) -> None:
+        """A request has left, and lets go of these models."""
+        for member in held.values():
+            member.release()
+        with self._lock:
+            self._open.discard(id(held))
+        if self._watch:
+            self._tell()
+
+    def _look(self) -> None:
+        """Nothing to do: no instance waits for work."""

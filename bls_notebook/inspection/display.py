@@ -1,0 +1,539 @@
+"""Displays of the inspector (a model, a tensor, a response with its recorded request) and of the watch.
+
+The watch is a table, and a live widget on top of it with buttons that load, unload and reload models.
+Samples arrive on the watch's thread, so the widget updates while a cell runs; it stops sampling when its
+last view is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from time import localtime, strftime
+from typing import Any
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.bundle import Display, display_of, render
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.palette import model_inks
+from bls_notebook.display.parts import bars, line_html, media_html, number, sparks
+from bls_notebook.display.records.devices import devices_document
+from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.records.models import model_blocks
+from bls_notebook.display.records.responses import response_head
+from bls_notebook.display.records.statistics import statistics_document
+from bls_notebook.display.units import count, duration, ns, shape, size, some_ns
+from bls_notebook.display.widgets import covered, has_kernel, new_place, widget_source
+from bls_notebook.display.widgets import live as live_widget
+from bls_notebook.lifetimes.display.block_facts import kind_of
+from bls_notebook.lifetimes.records import Life
+from bls_notebook.profiling.records.spans import Span
+from bls_notebook.records.devices import DeviceTable
+from bls_notebook.records.repository import Figures, TextSeen
+from bls_notebook.records.visible_text import visible
+
+from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, RequestSeen, ResponseView, TensorView, WatchRecord
+
+_KINDS = {"busy": "loading", "idle": "ready"}
+_LINES = 40  # of a source, that are shown unfolded
+_ORIGINS = {
+    "author": "as it was written", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
+    "default": "default",
+}  # fmt: skip
+
+
+def model_view_document(view: ModelView) -> doc.Document:
+    """Describe a model."""
+    styles = "seen config stats" + " changes" * bool(view.model.changes) + " error" * (view.error is not None)
+    return doc.Document(list(_model_blocks(view)), styles=styles)
+
+
+def _model_blocks(view: ModelView) -> Iterator[doc.Block]:
+    yield from model_blocks(view.model)
+    yield from _calls(view)
+    yield from _now(view)
+    if view.statistics is not None and (view.statistics.success.count or view.statistics.fail.count):
+        yield parts.opened("statistics", list(statistics_document([view.statistics]).blocks))
+    yield _memory(view)
+    if view.error is not None:
+        yield parts.opened("last error", [error_box(view.error)])
+    if view.source:
+        yield _source(view)
+    yield _config(view)
+
+
+def _calls(view: ModelView) -> Iterator[doc.Block]:
+    by = ", ".join(view.callers) or "no model that is known"
+    if view.callers or view.calls:
+        told = [f"called by {by}", f"calls {', '.join(view.calls)}" if view.calls else ""]
+        yield doc.Words(parts.dots(*told), cls="facts", indent="  ")
+
+
+def _now(view: ModelView) -> Iterator[doc.Block]:
+    if not view.instances:
+        return
+    busy = sum(each.state == "busy" for each in view.instances)
+    waiting = f"{count(view.queued, 'request')} in the queue" if view.queued else "nothing in the queue"
+    title = f"now: {busy} of {count(len(view.instances), 'instance')} busy, {waiting}"
+    columns = doc.columns("instance | device | state | does")
+    rows = [
+        doc.Row([
+            parts.name(each.name), parts.device(each.device),
+            parts.stated(each.state, _KINDS.get(each.state, "")), _does(each),
+        ])
+        for each in view.instances
+    ]  # fmt: skip
+    yield parts.opened(title, [doc.Table("Instances", columns, rows)], len(rows) <= 8)
+
+
+def _does(each: InstanceNow) -> str:
+    if each.state != "busy":
+        return ""
+    since = f"for {duration(each.seconds)}" if each.seconds is not None else ""
+    waits = f"waits for {', '.join(each.waits)}" if each.waits else ""
+    return ", ".join(filter(None, [f"a request of {each.sender}", since, waits]))
+
+
+def _memory(view: ModelView) -> doc.Block:
+    if not view.held:
+        return doc.Words(parts.quiet("memory: it keeps no array"), gap=True)
+    columns = doc.columns("name | size:r | what | device")
+    rows = [
+        doc.Row([parts.code(each.name), parts.memory(each.bytes), each.what, parts.device(each.device)])
+        for each in view.held
+    ]
+    shown = sum(each.bytes for each in view.held)
+    more = view.held_bytes - shown
+    blocks: list[doc.Block] = [doc.Table("Memory that the model keeps", columns, rows, most=60)]
+    if more > 0:
+        blocks.append(doc.Words(parts.quiet(f"and {size(more)} under other names"), indent="  "))
+    return parts.opened(f"memory: it keeps {size(view.held_bytes)}", blocks)
+
+
+def _config(view: ModelView) -> doc.Block:
+    given = [each for each in view.settings if each.origin != "default"]
+    rest = [each for each in view.settings if each.origin == "default"]
+    own = sum(each.origin == "author" for each in given)
+    title = f"configuration: {count(own, 'field')} written, {len(given) - own} completed"
+    table = doc.Table("Configuration", _SETTING_COLUMNS, [_setting(each) for each in given], last="wrap", most=52)
+    folded = [doc.Table("Defaults", _SETTING_COLUMNS, [_setting(each) for each in rest])]
+    html: list[doc.Block] = [table, doc.Fold(f"{count(len(rest), 'default')}", folded)]
+    words = doc.Words(parts.quiet(f"and {count(len(rest), 'default')}"), indent="  ")
+    return doc.Forms([doc.Words(title, gap=True), table, words], [doc.Fold(title, html, len(given) <= 24)])
+
+
+_SETTING_COLUMNS = doc.columns("field | value | from")
+
+
+def _setting(each: ConfigSetting) -> doc.Row:
+    words = _ORIGINS.get(each.origin, each.origin)
+    origin = doc.Piece(words, tag("span", words, cls="" if each.origin == "author" else "dim"))
+    value = each.value if len(each.value) <= 200 else f"{each.value[:199]}…"
+    return doc.Row([
+        doc.Piece(each.path, tag("span", each.path, cls="config-key")), parts.code(value), origin
+    ])  # fmt: skip
+
+
+# -- source --------------------------------------------------------------------------------------------
+
+
+def _source(view: ModelView) -> doc.Block:
+    lines = view.source.rstrip().split("\n")
+    title = f"{view.file}: {count(len(lines), 'line')}"
+    shown = tag("pre", highlighted(view.source.rstrip()), cls="config-text")
+    text = [f"  {visible(line.expandtabs(4))}".rstrip() for line in lines]
+    return doc.Forms(
+        [doc.Words(title, gap=True), doc.Both(lambda _: text)],
+        [doc.Fold(title, [doc.Both(lambda _: [], shown)], len(lines) <= _LINES)],
+    )
+
+
+def highlighted(source: str) -> Html:
+    """Colour Python as a config is coloured; plain where Pygments is not installed."""
+    try:
+        from pygments.lexers.python import PythonLexer
+        from pygments.token import Comment, Keyword, Literal, Name, Number, String
+    except ImportError:
+        return prose(source)
+    kinds = (
+        (Comment, "com"), (Keyword.Constant, "lit"), (Keyword, "key"), (String, "str"), (Number, "lit"),
+        (Name.Decorator, "key"), (Literal, "lit"),
+    )  # fmt: skip
+    pieces: list[str] = []
+    for token, words in PythonLexer(stripnl=False, ensurenl=False).get_tokens(source):
+        kind = next((name for of, name in kinds if token in of), "")
+        pieces.append(tag("span", prose(words), cls=f"config-{kind}") if kind else prose(words))
+    return join(*pieces)
+
+
+_SIDE, _ONE_OF_MANY = 300, 104  # pixels of a picture
+_STYLES = "session seen figure"
+
+
+def tensor_view_document(view: TensorView) -> doc.Document:
+    """Describe a tensor, or a slice of one."""
+    return doc.Document(list(_blocks(view)), styles=_STYLES)
+
+
+def response_view_document(view: ResponseView) -> doc.Document:
+    """Describe a response by its outputs."""
+    blocks: list[doc.Block] = list(response_head(view.response))
+    for each in view.tensors:
+        blocks.append(doc.Box(list(_blocks(each)), "seen-tensor", gap=True))
+    left = len(view.response.tensors) - len(view.tensors)
+    if view.tensors and left and len(view.tensors) > 1:
+        names = ", ".join(tensor.name for tensor in view.response.tensors[len(view.tensors) :])
+        blocks.append(doc.Words(parts.quiet(f"and {count(left, 'more output')}: {names}")))
+    if view.request is not None:
+        blocks += request_blocks(view.request)
+    return doc.Document(blocks, styles=f"{_STYLES} error" if view.response.error else _STYLES)
+
+
+def _blocks(view: TensorView) -> Iterator[doc.Block]:
+    tensor = view.tensor
+    pieces = [parts.name(tensor.name or "array"), parts.datatype(tensor.datatype), parts.code(shape(tensor.shape))]
+    pieces += [parts.device(tensor.device), parts.quiet(parts.memory(tensor.bytes))]
+    if view.index:
+        pieces.append(parts.quiet(f"slice {view.index} of {shape(view.whole)}"))
+    yield doc.Line(pieces)
+    if tensor.figures is not None:
+        yield doc.Tiles(list(_tiles(tensor.figures, "F" in tensor.datatype)))
+    yield from _shown(view)
+    for text in view.texts:
+        yield _text(text)
+    left = _elements(tensor.shape) - len(view.texts)
+    if view.texts and left:
+        yield doc.Words(parts.quiet(f"and {count(left, 'more element')}"), indent="  ")
+    if view.values:
+        title = " ".join(view.notes) or "values"
+        lines = view.values.split("\n")
+        pre = doc.Both(lambda _: [f"  {visible(line)}".rstrip() for line in lines], tag("pre", prose(view.values)))
+        few = len(lines) <= 3
+        yield doc.Forms([doc.Line([title], indent="  "), pre], [doc.Fold(title, [pre], is_open=few)])
+    elif view.notes:
+        yield doc.Words(parts.quiet(*view.notes), indent="  ")
+
+
+def _elements(dims: tuple[int, ...]) -> int:
+    total = 1
+    for n in dims:
+        total *= n
+    return total
+
+
+def _tiles(figures: Figures, floats: bool) -> Iterator[tuple[str, str, str]]:
+    yield "min", number(figures.least), "the least finite element"
+    yield "max", number(figures.greatest), "the greatest finite element"
+    yield "mean", number(figures.mean), "of the finite elements"
+    if floats:
+        yield "NaN", f"{figures.nans:,}", "elements that are not a number"
+        yield "Inf", f"{figures.infinities:,}", "elements that are infinite"
+    if figures.every > 1:
+        yield "looked at", f"1 in {figures.every:,}", "elements, evenly taken: the tensor is large"
+
+
+def _shown(view: TensorView) -> Iterator[doc.Block]:
+    """Pictures beside the histogram, in HTML; a line of text for each."""
+    tensor, said = view.tensor, []
+    boxes: list[Html] = []
+    if tensor.pictures:
+        side = _SIDE if len(tensor.pictures) == 1 else _ONE_OF_MANY
+        images = [media_html(each, side, tensor.name or "array") for each in tensor.pictures]
+        told = tensor.pictures[0].said
+        if any(images):
+            boxes.append(_figure(tag("div", *images, cls="seen-row"), told))
+            first = tensor.pictures[0]
+            said.append(f"{count(len(tensor.pictures), 'picture')} of {first.height}×{first.width}: {told}")
+    figures = tensor.figures
+    if figures is not None and any(figures.histogram):
+        counts = figures.histogram
+        ends = number(figures.least), number(figures.greatest)
+        axis = tag("div", tag("span", ends[0]), tag("span", ends[1]), cls="seen-axis")
+        most = f"up to {count(max(counts), 'element')} a bin"
+        boxes.append(_figure(join(bars(counts, _bins(figures)), axis), f"histogram, {most}"))
+        said.append(f"{ends[0]} ▕{sparks(counts)}▏ {ends[1]}  histogram, {most}")
+    if view.line:
+        boxes.append(_figure(line_html(view.line), "as a line, from the first element to the last", "seen-wide"))
+    if view.sound is not None:
+        player = media_html(view.sound, 0, tensor.name or "array")
+        if player:
+            boxes.append(_figure(player, f"sound {view.sound.said}", "seen-wide"))
+            said.append(f"a sound {view.sound.said}")
+    if boxes:
+        yield doc.Both(lambda _: [f"  {visible(line)}" for line in said], tag("div", *boxes, cls="seen-boxes"))
+
+
+def _figure(inside: Html, words: str, cls: str = "") -> Html:
+    return tag("div", inside, tag("div", words, cls="dim"), cls=f"seen-box {cls}".strip())
+
+
+def _bins(figures: Figures) -> tuple[str, ...]:
+    if figures.least is None or figures.greatest is None:
+        return ()
+    low, wide = (float(figures.least), (float(figures.greatest) - float(figures.least)) / len(figures.histogram))
+    return tuple(
+        f"{number(low + i * wide)} to {number(low + (i + 1) * wide)}: {n:,}" for i, n in enumerate(figures.histogram)
+    )
+
+
+def _text(text: TextSeen) -> doc.Block:
+    facts = [f"[{', '.join(map(str, text.index))}]", text.kind, size(text.bytes) if text.bytes >= 0 else ""]
+    head = doc.Line([parts.quiet(parts.dots(*facts))], indent="  ")
+    shown = media_html(text.media, _SIDE, text.kind) if text.media is not None else Html()
+    body = tag("pre", prose(text.text), cls="seen-text") if text.text else Html()
+    lines = [f"    {visible(line)}" for line in text.text.split("\n")] if text.text else []
+    return doc.Forms([head, doc.Both(lambda _: lines)], [head, doc.Both(lambda _: [], join(shown, body))])
+
+
+def inspected_display(value: Any, *, width: int, live: bool) -> Display:
+    """Draw a tensor or a response of a model's own by what an inspection finds in it."""
+    from .inspection import inspect  # first needed here
+
+    return render(inspect(value).record, width=width, live=live)
+
+
+_SPANS = doc.columns("model | span:r | instance | sent:t | queued:t | execute:t | in all:t | state")
+_LIVES = doc.columns("tensor | size:r | type | device | made by | how | lived:t")
+_OPEN = 12  # rows that are not folded away
+_NOT = {
+    "spans": "its spans were not recorded: run the cell with %%blsprofile",
+    "lives": "the lives of its tensors were not recorded: run the cell with %%blsmemory",
+}
+
+
+def request_blocks(seen: RequestSeen) -> Iterator[doc.Block]:
+    """Give what was recorded of a request; where nothing was, how that is done."""
+    missing = []
+    if seen.spans:
+        title = f"request: {count(len(seen.spans), 'span')} in the timeline of {seen.profile}"
+        depths: dict[int, int] = {}
+        rows = [_span(span, seen.spans[0].sent, depths) for span in seen.spans]
+        yield parts.opened(title, [doc.Table("Spans", _SPANS, rows)], len(rows) <= _OPEN)
+    else:
+        missing.append(_NOT["spans"])
+    if seen.lives:
+        title = f"memory: {count(len(seen.lives), 'block')} in the lifetimes of {seen.track}"
+        rows = [_life(life, seen.begun) for life in seen.lives]
+        yield parts.opened(title, [doc.Table("Lives", _LIVES, rows)], len(rows) <= _OPEN)
+    elif not seen.track:
+        missing.append(_NOT["lives"])
+    if missing:
+        yield doc.Words(parts.quiet("; ".join(missing)), indent="  ", gap=True)
+
+
+def _span(span: Span, first: int, depths: dict[int, int]) -> doc.Row:
+    depth = depths[span.id] = depths.get(span.parent, -1) + 1
+    lead = "\u2007\u2007" * depth + ("└ " if depth else "")
+    name = doc.Piece(
+        f"{'  ' * depth}{'└ ' if depth else ''}{span.model}", tag("span", lead, parts.name(span.model).html)
+    )
+    state = span.state if not span.error else f"{span.state}: {span.error.splitlines()[0][:80]}"
+    return doc.Row([
+        name, str(span.id), span.instance, f"+{ns(span.sent - first)}", some_ns(span.queue),
+        some_ns(span.compute_infer), ns(span.duration),
+        doc.Piece(state, tag("span", state, cls="" if span.state == "ok" else "seen-bad")),
+    ])  # fmt: skip
+
+
+def _life(life: Life, begun: int) -> doc.Row:
+    lived = "still alive" if life.died < 0 else ns(life.died - life.born)
+    before = " (from before)" if life.born < begun else ""
+    return doc.Row([
+        parts.name(life.tensor or "block"), parts.memory(life.bytes),
+        parts.code(kind_of(life)),
+        parts.device(life.device), life.maker.model or "notebook", f"{life.how}{before}", lived,
+    ])  # fmt: skip
+
+
+_NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"
+
+
+def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
+    """List the models with what each does; `missing` says that anywidget is not installed."""
+    at = strftime("%H:%M:%S", localtime(record.at))
+    title = doc.Line([parts.name(record.place), parts.quiet("closed" if record.closed else f"at {at}")])
+    used = [model for model in record.models if model.in_use]
+    heads = "model", "state", "busy", "queue", "answered", "failed", "p50", "p99"
+    columns = [doc.Column(head, how.strip()) for head, how in zip(heads, "  rrrrtt", strict=True)]
+    blocks: list[doc.Block] = [title]
+    if used:
+        caption = f"What the models of {record.place} do"
+        blocks.append(doc.Table(caption, columns, list(map(_watch_row, used)), indent="", most=40))
+    rest = len(record.models) - len(used)
+    if rest or not used:
+        words = count(rest, "model") + " not loaded" if rest else "no models"
+        blocks.append(doc.Words(parts.quiet(words)))
+    devices = devices_document(DeviceTable(record.devices))
+    blocks += devices.blocks[:1] if record.devices else []
+    if missing:
+        blocks.append(doc.Words(parts.quiet(_NO_WIDGET), gap=True))
+    return doc.Document(blocks, styles=devices.styles)
+
+
+def _watch_row(model: ModelNow) -> doc.Row:
+    version = f" version {model.version}" if model.version != 1 else ""
+    name = doc.Piece(model.name + version, tag("span", parts.name(model.name).html, parts.quiet(version).html))
+    if model.state != "READY":
+        reason = doc.Piece(model.reason, tag("span", prose(model.reason), cls="dim"), cls="wrap", wide=6)
+        return doc.Row([name, parts.state(model), reason])
+    state, marks = parts.state(model), parts.stub(model.reason if model.reason.startswith("stub: ") else "")
+    shown = [state, *marks]
+    return doc.Row([
+        name,
+        doc.Piece(" ".join(each.text for each in shown), join(*(each.html for each in shown), by=" ")),
+        f"{model.busy:,} of {model.instances:,}" if model.instances else "",
+        f"{model.queue:,}",
+        f"{model.answered:,}",
+        f"{model.failed:,}",
+        parts.time(None if model.p50 is None else model.p50 / 1e9),
+        parts.time(None if model.p99 is None else model.p99 / 1e9),
+    ])  # fmt: skip
+
+
+_KEPT = 120  # looks, of which the page draws lines
+_SILENT = 30  # looks without a word of the page, each in a moment when the kernel listened
+
+
+def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
+    """Draw a `Watch`: a table of this moment, and a live panel on top of it where widgets can be."""
+    record = watch.record
+    widget = live_widget(lambda: watch_widget(watch)) if live and not record.closed else None
+    missing = live and has_kernel() and importlib.util.find_spec("anywidget") is None
+    display = display_of(watch_document(record, missing), width)
+    if widget is None:
+        return display
+    return replace(display, html=covered(Html(display.html), widget), widget=widget)
+
+
+def watch_widget(watch: Any) -> Any:
+    """Make the panel of a `Watch`: an anywidget, which looks until it is closed or nobody sees it."""
+    return _widget_class()(watch)
+
+
+@cache
+def _widget_class() -> Any:
+    import anywidget
+    import traitlets
+
+    class WatchWidget(anywidget.AnyWidget):  # type: ignore[misc,unused-ignore]
+        """The panel; see `watch_widget`."""
+
+        _esm = widget_source("watch.js")
+        _css = widget_source("chart.css") + widget_source("watch.css")
+
+        place = traitlets.Unicode().tag(sync=True)
+        now = traitlets.Dict().tag(sync=True)
+        rest: Any = traitlets.List().tag(sync=True)  # models that nobody has loaded: these change seldom
+        past = traitlets.Dict().tag(sync=True)  # of each model, for a page that comes later; see `get_state`
+
+        def __init__(self, watch: Any) -> None:
+            self._watch = watch
+            self._numbers: dict[tuple[str, int], int] = {}
+            self._past: dict[int, deque[list[float | None]]] = defaultdict(lambda: deque(maxlen=_KEPT))
+            self._end: Any = None
+            self._asked = False
+            self._silent = 0
+            self._loop: Any = None
+            with contextlib.suppress(RuntimeError):  # what runs a cell has one
+                self._loop = asyncio.get_running_loop()
+            super().__init__(place=new_place())
+            if hasattr(self.comm, "_reply_subshell_for"):
+                # The loop that looks are sent on is that of the cells: it would hear of a button only when
+                # the cell that runs has ended. The page's own subshell hears of it at once.
+                self.comm._reply_subshell_for = lambda data, default: default
+            self.on_msg(self._told)
+            self._begin()
+
+        # -- life --------------------------------------------------------------------------------------
+
+        def _begin(self) -> None:
+            self._silent = 0
+            if self._end is None:
+                self._end = self._watch.follow(self._show)
+
+        def _rest(self) -> None:
+            end, self._end = self._end, None
+            if end is not None:
+                end()
+
+        def close(self) -> None:
+            """End it."""
+            self._rest()
+            super().close()
+
+        def _listen(self) -> None:
+            """Count the looks since the page was heard, but not while the kernel is too busy to listen."""
+            if self._loop is None or self._loop.is_closed():
+                self._heard_nothing()
+            elif not self._asked:
+                self._asked = True
+                self._loop.call_soon_threadsafe(self._heard_nothing)
+
+        def _heard_nothing(self) -> None:
+            self._asked = False
+            self._silent += 1
+            if self._silent > _SILENT:
+                self._rest()
+
+        def _told(self, _: Any, content: Any, buffers: Any) -> None:
+            if not isinstance(content, dict):
+                return
+            self._silent = 0
+            if content.get("views") == 0:
+                self._rest()
+            elif self.comm is not None:
+                self._begin()
+            if "verb" in content:
+                self._act(str(content["verb"]), content.get("id"))
+
+        def _act(self, verb: str, number: Any) -> None:
+            name = next((name for (name, _), known in self._numbers.items() if known == number), None)
+            if name is None:
+                return
+
+            def done(problem: str) -> None:
+                self.send({"done": number, "verb": verb, "problem": visible(problem, lines=True)})
+
+            self.send({"begun": number})
+            self._watch.act(verb, name, done)
+
+        # -- what is shown -----------------------------------------------------------------------------
+
+        def _show(self, record: WatchRecord) -> None:
+            used = [model for model in record.models if model.in_use]
+            inks = model_inks(model.name for model in used)
+            rows = []
+            for model in used:
+                row = self._row(model)
+                ink = inks[model.name]
+                rows.append({**row, "ink": [ink.light, ink.dark]})
+                self._past[row["id"]].append([row["rate"], row["errors"], row["p50"], row["p99"]])
+            for known in self._past.keys() - {row["id"] for row in rows}:
+                del self._past[known]
+            self.rest = [self._row(model) for model in record.models if not model.in_use]
+            devices = [{**d.to_dict(), "hardware": visible(d.hardware)} for d in record.devices]
+            self.now = {
+                "at": record.at, "place": visible(record.place), "rows": rows, "devices": devices,
+                "closed": record.closed, "seconds": self._watch.seconds,
+            }  # fmt: skip
+            self._listen()
+
+        def _row(self, model: ModelNow) -> dict[str, Any]:
+            number = self._numbers.setdefault((model.name, model.version), len(self._numbers))
+            words = {"name": visible(model.name), "reason": visible(model.reason, lines=True)}
+            return {**model.to_dict(), **words, "id": number}
+
+        def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
+            """Return the state; all of it has the past too, which no update carries."""
+            state = super().get_state(key, drop_defaults)
+            if key is None:
+                state["past"] = {str(number): list(rows) for number, rows in list(self._past.items())}
+            return state
+
+    return WatchWidget

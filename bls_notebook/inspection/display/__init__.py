@@ -1,1 +1,0 @@
-"""Displays of the inspector and of the watch."""

@@ -1,0 +1,244 @@
+"""Cells that fail because of a model, a wrong argument or Ctrl-C: show one display instead of a Python
+traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from traceback import walk_tb
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import bls_notebook as bls
+from bls_notebook import display as displays
+from bls_notebook.engine.exception_text import home_of, internal_paths, label_of, traceback_of
+from bls_notebook.engine.waiting.ctrl_c import awaited
+from bls_notebook.engine.waiting.debugger_threads import let_go_soon
+from bls_notebook.records.errors import ErrorRecord
+from bls_notebook.records.visible_text import first_line
+
+from .notebook import Notebook
+
+if TYPE_CHECKING:
+    from bls_notebook.display import Display
+    from bls_notebook.records.repository import MessageRecord, ModelRecord
+
+
+INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # the second where a cell awaits
+
+
+def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
+    """Have a cell that awaits end when it is interrupted, and not when the kernel's loop wakes up next.
+
+    What is returned undoes that.
+    """
+    events = notebook.shell.events
+
+    def before_cell(info: Any = None) -> None:
+        awaited.clear()
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or before is signal.default_int_handler:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            awaited.set()
+            let_go_soon()  # the loop too, which a debugger may hold
+            if callable(before):
+                before(number, frame)
+            loop.call_soon_threadsafe(awaited.is_set)  # wakes it up
+
+        signal.signal(signal.SIGINT, handle)  # the kernel sets its own again after the cell
+
+    def take_back() -> None:
+        if before_cell in events.callbacks["pre_run_cell"]:
+            events.unregister("pre_run_cell", before_cell)
+
+    if notebook.has_kernel:
+        events.register("pre_run_cell", before_cell)
+    return take_back
+
+
+def told_in_one_line(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
+    """Return what is shown of an interrupt that struck this package or a model; None for any other."""
+    from bls_notebook.records.repository import MessageRecord  # first needed here
+
+    if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
+        return None
+    ours, where = False, ""
+    while tb is not None:
+        code, variables = tb.tb_frame.f_code, tb.tb_frame.f_globals
+        if variables is notebook.shell.user_global_ns:
+            ours = False
+        elif code.co_filename.startswith(internal_paths):
+            ours = True
+        elif home_of(variables) is not None:
+            where = f" in {label_of(code.co_filename)}, line {tb.tb_lineno}"
+        tb = tb.tb_next
+    if not ours:
+        return None
+    return notebook.draw(MessageRecord(f"interrupted{where}; what was under way was cancelled", "warning"))
+
+
+class CellInterrupted(bls.BLSError):
+    """Ctrl-C ended what a magic did."""
+
+
+class FailedRequest(bls.BLSError):
+    """A request was answered with an error, and the settings say that this fails its cell."""
+
+
+def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
+    """Fail the cell if there are errors and the settings say so; ``shown`` is drawn for what went wrong."""
+    if errors and notebook.settings.raise_errors:
+        count = f"{len(errors)} requests failed: " if len(errors) > 1 else ""
+        error = FailedRequest(count + first_line(errors[0].replace("[request id: <id_unknown>] ", "")))
+        _mark(error, notebook.draw(shown))
+        raise error
+
+
+@contextmanager
+def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
+    """Let errors of the public API fail the cell with a display instead of a traceback.
+
+    Of a `model` that is being defined or loaded it says whether an older version serves.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        error = CellInterrupted(f"interrupted while loading {model!r}" if model else "interrupted")
+        _mark(error, notebook.draw(_record_of(error, model)))
+        raise error from None
+    except bls.BLSError as error:
+        if display_of(error) is None:
+            _mark(error, notebook.draw(_record_of(error, model)))
+            if isinstance(error, bls.ModelLoadError) and error.__cause__ is not None:
+                debug_later(notebook, error.__cause__)
+        raise
+
+
+def _mark(error: Any, display: displays.Display) -> None:
+    error._display = display
+    # For shells whose place for a handler somebody else has taken.
+    error._render_traceback_ = display.text.splitlines
+
+
+def display_of(error: BaseException) -> displays.Display | None:
+    """Return how an error is shown instead of its traceback, if it is."""
+    return getattr(error, "_display", None)
+
+
+def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
+    from bls_notebook.records.repository import MessageRecord  # first needed here
+
+    hint = _still_serving(model) if model else ""
+    if isinstance(error, bls.ModelLoadError) and error.record is not None:
+        opens = bool(error.__cause__ is not None and error.record.frames)
+        return replace(error.record, debug=opens, hint="\n".join(filter(None, (error.record.hint, hint))))
+    return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
+
+
+def _still_serving(model: str) -> str:
+    try:
+        record = bls.current_repository().record(model)
+    except bls.BLSError:
+        return ""
+    return f"until it is corrected, version {record.version} of {model!r} goes on serving"
+
+
+def debug_later(notebook: Notebook, error: BaseException) -> None:
+    """Make ``%debug`` open at this exception: in the frame of the model that raised it."""
+    traceback = traceback_of(error)  # of a model's: its class may say anything
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+    sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]  # new in Python 3.12
+    notebook.shell.InteractiveTB.tb = traceback
+
+
+# -- IPython's place for a handler ------------------------------------------------------------------
+
+
+def _drop_machinery(error: BaseException) -> None:
+    """Forget the cause of a misused API's error where it is in code that nobody here has written."""
+    places = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    cause = error.__cause__
+    if cause is not None and all(
+        frame.f_code.co_filename.startswith(places) for frame, _ in walk_tb(cause.__traceback__)
+    ):
+        error.__cause__, error.__suppress_context__ = None, True
+
+
+def _down_to_the_caller(tb: TracebackType) -> TracebackType:
+    """Return a traceback without its last frames, of this package."""
+    above = list(walk_tb(tb))
+    while above and above[-1][0].f_code.co_filename.startswith(internal_paths):
+        above.pop()
+    shown: TracebackType | None = None
+    for frame, line in reversed(above):
+        shown = TracebackType(shown, frame, frame.f_lasti, line)
+    return shown or tb
+
+
+def add_handler(notebook: Notebook) -> Callable[[], None]:
+    """Take the shell's place for an exception handler, and pass on what is not ours.
+
+    What is returned gives the place back, unless somebody else has taken it since.
+    """
+    shell: Any = notebook.shell
+    before = (shell.custom_exceptions, shell.CustomTB)
+
+    def handle(
+        _shell: Any, kind: type[BaseException], error: Any, tb: TracebackType, tb_offset: int | None = None
+    ) -> list[str]:
+        display = display_of(error)
+        if display is None and isinstance(error, INTERRUPTS):
+            display = told_in_one_line(notebook, error, tb)
+        if display is not None:
+            shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
+            notebook.publish(display)
+            if notebook.settings.raise_errors:  # what runs notebooks without a person looks for this one
+                shell._showtraceback(kind, error, [f"{kind.__name__}: {first_line(str(error))}"])
+        elif isinstance(error, before[0]):
+            return list(before[1](kind, error, tb, tb_offset=tb_offset))
+        else:
+            if isinstance(error, bls.BLSError):
+                _drop_machinery(error)
+                tb = _down_to_the_caller(tb)
+            shell.showtraceback((kind, error, tb), tb_offset=tb_offset, running_compiled_code=True)
+        return []
+
+    shell.set_custom_exc((bls.BLSError, *INTERRUPTS, *before[0]), handle)
+    ours = shell.CustomTB
+
+    def give_back() -> None:
+        if shell.CustomTB is ours:
+            shell.custom_exceptions, shell.CustomTB = before
+
+    return give_back
+
+
+def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
+    """Return a record with the changes to show; ``content`` is what the cell says of the model."""
+    if not notebook.has_kernel:  # a terminal has no cells that are run again
+        return record
+    key = (record.name, _cell_id(notebook.shell) or content)  # who runs notebooks by program tells no ids
+    known, had_none = notebook.definitions.get(key, ((), False))
+    if known != content:
+        notebook.definitions[key] = (content, not record.changes)
+        return record
+    return replace(record, changes=()) if had_none else record
+
+
+def _cell_id(shell: Any) -> str:
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else None
+    metadata = parent.get("metadata") if isinstance(parent, dict) else None
+    return str(metadata.get("cellId") or "") if isinstance(metadata, dict) else ""

@@ -1,0 +1,228 @@
+"""Completions in the line of a magic, from the models and variables that exist now."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bls_notebook as bls
+from bls_notebook.capabilities import registry
+from bls_notebook.magics.arguments import Parser, UnfinishedError, split_words
+from bls_notebook.magics.magic import Verb, magic_named, verb_named
+from bls_notebook.magics.request_line import input_name
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
+
+if TYPE_CHECKING:
+    from bls_notebook.records.repository import ModelRecord
+
+
+_LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%\w+)\s(?P<rest>.*)$")
+_CELL = re.compile(r"^(?P<magic>%%\w+)\s(?P<rest>.*)$")
+
+
+@dataclass(frozen=True)
+class MagicLine:
+    """A magic's line up to the cursor: whole words, and the one that the cursor is at the end of.
+
+    ``magic`` has its signs, such as ``%bls``; ``opened`` says whether the last word, the ``fragment``, has
+    begun with a quote that is not closed: it is Python, or a path.
+    """
+
+    magic: str
+    words: tuple[str, ...]
+    fragment: str
+    opened: bool = False
+
+
+def magic_line(text: str, first_line: bool) -> MagicLine | None:
+    """Return the magic of a line that ends at the cursor; None where it is not one of ours.
+
+    Inside an open bracket, or a quote that opens within a word, there is none either: that is Python.
+    """
+    found = _LINE.match(text) or (_CELL.match(text) if first_line else None)
+    if found is None or found["magic"] not in registry().keys("magics"):
+        return None
+    rest, opened = found["rest"], ""
+    try:
+        split = split_words(rest)
+    except UnfinishedError as error:
+        rest, opened = rest[: error.start], rest[error.start :]
+        if opened[0] not in "'\"":
+            return None
+        split = split_words(rest)
+    words = [word.text for word in split]
+    if opened:
+        return MagicLine(found["magic"], tuple(words), opened, True)
+    fragment = words.pop() if words and not text[-1].isspace() else ""
+    return MagicLine(found["magic"], tuple(words), fragment)
+
+
+def suggest(
+    line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
+) -> tuple[str, list[str]] | None:
+    """Return the part of the fragment to replace, and what fits there; None for a Python expression."""
+    verb = verb_named(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
+    if line.magic == "%tritonrepo" and verb is None:
+        return line.fragment, [] if line.words else _begin(line.fragment, registry().keys("verbs"))
+    magic = magic_named(line.magic)
+    parser = magic.parser if verb is None else verb.parser
+    option, position = _awaited_option(parser, line)
+    expected = parser.expects(option)
+    if expected in ("FILE", "FOLDER", "WHAT") and not line.fragment.startswith("-"):
+        configs = _begin(line.fragment, _texts(variables)) if expected == "WHAT" else []
+        return line.fragment, configs + paths(line.fragment, folders=expected == "FOLDER")
+    if option in ("--input", "--output") and not line.fragment.startswith("-"):
+        return _datatypes(line.fragment, position)
+    if expected == "VALUE" and not line.fragment.startswith("-"):
+        found = _values(line, models, variables)
+        return (line.fragment, found) if found else None
+    if line.opened:
+        return line.fragment, []
+    metavar = expected.removesuffix(",...")
+    if metavar in registry().keys("completions") and not line.fragment.startswith("-"):
+        begun = line.fragment.rpartition(",")[2] if metavar != expected else line.fragment
+        return begun, _begin(begun, registry().load("completions", metavar)(line.words, models))
+    if option and expected == "MODEL":
+        return line.fragment, _names(models, line.fragment)
+    if option and parser.choices(option):
+        return line.fragment, _begin(line.fragment, parser.choices(option))
+    if verb is not None:
+        return line.fragment, _repository(verb, line, models)
+    if magic.takes_inputs:
+        return _request(parser, option, line, models)
+    if option:
+        return line.fragment, []
+    if expected == "NAME" and not line.words:
+        return line.fragment, _names(models, line.fragment)
+    return line.fragment, _options(parser, line)
+
+
+def _request(
+    parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
+) -> tuple[str, list[str]] | None:
+    name, fragment = _model(parser, line.words), line.fragment
+    model = next((m for m in models if m.name == name and m.state == "READY"), None)
+    if option == "--device":
+        return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
+    if option == "--outputs" and model is not None:
+        begun = fragment.rpartition(",")[2]
+        return begun, _begin(begun, (tensor.name for tensor in model.outputs))
+    if input_name(fragment):
+        return None
+    if option:
+        return fragment, []
+    if name is None:
+        ready = [m for m in models if m.state == "READY"]
+        return fragment, _names(ready, fragment) or _options(parser, line)
+    used = {input_name(word) for word in line.words}
+    inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
+    return fragment, [f"{name}=" for name in _begin(fragment, inputs)] or _options(parser, line)
+
+
+def _repository(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
+    fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
+    offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
+    return _names(fitting, line.fragment) or offered or _options(verb.parser, line)
+
+
+def _model(parser: Parser, words: Iterable[str]) -> str | None:
+    """The model of a `%bls` line: its first word that is no option, no option's value, no input."""
+    skip = False
+    for word in words:
+        if skip or word.startswith("-") or input_name(word):
+            skip = not skip and parser.takes_value(word)
+            continue
+        return word
+    return None
+
+
+def _awaited_option(parser: Parser, line: MagicLine) -> tuple[str, int]:
+    """The option whose value the cursor is at, and how many words of that value are before it."""
+    for back, word in enumerate(reversed(line.words)):
+        if parser.takes_value(word) and (not back or parser.takes_many(word)):
+            return word, back
+        if word.startswith("-"):
+            break
+    return "", 0
+
+
+def _datatypes(fragment: str, before: int) -> tuple[str, list[str]]:
+    """The second of NAME TYPE [DIMS], which may be in quotes."""
+    words = fragment.lstrip("'\"").split(" ")
+    begun = words[-1]
+    if before + len(words) != 2 or (fragment[:1] in ("'", '"') and before):
+        return begun, []
+    sign = "TYPE_" if begun.startswith("TYPE_") else ""
+    return begun, _begin(begun, (f"{sign}{name}" for name in DTYPE_OF_DATATYPE))
+
+
+def _values(line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]) -> list[str]:
+    """Models and variables, at first those that can be looked into; none where Python has to say."""
+    known = [name for name in list(variables) if not name.startswith("_")]
+    if not line.fragment:
+        known = [name for name in known if _is_tensor(variables.get(name))]
+    return _begin(line.fragment, [*known, *(model.name for model in models if model.state == "READY")])
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, (bls.Response, bls.pb_utils.Tensor)) or hasattr(type(value), "__dlpack__")
+
+
+def _texts(variables: Mapping[str, Any]) -> list[str]:
+    """Variables that may hold a configuration."""
+    known = (name for name in list(variables) if not name.startswith("_"))
+    return [name for name in known if isinstance(variables.get(name), (str, dict))]
+
+
+def _options(parser: Parser, line: MagicLine) -> list[str]:
+    """Options that are not given yet; they come with a dash, or where there is nothing else to offer."""
+    known = (o for o in parser.options if o.startswith("--") and o not in line.words)
+    return _begin(line.fragment, known)
+
+
+def _names(models: Iterable[ModelRecord], fragment: str) -> list[str]:
+    return _begin(fragment, dict.fromkeys(model.name for model in models))
+
+
+def _begin(fragment: str, candidates: Iterable[str]) -> list[str]:
+    return [c for c in candidates if c.startswith(fragment)]
+
+
+_QUOTES = "'\""
+
+
+def paths(fragment: str, folders: bool) -> list[str]:
+    """Return the paths that begin as a word does that is being written, quoted where they have to be.
+
+    Folders end with a slash; hidden ones come if their dot is written.
+    """
+    quote = fragment[:1] if fragment[:1] in _QUOTES else ""
+    closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""
+    written = fragment.removeprefix(quote).removesuffix(closed)
+    folder, slash, begun = written.rpartition("/")
+    found = ["../"] if begun == ".." else []
+    try:
+        with os.scandir(Path(f"{folder}{slash}" or ".").expanduser()) as entries:
+            for entry in entries:
+                if entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith("."):
+                    if entry.is_dir():
+                        found.append(f"{entry.name}/")
+                    elif not folders:
+                        found.append(entry.name)
+    except (OSError, RuntimeError, ValueError):  # not there, of nobody who exists, not a path
+        pass
+    whole = (f"{folder}{slash}{name}" for name in sorted(found))
+    return [_quoted(path, quote, closed) for path in whole]
+
+
+def _quoted(path: str, quote: str, closed: str) -> str:
+    if quote:
+        return f"{quote}{path}{closed}"
+    if not any(char.isspace() or char in "'\"()[]{}" for char in path):
+        return path
+    own = "'" if '"' in path else '"'
+    return f"{own}{path}{own}"

@@ -1,1 +1,0 @@
-"""What magics show: displays, live responses, the log under a cell."""

@@ -1,1 +1,0 @@
-"""Reading the lines of magics: words, options, expressions."""

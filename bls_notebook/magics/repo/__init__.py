@@ -1,1 +1,0 @@
-"""``%tritonrepo VERB``: looking after the current repository."""

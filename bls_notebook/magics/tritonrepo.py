@@ -1,0 +1,249 @@
+"""``%tritonrepo VERB``: the router, and the core's verbs: list, load, unload, reload, config, stats,
+metrics, devices, use, clear.
+
+Where one model of several cannot be loaded, the others are loaded all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+
+import bls_notebook as bls
+from bls_notebook import display as displays
+from bls_notebook.capabilities import registry
+from bls_notebook.records.progress import stepped
+from bls_notebook.repository.source.layout import shown_path
+
+from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value
+from .cell_errors import CellInterrupted, display_of, reported
+from .magic import Magic, Verb, serves, verb_named
+from .notebook import Notebook
+from .request_line import read_line
+from .results import Families, Models, Statistics
+from .settings import use_repository
+
+if TYPE_CHECKING:
+    from bls_notebook.records.repository import ModelRecord
+
+
+class _Repository(Parser):
+    def format_help(self) -> str:
+        """Return the verbs, then each verb's own help."""
+        verbs: list[Verb] = [registry().load("verbs", name) for name in registry().keys("verbs")]
+        lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
+        lines += ["Looks after the current model repository. Without a verb: list.", "", "verbs:"]
+        lines += [f"  {verb.name:8} {verb.summary}" for verb in verbs]
+        return "\n".join(lines) + "\n\n" + "\n".join(verb.parser.format_help() for verb in verbs)
+
+
+PARSER = _Repository("%tritonrepo", "")
+
+
+def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Look after the current repository."""
+    named = verb_named(next(iter(line.split()), "list"))  # whose line it is, also where it has no words
+    read = (PARSER if named is None else named.parser).words_of(line)
+    words = [expanded(word.plain, variables) for word in read] or ["list"]
+    if words[0] in ("-h", "--help"):
+        raise HelpWanted(PARSER.format_help())
+    verb = verb_named(words[0])
+    if verb is None:
+        raise UsageError(_unknown(words[0]))
+    if not verb.takes_inputs:
+        return verb.run(notebook, verb.parser.parse(words[1:]))
+    request = read_line(verb.parser, line[read[0].end :], variables)
+    arguments = verb.parser.parse(request.words)
+    arguments.inputs = request.values(variables, verb.parser.prog)
+    return verb.run(notebook, arguments)
+
+
+def _unknown(word: str) -> str:
+    missing, verbs = registry().missing("verbs", word), registry().keys("verbs")
+    if missing:
+        return missing
+    close = difflib.get_close_matches(word, verbs, 1)
+    guess = f" (did you mean {close[0]}?)" if close else ""
+    return f"%tritonrepo: unknown verb {word!r}{guess}; the verbs are {', '.join(verbs)}."
+
+
+MAGIC = Magic(PARSER, tritonrepo)
+
+
+def _each_model(notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]) -> ModelRecord | Models:
+    """Return the records that the action gave, one by itself or several as a table.
+
+    The last error is raised; those before have been shown, as has what went well.
+    """
+    done, failed = Models(), list[bls.BLSError]()
+    wanted = list(dict.fromkeys(names))
+    for name in stepped(wanted, "models", len(wanted)) if len(wanted) > 1 else wanted:
+        try:
+            with reported(notebook, name):
+                done.append(action(name))
+        except CellInterrupted:
+            raise
+        except bls.BLSError as error:
+            failed.append(error)
+    if not failed:
+        return done[0] if len(done) == 1 else done
+    if done:
+        notebook.show(done)
+    for earlier in failed[:-1]:
+        notebook.show(display_of(earlier))
+    raise failed[-1]
+
+
+def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Models:
+    repository = bls.current_repository()
+    names = arguments.names
+    if bool(names) == arguments.all:
+        LOAD.parser.error("expected names of models, or --all")
+    if arguments.all:
+        names = [record.name for record in repository.index()]
+    return _each_model(notebook, names, repository.load)
+
+
+def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    repository = bls.current_repository()
+    for name in arguments.names:
+        with reported(notebook):
+            served = repository.ready(name)
+            repository.unload(name, arguments.dependents)
+        if served:
+            notebook.say(f"{name!r} is unloaded")
+        else:
+            notebook.say(f"{name!r} was not loaded", "info")
+
+
+def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        fill = None if arguments.fill is None else dict(arguments.fill)
+        lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory, fill=fill)
+    repository = bls.current_repository()
+    found = {record.name for record in repository.index()}
+    where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
+    notebook.say(
+        f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
+        hint=f"the repository before is closed; models of cells that went with it: {lost}" if lost else "",
+    )
+
+
+def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        bls.current_repository().clear()
+    notebook.say("every model is unloaded")
+
+
+LOAD = Verb(
+    "load", "load models; what is loaded and unchanged stays as it is", _load,
+    examples="  %tritonrepo load add_sub bls_sync\n  %tritonrepo load --all\n",
+    suggests=lambda record: record.state != "READY",
+)  # fmt: skip
+LOAD.parser.add_argument("names", nargs="*", metavar="NAME", help="names of models")
+LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
+
+RELOAD = Verb(
+    "reload", "load models again, also where their files have not changed",
+    lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
+    suggests=serves,
+)  # fmt: skip
+RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+
+UNLOAD = Verb("unload", "take models out of service; requests under way are finished first", _unload, suggests=serves)
+UNLOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
+
+USE = Verb(
+    "use", "work with the models of these folders from now on", _use,
+    "The repository before is closed, and models that were defined by cells go with it; where its folders "
+    "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
+    "  %tritonrepo use model_repository\n"
+    "  %tritonrepo use all_models/inflight_batcher_llm --fill triton_max_batch_size=8\n",
+)  # fmt: skip
+USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+USE.parser.add_argument(
+    "--backend-directory", metavar="FOLDER",
+    help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
+    "folders of the repository or in them",
+)  # fmt: skip
+
+USE.parser.add_argument(
+    "--fill", metavar="KEY=VALUE", action="append", type=key_and_value,
+    help="fill ${KEY}, or the parameter KEY, in each config.pbtxt (MODEL.KEY: in one); templates without a "
+    "value are filled from the environment, or by a default that harms nothing",
+)  # fmt: skip
+
+CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)
+
+
+def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
+    from bls_notebook.repository.config import to_pbtxt
+
+    with reported(notebook):
+        config = bls.current_repository().config(arguments.name)
+    return displays.render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
+
+
+def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Statistics:
+    with reported(notebook):
+        return Statistics(bls.current_repository().statistics_records(*arguments.names))
+
+
+def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Families | None:
+    metrics = bls.current_repository().metrics
+    if arguments.raw:
+        text = metrics.text(arguments.filter)
+        print(text, end="")
+        found = bool(text)
+    else:
+        families = Families(metrics.families(arguments.filter))
+        found = bool(families)
+    if not found and arguments.filter:
+        known = list(_metric_names())
+        notebook.say(
+            f"no metric has {arguments.filter!r} in its name, help or labels",
+            "info",
+            f"there are {', '.join(known)}" if known else "there are no metrics yet",
+        )
+        return None
+    return None if arguments.raw else families
+
+
+def _metric_names() -> Iterable[str]:
+    return [family.name for family in bls.current_repository().metrics.families()]
+
+
+LIST = Verb(
+    "list", "show every model that is known, its state and why",
+    lambda notebook, arguments: Models(bls.current_repository().index()),
+    "A model of a cell is stale when one that it calls has other inputs or outputs than it knew.",
+)  # fmt: skip
+CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
+CONFIG.parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
+
+STATS = Verb(
+    "stats", "show what models have done: requests, executions, batches, times, cache", _stats,
+    "The figures are those of Triton's statistics extension; they count from when a version was loaded. The "
+    "value is a list of records.",
+    "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
+    suggests=serves,
+)  # fmt: skip
+STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)")
+METRICS = Verb(
+    "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
+    "The value is a list of records. With --raw it is what Prometheus would read.",
+    '  %tritonrepo metrics\n  %tritonrepo metrics latency\n  %tritonrepo metrics model="add_sub" --raw\n',
+    offers=_metric_names,
+)  # fmt: skip
+METRICS.parser.add_argument(
+    "filter", nargs="?", default="", metavar="FILTER",
+    help='part of a name, of a help text or of a label (model="add_sub")',
+)  # fmt: skip
+METRICS.parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
+
+DEVICES = Verb("devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices())
