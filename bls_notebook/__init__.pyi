@@ -27,7 +27,7 @@ from .repository.repository import current_repository as current_repository
 from .repository.repository import set_current_repository as set_current_repository
 from .repository.requests.response import Response as Response
 from .shipping.exports.exporter import export as export
-from .shipping.proof.proving import prove as prove
+from .shipping.proof.prover import prove as prove
 from .shipping.servers.serving import serve as serve
 from .testing.claims import judge as judge
 from .testing.drills.driller import drill as drill

@@ -29,8 +29,8 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.display.units import ns
 from bls_notebook.repository.requests.sender import Sender
-from bls_notebook.shipping.proof.certificate import Certificate
-from bls_notebook.shipping.proof.proving import proving
+from bls_notebook.shipping.proof.prover import proving
+from bls_notebook.shipping.records import Certificate
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "conformance.md"

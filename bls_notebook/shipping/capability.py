@@ -5,18 +5,18 @@ from bls_notebook.extending import Capability, Drawing
 CAPABILITY = Capability(
     "shipping",
     needs=("network", "checking"),
-    names={"export": ".exports.exporter:export", "prove": ".proof.proving:prove", "serve": ".servers.serving:serve"},
+    names={"export": ".exports.exporter:export", "prove": ".proof.prover:prove", "serve": ".servers.serving:serve"},
     types={
-        "Certificate": ".proof.certificate:Certificate",
-        "Exported": ".exports.records:Exported",
+        "Certificate": ".records:Certificate",
+        "Exported": ".records:Exported",
         "LocalServer": ".servers.serving:LocalServer",
     },
-    commands={"export": ".exports.command:EXPORT", "prove": ".proof.command:PROVE", "serve": ".servers.command:SERVE"},
-    verbs={"export": ".exports.verbs:EXPORT", "serve": ".servers.verbs:SERVE", "prove": ".proof.verbs:PROVE"},
+    commands={"export": ".commands:EXPORT", "prove": ".commands:PROVE", "serve": ".commands:SERVE"},
+    verbs={"export": ".verbs:EXPORT", "serve": ".verbs:SERVE", "prove": ".verbs:PROVE"},
     displays={
-        ".exports.records:Exported": Drawing(".exports.display:exported_document"),
-        ".proof.certificate:Certificate": Drawing(".proof.display:certificate_document"),
-        ".servers.records:ServerRecord": Drawing(".servers.display:served_document"),
+        ".records:Exported": Drawing(".display:exported_document"),
+        ".records:Certificate": Drawing(".display:certificate_document"),
+        ".records:ServerRecord": Drawing(".display:served_document"),
         ".servers.serving:LocalServer": Drawing(),
     },
 )

@@ -25,7 +25,7 @@ from .telling import calls_text, differences_text, error_text, input_text
 from .tensors import unlike
 
 if TYPE_CHECKING:
-    from bls_notebook.shipping.proof.certificate import Certificate
+    from bls_notebook.shipping.records import Certificate
 
     from .calls import Calls
     from .records.drilled import Drilled
@@ -228,7 +228,7 @@ class Assertions:
         """
         __tracebackhide__ = True
         from bls_notebook.display import render
-        from bls_notebook.shipping.proof.proving import prove  # first needed here
+        from bls_notebook.shipping.proof.prover import prove  # first needed here
         from bls_notebook.shipping.servers.environment import TritonServerError
 
         self._here_alone("whether a model answers as on a server")

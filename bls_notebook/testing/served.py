@@ -23,9 +23,9 @@ from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.sender import Sender
 from bls_notebook.shipping.proof.answers import ProofAnswer
-from bls_notebook.shipping.proof.asked import ProofRequest
-from bls_notebook.shipping.proof.places import There
-from bls_notebook.shipping.proof.proving import Prover, proving
+from bls_notebook.shipping.proof.prover import Prover, proving
+from bls_notebook.shipping.proof.requests import ProofRequest
+from bls_notebook.shipping.proof.sides import ServerSide
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})
@@ -69,7 +69,7 @@ class Servers:
             self._kept.popitem()[1][0].close()
 
     def _ask(
-        self, there: There, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
+        self, there: ServerSide, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> list[Response]:
         unknown = options.keys() - _SENT
         if unknown:
@@ -85,7 +85,7 @@ class Servers:
             for number, answer in enumerate(answers)
         ]
 
-    def _of(self, repository: ModelRepository, name: str) -> tuple[There, ModelSpec]:
+    def _of(self, repository: ModelRepository, name: str) -> tuple[ServerSide, ModelSpec]:
         host = Host(repository)
         serving = [m for each in host.names() for m in host.versions(each, own=True).values()]
         found = host.ready(name)
@@ -102,7 +102,7 @@ class Servers:
             stack = ExitStack()
             self._kept[key] = stack, stack.enter_context(proving(repository, host.names()))
         self._kept.move_to_end(key)
-        return There(self._kept[key][1].server, found.spec, (name,)), found.spec
+        return ServerSide(self._kept[key][1].server, found.spec, (name,)), found.spec
 
 
 def _given(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

@@ -39,9 +39,15 @@ from bls_notebook.records.repository import (
     TextSeen,
 )
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times
-from bls_notebook.shipping.exports.records import Exported, ExportedModel
-from bls_notebook.shipping.proof.certificate import Certificate, Package, Unequal
-from bls_notebook.shipping.servers.records import ServedModel, ServerRecord
+from bls_notebook.shipping.records import (
+    Certificate,
+    Exported,
+    ExportedModel,
+    Package,
+    ServedModel,
+    ServerRecord,
+    Unequal,
+)
 from bls_notebook.testing.judging import Judgement
 from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase, Planted
 from bls_notebook.testing.records.recorded import Recorded

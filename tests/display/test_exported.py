@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.display import render
-from bls_notebook.shipping.exports.records import Exported, ExportedModel
+from bls_notebook.shipping.records import Exported, ExportedModel
 
 TEXT = """\
 ../ship  2 models · 3 KiB

@@ -26,7 +26,7 @@ QUICK = {
     "inspection": ["inspection/test_models.py"],
     "checking": ["checking/test_memory.py"],
     "trying": ["trying/test_deadline.py"],
-    "network": ["network/kserve/test_model_client.py"],
+    "network": ["network/kserve/test_http_client.py"],
     "shipping": ["display/test_exported.py"],
     "testing": ["testing/test_snapshots.py"],
     "course": ["course/test_completion.py"],

@@ -234,30 +234,6 @@ def test_nothing_is_written_over_what_is_not_ours(
     assert files_in(out) == before
 
 
-@linux
-def test_what_killed_exports_left_goes_and_what_others_write_stays(tmp_path: Path) -> None:
-    import fcntl
-
-    files: dict[str, writing.Content] = {"m/1/model.py": b"1"}
-    writing.write_folder(tmp_path / "out", files)
-    (tmp_path / "out").rename(tmp_path / ".out.killed.before")
-    (tmp_path / ".out.killed.exporting/m").mkdir(parents=True)
-    (tmp_path / ".out.exporting").touch()  # somebody's own
-    busy = tmp_path / ".out.itsbusy.exporting"
-    busy.mkdir()
-    handle = os.open(busy, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    with pytest.raises(bls.BLSError, match="cannot be written: No such file"):
-        writing.write_folder(tmp_path / "out", {"m/1/model.py": tmp_path / "gone"})
-    assert (tmp_path / "out/m/1/model.py").read_bytes() == b"1"  # set aside, and back
-    (tmp_path / ".out.zip.killed.exporting").touch()
-    writing.write_archive(tmp_path / "out.zip", files)
-    assert {p.name for p in tmp_path.iterdir()} == {"out", "out.zip", busy.name, ".out.exporting"}
-    os.close(handle)
-    writing.write_folder(tmp_path / "out", files)
-    assert not busy.exists()
-
-
 def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: Path) -> None:
     write(tmp_path / "out")
     with pytest.raises(bls.BLSError, match="is no folder"):

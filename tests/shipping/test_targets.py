@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.shipping.exports.records import Exported, ExportedModel
-from bls_notebook.shipping.exports.targets import TARGETS, files_for, refuse_replicas
+from bls_notebook.shipping.exports.deployment import TARGETS, files_for, refuse_replicas
+from bls_notebook.shipping.records import Exported, ExportedModel
 
 RECORD = Exported(
     "ship",

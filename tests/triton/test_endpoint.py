@@ -26,10 +26,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 import bls_notebook as bls
-from bls_notebook.display import render
+from bls_notebook.display.bundle import render
 from bls_notebook.engine import ticket
-from bls_notebook.network import Endpoint
 from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
+from bls_notebook.network.gateway.server import Endpoint
 from bls_notebook.records.errors import ErrorRecord
 from tests.triton.processes import linux
 

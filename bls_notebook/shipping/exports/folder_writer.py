@@ -2,8 +2,7 @@
 
 Guarantees: a folder of the same name is replaced only if an export wrote every file in it and none has
 changed since. It stays as it was until the last moment; a failure (also Ctrl-C or a full disk) leaves nothing
-of the new one, and the next export removes what a killed process left. Several processes may write to one
-place. The same files give the same bytes, in archives too.
+of the new one. The same files give the same bytes, in archives too.
 """
 
 from __future__ import annotations
@@ -12,76 +11,61 @@ import contextlib
 import hashlib
 import json
 import os
-import re
-import shutil
 import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.visible_text import encodable
 
 Content = bytes | Path
-"""Of a file: its bytes, or where a copy of it is made from."""
+"""A file's bytes, or the file to copy."""
 
 MANIFEST = "bls_notebook_export.json"
-"""The file that says which files were written, with the SHA-256 of each."""
+"""The file that lists the written files, with the SHA-256 of each."""
 
 _KIND = "bls_notebook export"
-_CACHES = ("__pycache__", ".ipynb_checkpoints")  # what servers and editors leave in folders
-_MADE = (1980, 1, 1, 0, 0, 0)  # the time of every file in an archive; the first that there is
-_EXECUTABLE = (".sh",)
-_UNDER_WAY, _BEFORE = ".exporting", ".before"  # folders and archives that are being written, or replaced
+_CACHES = ("__pycache__", ".ipynb_checkpoints")  # that servers and editors leave in folders
+_TIME = (1980, 1, 1, 0, 0, 0)  # of every file in an archive; the first that zip has
 
 
 def is_cache(path: PurePosixPath | Path) -> bool:
-    """Whether a file is what Python or an editor keeps, and nobody's own."""
+    """Whether a file is a cache of Python or an editor's backup."""
     return any(part in _CACHES for part in path.parts) or path.suffix == ".pyc"
 
 
 def write_folder(target: Path, files: Mapping[str, Content]) -> None:
-    """Write files, by their paths in it, as a folder; a BLSError where that has something else in it."""
+    """Write files, by their paths in it, as a folder; BLSError if the folder has other files."""
     target = Path(os.path.abspath(target))
-    with _told(target):
+    with _write_errors(target):
         _refuse_foreign(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent):
-            _clear(target)
-            made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_UNDER_WAY, dir=target.parent))
-            held = _lock(made)
-        try:
-            made.chmod(0o755)
-            hashes = {path: _write(made / path, content) for path, content in sorted(files.items())}
+        with _staging(target) as staging:
+            new, old = staging / "new", staging / "old"
+            hashes = {path: _write(new / path, content) for path, content in sorted(files.items())}
             manifest = {"kind": _KIND, "schema": 1, "files": hashes}
-            (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-            with _alone(target.parent):
-                _refuse_foreign(target)  # there may be another since
-                _put(made, target)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-            _unlock(held)
+            (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+            _refuse_foreign(target)  # it may have changed meanwhile
+            try:
+                if target.exists():
+                    target.rename(old)
+                new.rename(target)
+            except BaseException:
+                if old.exists() and not target.exists():
+                    old.rename(target)
+                raise
 
 
 def write_archive(target: Path, files: Mapping[str, Content]) -> None:
     """Write files, by their paths in it, as a zip archive."""
     target = Path(os.path.abspath(target))
-    with _told(target):
-        if os.path.lexists(target) and not _is_archive_of_ours(target):
+    with _write_errors(target):
+        if os.path.lexists(target) and not _is_exported_archive(target):
             raise BLSError(f"export: {target} is there and was not written by an export; give another name")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.parent):
-            _clear(target)
-            number, made = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_UNDER_WAY, dir=target.parent)
-            held = _lock(Path(made))
-        try:
-            with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        with _staging(target) as staging:
+            new = staging / "new"
+            with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
                 archive.comment = _KIND.encode()
                 for path, content in sorted(files.items()):
                     if encodable(path) != path:
@@ -89,73 +73,27 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
                             f"export: {encodable(path)}: its name is no UTF-8, as archives want it; rename "
                             "it, or export to a folder"
                         )
-                    entry = zipfile.ZipInfo(path, _MADE)
+                    entry = zipfile.ZipInfo(path, _TIME)
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     entry.external_attr = _mode(path, content) << 16
                     with archive.open(entry, "w", force_zip64=True) as into, _opened(content) as pieces:
                         for piece in pieces:
                             into.write(piece)
-            os.chmod(made, 0o644)
-            os.replace(made, target)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(made)
-            _unlock(held)
-
-
-def _lock(path: Path, wait: bool = True) -> int | None:
-    """Hold a folder or file for oneself until it is let go, or the process ends; None where it cannot be."""
-    if fcntl is None:
-        return None
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BaseException as error:
-        os.close(handle)
-        if isinstance(error, OSError):  # somebody else holds it, or the file system has no locks
-            return None
-        raise
-    return handle
-
-
-def _unlock(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
+            os.replace(new, target)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other exports into a folder waiting."""
-    handle = _lock(folder)
-    try:
-        yield
-    finally:
-        _unlock(handle)
-
-
-def _clear(target: Path) -> None:
-    """Remove what killed exports to the same place have left; what they had set aside comes back."""
-    ours = re.compile(rf"\.{re.escape(target.name)}\.\w{{6,}}\.(exporting|before)")
-    for path in target.parent.iterdir():
-        if not ours.fullmatch(path.name):
-            continue
-        with contextlib.suppress(OSError):
-            handle = _lock(path, wait=False)
-            if handle is None:
-                continue
-            try:
-                if path.suffix == _BEFORE and not os.path.lexists(target):
-                    path.rename(target)
-                elif path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-            finally:
-                _unlock(handle)
+def _staging(target: Path) -> Iterator[Path]:
+    """A temporary folder beside the target, on the same file system."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
 
 
 def _mode(path: str, content: Content) -> int:
-    runs = path.endswith(_EXECUTABLE) or (isinstance(content, Path) and content.stat().st_mode & stat.S_IXUSR)
+    runs = path.endswith(".sh") or (isinstance(content, Path) and content.stat().st_mode & stat.S_IXUSR)
     return 0o755 if runs else 0o644
 
 
@@ -169,29 +107,12 @@ def _opened(content: Content) -> Iterator[Iterator[bytes]]:
 
 
 def _write(path: Path, content: Content) -> str:
-    found = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file, _opened(content) as pieces:
         for piece in pieces:
             file.write(piece)
-            found.update(piece)
     path.chmod(_mode(path.name, content))
-    return found.hexdigest()
-
-
-def _put(made: Path, target: Path) -> None:
-    """Let a folder take the place of another, which is ours or empty."""
-    if not target.exists():
-        made.rename(target)
-        return
-    before = made.with_suffix(_BEFORE)
-    target.rename(before)
-    try:
-        made.rename(target)
-    except BaseException:
-        before.rename(target)
-        raise
-    shutil.rmtree(before, ignore_errors=True)
+    return _hash(path)
 
 
 def _refuse_foreign(target: Path) -> None:
@@ -200,11 +121,10 @@ def _refuse_foreign(target: Path) -> None:
         return
     if target.is_symlink() or not target.is_dir():
         raise BLSError(f"export: {target} is there and is no folder; give another")
-    there = [p for p in sorted(target.rglob("*")) if not p.is_dir() or p.is_symlink()]
     wrote = _manifest(target)
-    for path in there:
+    for path in sorted(target.rglob("*")):
         name = path.relative_to(target).as_posix()
-        if name == MANIFEST or is_cache(PurePosixPath(name)):
+        if name == MANIFEST or is_cache(PurePosixPath(name)) or (path.is_dir() and not path.is_symlink()):
             continue
         if name not in wrote:
             raise BLSError(f"export: {target} has {name!r} in it, which no export wrote there; {hint}")
@@ -229,7 +149,7 @@ def _hash(path: Path) -> str:
     return found.hexdigest()
 
 
-def _is_archive_of_ours(target: Path) -> bool:
+def _is_exported_archive(target: Path) -> bool:
     try:
         with zipfile.ZipFile(target) as archive:
             return archive.comment == _KIND.encode()
@@ -238,7 +158,7 @@ def _is_archive_of_ours(target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _told(target: Path) -> Iterator[None]:
+def _write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

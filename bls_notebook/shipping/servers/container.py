@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bls_notebook.records.progress import progress
-from bls_notebook.shipping.exports.guide import IMAGE, RELEASE, shm_mib
-from bls_notebook.shipping.exports.records import Exported
+from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
+from bls_notebook.shipping.records import Exported
 
 from .environment import Program, TritonServerError
 

@@ -1,4 +1,4 @@
-"""The processes of a tritonserver: started in a group of their own, watched, and killed for certain."""
+"""The processes of a tritonserver, in a group of their own, and temporary folders: gone for certain at the end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +21,42 @@ from pathlib import Path
 from bls_notebook.network.kserve.listening import HOST
 
 from .environment import Program, TritonServerError
-from .private_folder import watched
 
-NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
-TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
-# Waits for the end of its input, which is the end of the process that started it, however it ended.
-WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
+# Shell scripts that wait for the end of their input, which is the end of this process, however it ends.
+# The folder is removed several times: other processes that end with this one may still be writing.
+_FOLDER_WATCHDOG = 'cat >/dev/null; for i in 1 2 3 4 5 6 7 8; do rm -rf -- "$1" && break; sleep 0.5; done'
+
+
+class PrivateFolder:
+    """A temporary folder, removed by `remove`, when it is collected, and when this process is killed.
+
+    ``made`` is its time of creation, by `time.monotonic`.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.made = time.monotonic()
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self.watchdog = _watched(_FOLDER_WATCHDOG, str(self.path))
+        self.remove = weakref.finalize(self, _remove, os.getpid(), self.path, self.watchdog)
+
+
+def _watched(script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    none = subprocess.DEVNULL
+    command = ["/bin/sh", "-c", script, "sh", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, start_new_session=True)
+
+
+def _remove(owner: int, path: Path, watchdog: subprocess.Popen[bytes]) -> None:
+    if os.getpid() != owner:  # a forked child leaves it alone
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    watchdog.kill()
+    watchdog.communicate()
+
+
+_NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # logged on every machine without a GPU
+_TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
+_SERVER_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
 _CLEANUP_SECONDS = 60.0
 
 
@@ -63,7 +95,7 @@ class ServerRun:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise TritonServerError(f"cannot start {command[0]}: {error.strerror}") from None
         ends = [str(self.process.pid), str(self.folder), self.shared_memory]
-        self.watchdog = watched(WATCHDOG, *ends, *self.cleanup)
+        self.watchdog = _watched(_SERVER_WATCHDOG, *ends, *self.cleanup)
 
     def end(self, graceful: bool) -> None:
         """Stop everything and remove what it left; the log can still be read."""
@@ -104,9 +136,9 @@ class ServerRun:
 
     def last_lines(self, count: int = 6) -> str:
         """The last lines of the log that say what went wrong; failing those, the last lines."""
-        lines = [line for line in self.log().splitlines() if line.strip() and not NOISE.search(line)]
-        told = [line for line in lines if TROUBLE.match(line)]
-        return "\n".join(f"  {line[:500]}" for line in (told or lines)[-count:])
+        lines = [line for line in self.log().splitlines() if line.strip() and not _NOISE.search(line)]
+        errors = [line for line in lines if _TROUBLE.match(line)]
+        return "\n".join(f"  {line[:500]}" for line in (errors or lines)[-count:])
 
     def how_it_ended(self) -> str:
         """Exit status or signal, in words."""

@@ -17,12 +17,11 @@ from bls_notebook.network.kserve.listening import HOST
 from bls_notebook.records.progress import progress
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
-from bls_notebook.shipping.exports.records import Exported
+from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
 from .container import container_for, has_docker
 from .environment import InstalledServer, Program, ServerEnvironment, TritonServerError, is_supported, make_environment
-from .private_folder import PrivateFolder
-from .records import ServedModel, ServerRecord
+from .server_process import PrivateFolder
 from .tritonserver import TritonServer
 
 _LOG_LINES = 12
@@ -33,8 +32,8 @@ _PATIENCE = 5.0  # seconds, for a look at how it is
 class LocalServer(TritonServer):
     """A tritonserver on a copy of the notebook's models: what `serve` gives, and a context manager.
 
-    What it can do beside this is said of `TritonServer`: ``infer``, ``statistics``, ``log``, ``stop``. Once
-    stopped it does not start again: its copy of the models is gone.
+    It has the methods of `TritonServer`: ``infer``, ``statistics``, ``log``, ``stop``. Once stopped it does not
+    start again, because its copy of the models is gone.
 
     Attributes
     ----------
@@ -85,18 +84,18 @@ class LocalServer(TritonServer):
             self._copy.remove()
 
     def restart(self) -> None:
-        """Start it anew on the same copy of the models, however it is."""
+        """Kill it and start it again on the same copy of the models."""
         super().stop(graceful=False)
         super().start()
 
     @property
     def site_packages(self) -> Path | None:
-        """Where what its models import is installed, where that is known."""
+        """The folder of the packages that its models import; None if unknown."""
         return self.environment.site_packages if isinstance(self.environment, ServerEnvironment) else None
 
     @property
     def python(self) -> str:
-        """The version of Python that its models run in; empty where that is not known."""
+        """The version of Python that its models run in; empty if unknown."""
         return self.environment.version if isinstance(self.environment, ServerEnvironment) else ""
 
     def wait(self) -> None:
@@ -114,7 +113,7 @@ class LocalServer(TritonServer):
 
     @property
     def record(self) -> ServerRecord:
-        """What there is to say of it now, as plain data; what a notebook shows."""
+        """The state of the server now; what a notebook shows."""
         state = self._state()
         if state in ("READY", "NOT READY"):
             self._last = self._models()
@@ -152,26 +151,26 @@ class LocalServer(TritonServer):
         return (f"tritonserver {run.how_it_ended()}",) if run is not None and ended else ()
 
     def _models(self) -> tuple[ServedModel, ...]:
-        """The models, as the server has them now."""
+        """Return the models in the server's repository index."""
         try:
-            rows = self.index(_PATIENCE)
+            index = self.index(_PATIENCE)
         except TritonServerError:
             return self._last
-        found = []
+        models = []
         for model in self.exported.models:
-            its = [row for row in rows if row.get("name") == model.name]
-            states = {row.get("state", "") for row in its}
-            found.append(
+            rows = [row for row in index if row.get("name") == model.name]
+            states = sorted({row.get("state", "") for row in rows})
+            models.append(
                 ServedModel(
                     name=model.name,
-                    versions=tuple(sorted(int(row.get("version") or 0) for row in its)),
-                    state=states.pop() if len(states) == 1 else ", ".join(sorted(states)),
-                    reason=next((row["reason"] for row in its if row.get("reason")), ""),
+                    versions=tuple(sorted(int(row.get("version") or 0) for row in rows)),
+                    state=", ".join(states),
+                    reason=next((row["reason"] for row in rows if row.get("reason")), ""),
                     backend=model.backend,
                     calls=model.calls,
                 )
             )
-        return tuple(found)
+        return tuple(models)
 
 
 def serve(

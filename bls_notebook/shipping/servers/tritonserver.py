@@ -1,35 +1,43 @@
-"""A real tritonserver beside this process.
+"""A real tritonserver beside this process: started, called over HTTP, watched and stopped.
 
-`TritonServer` runs the server of a `make_environment` on a model repository: it starts, watches and stops the
-process. What it can be asked about models is `ModelClient`'s.
-
-What holds: the server listens on loopback only, on free ports; whatever it writes lies in a private temporary
-folder, in its environment, or in shared memory under a prefix of its own; and the server, its model processes
-and those leftovers are gone when the object is closed or collected, when the interpreter ends, and also when
-this process is killed. A `TritonServer` may be used from several threads.
+Guarantees: the server listens on loopback only, on free ports; whatever it writes is in a private temporary
+folder, in its environment, or in shared memory under a prefix of its own; the server, its model processes and
+those leftovers are gone when the object is closed or collected, when the interpreter ends, and also when this
+process is killed. A `TritonServer` may be used from several threads.
 
 Linux on x86-64 only.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
 import re
 import subprocess
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bls_notebook.network.kserve.address import Address
 from bls_notebook.network.kserve.client import ServerError
-from bls_notebook.network.kserve.http_client import HttpAnswer, HttpClient, HttpExchange
+from bls_notebook.network.kserve.http_client import INFER_BYTES, HttpAnswer, HttpClient, HttpExchange, error_text
+from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
 from bls_notebook.network.kserve.listening import HOST, Listening
-from bls_notebook.network.kserve.model_client import InferResult, ModelClient
+from bls_notebook.network.kserve.tensors import DTYPES
+from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.progress import progress
+from bls_notebook.repository.requests.inputs import client_parameters
 
 from .environment import (
     Program,
@@ -53,13 +61,15 @@ __all__ = [
     "make_environment",
 ]
 
-PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
+_PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
+_DATATYPES = {dtype.name: name for name, dtype in DTYPES.items() if name != "BF16"} | {"bfloat16": "BF16"}
+Array = npt.NDArray[Any]
 
 
 class TritonRequestError(TritonServerError):
-    """The server is well and answered a request with an error.
+    """The server answered a request with an error.
 
-    `status`: HTTP status of the answer.
+    `status`: the HTTP status.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -67,7 +77,31 @@ class TritonRequestError(TritonServerError):
         self.status = status
 
 
-class TritonServer(Listening, ModelClient):
+@dataclass(frozen=True)
+class InferResult:
+    """A server's response: the model and version that answered, the request's ID, outputs, parameters.
+
+    The outputs are writeable arrays of their own, by name: ``BYTES`` gives objects of type `bytes`, ``BF16``
+    gives ``float32``. ``datatypes`` has Triton's name of each output's data type.
+    """
+
+    model: str
+    version: str
+    request_id: str
+    outputs: dict[str, Array]
+    datatypes: dict[str, str]
+    parameters: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Array:
+        """The output of that name."""
+        return self.outputs[name]
+
+    def as_numpy(self) -> dict[str, Array]:
+        """The outputs, by name."""
+        return dict(self.outputs)
+
+
+class TritonServer(Listening):
     """A tritonserver of one's own, started by `start` or by ``with``.
 
     Parameters
@@ -77,9 +111,7 @@ class TritonServer(Listening, ModelClient):
     environment : Program, optional
         A ServerEnvironment, InstalledServer or Container. Default: ``make_environment()``.
     load : sequence of str
-        Models to load at the start (``model_control="explicit"``); ``"*"`` means all.
-    model_control : str
-        ``"explicit"`` (models load and unload on request), ``"none"`` (all load at the start) or ``"poll"``.
+        Models to load at the start; ``"*"`` means all. Others load on request.
     options : sequence of str
         More options of tritonserver, as ``"--cache-config=local,size=1048576"``.
     start_timeout : float
@@ -101,7 +133,6 @@ class TritonServer(Listening, ModelClient):
         *repositories: str | os.PathLike[str],
         environment: Program | None = None,
         load: Sequence[str] = (),
-        model_control: str = "explicit",
         options: Sequence[str] = (),
         start_timeout: float = 120.0,
     ) -> None:
@@ -113,7 +144,6 @@ class TritonServer(Listening, ModelClient):
                 raise TritonServerError(f"model repository {folder} is not a folder")
         self.environment = environment
         self.load_at_start = tuple(load)
-        self.model_control = model_control
         self.options = tuple(options)
         self.start_timeout = start_timeout
         self.http_port = self.grpc_port = self.metrics_port = 0
@@ -122,10 +152,8 @@ class TritonServer(Listening, ModelClient):
         self._client: HttpClient | None = None
         self._end: weakref.finalize[Any, Any] | None = None
 
-    # --- life ---
-
     def start(self) -> TritonServer:
-        """Start the server and wait until it is ready; one that ran before keeps its ports, if they are free.
+        """Start the server and wait until it is ready; a stopped one starts again on its ports if they are free.
 
         Raises
         ------
@@ -148,23 +176,20 @@ class TritonServer(Listening, ModelClient):
                     self._wait_ready()
                 return self
             except BaseException as error:
-                taken = isinstance(error, TritonServerError) and PORT_TAKEN.search(self._run.log())
-                self._end_run(graceful=False)
+                taken = isinstance(error, TritonServerError) and _PORT_TAKEN.search(self._run.log())
+                TritonServer.stop(self, graceful=False)  # a subclass's `stop` does more
                 if not taken or attempt == 2:  # another program may take a port between the look and its use
                     raise
         raise AssertionError("unreachable")
 
     def stop(self, graceful: bool = True) -> None:
-        """Stop the server and remove what it left. Nothing happens where it does not run.
+        """Stop the server and remove what it left; does nothing if it does not run.
 
         Parameters
         ----------
         graceful : bool
             Let the models finalize (1 to 3 seconds); else kill at once.
         """
-        self._end_run(graceful)
-
-    def _end_run(self, graceful: bool) -> None:
         run, end, client = self._run, self._end, self._client
         self._run = self._end = self._client = None
         if client is not None:
@@ -200,56 +225,22 @@ class TritonServer(Listening, ModelClient):
         """The processes of the Python models that are loaded, a row an instance."""
         return model_processes(self._running().process.pid)
 
-    # --- inside ---
-
-    def _running(self) -> ServerRun:
-        if self._run is None:
-            raise TritonServerError("tritonserver does not run; start it first")
-        return self._run
-
-    def _arguments(self) -> list[str]:
-        arguments = [f"--model-repository={folder}" for folder in self.repositories]
-        for what in ("http", "grpc", "metrics"):
-            port = getattr(self, f"{what}_port")
-            arguments += [f"--{what}-address={HOST}", f"--{what}-port={port}"]
-        arguments += [f"--model-control-mode={self.model_control}"]
-        arguments += [f"--load-model={name}" for name in self.load_at_start]
-        return [*arguments, *self.options]
-
-    def _wait_ready(self) -> None:
-        run, deadline = self._running(), time.monotonic() + self.start_timeout
-        while time.monotonic() < deadline:
-            if run.process.poll() is not None:
-                ended = run.how_it_ended()
-                raise TritonServerError(f"tritonserver {ended} while starting:\n{run.last_lines()}")
-            with contextlib.suppress(ServerError):
-                probe = HttpExchange(self.http_client(), "GET", "/v2/health/ready", (), {})
-                if probe.answer(5.0, pauses=()).status == 200:
-                    return
-            time.sleep(0.02)
-        late = f"tritonserver was not ready within {self.start_timeout:g} s"
-        raise TritonServerError(f"{late}:\n{run.last_lines()}")
-
-    # --- what the client asks for ---
-
-    def http_client(self) -> HttpClient:
-        """Return the connection to the server."""
+    def _http_client(self) -> HttpClient:
         self._running()
         assert self._client is not None
         return self._client
 
     def send(
-        self,
-        method: str,
-        path: str,
-        body: Sequence[Any] = (),
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Sequence[Any] = (), headers: Mapping[str, str] | None = None,
         wait: float = 60.0,
-    ) -> HttpAnswer:
-        """Send an HTTP request and return the answer; TritonServerError if the server gave none."""
+    ) -> HttpAnswer:  # fmt: skip
+        """Send an HTTP request and return the answer, whatever its status; TritonServerError if there is none.
+
+        `wait`, here and below: seconds that the answer may take.
+        """
         run = self._running()
         try:
-            return super().send(method, path, body, headers, wait)
+            return HttpExchange(self._http_client(), method, path, body, headers or {}, INFER_BYTES).answer(wait)
         except ServerError as error:
             if isinstance(error.__cause__, TimeoutError) or "no answer within" in error.lost:
                 raise TritonServerError(f"tritonserver did not answer {method} {path} within {wait:g} s") from None
@@ -261,6 +252,142 @@ class TritonServer(Listening, ModelClient):
                 message = f"tritonserver {run.how_it_ended()} during {method} {path}:\n{run.last_lines()}"
             raise TritonServerError(message) from None
 
-    def refuse(self, message: str, status: int) -> NoReturn:
-        """Raise the error for an answer that is an error."""
-        raise TritonRequestError(message, status)
+    def load(
+        self,
+        name: str,
+        config: str | Mapping[str, Any] | None = None,
+        files: Mapping[str, bytes] | None = None,
+        wait: float = 120.0,
+    ) -> None:
+        """Load or reload a model.
+
+        `config` overrides config.pbtxt: JSON text, or a mapping. `files` are the model's files by path
+        (``"1/model.py"``), instead of those on disk; they need `config`.
+        """
+        parameters: dict[str, str] = {}
+        if config is not None:
+            parameters["config"] = config if isinstance(config, str) else json.dumps(config)
+        for path, content in (files or {}).items():
+            parameters[f"file:{path.removeprefix('file:')}"] = base64.b64encode(content).decode()
+        self._json("POST", f"{self._repository_path(name)}/load", {"parameters": parameters}, wait)
+
+    def unload(self, name: str, unload_dependents: bool = False, wait: float = 120.0) -> None:
+        """Unload a model. The answer may come before the model is gone: see `index`."""
+        body = {"parameters": {"unload_dependents": unload_dependents}}
+        self._json("POST", f"{self._repository_path(name)}/unload", body, wait)
+
+    def ready(self, name: str | None = None, version: int | None = None) -> bool:
+        """Whether the server, or a model of it, is ready."""
+        path = "/v2/health/ready" if name is None else f"{self._path(name, version)}/ready"
+        return self.send("GET", path).status == 200
+
+    def index(self, wait: float = 60.0) -> list[dict[str, str]]:
+        """The repository index: name, version, state, reason."""
+        rows: list[dict[str, str]] = self._json("POST", "/v2/repository/index", wait=wait)
+        return rows
+
+    def config(self, name: str, version: int | None = None) -> dict[str, Any]:
+        """A model's completed configuration."""
+        return dict(self._json("GET", f"{self._path(name, version)}/config"))
+
+    def statistics(self, name: str, version: int | None = None) -> dict[str, Any]:
+        """A model's statistics."""
+        return dict(self._json("GET", f"{self._path(name, version)}/stats"))
+
+    def metadata(self) -> dict[str, Any]:
+        """The server's name, version and extensions."""
+        return dict(self._json("GET", "/v2"))
+
+    def infer(
+        self,
+        name: str,
+        inputs: Mapping[str, npt.ArrayLike | Tensor],
+        outputs: Sequence[str] | None = None,
+        version: int = -1,
+        timeout: int = 0,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        parameters: Mapping[str, str | int | bool] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait: float = 60.0,
+    ) -> InferResult:
+        """Send one request and return the response. Not for decoupled models, which HTTP cannot serve.
+
+        The parameters are those of `ModelRepository.infer`, then the HTTP `headers`. TypeError: an array's dtype
+        has no Triton data type.
+        """
+        tensors = [tensor_of_array(key, value) for key, value in inputs.items()]
+        request = InferenceRequest(
+            request_id, correlation_id, tensors, list(outputs or ()), name, version, flags, timeout
+        )
+        own, priority = client_parameters(parameters or {})
+        request._options = replace(request._options, parameters=own, priority=priority)
+        parts = encode_request(request, outputs is None, binary=True)
+        sent = {**(headers or {}), JSON_LENGTH: str(len(parts[0])), "Content-Type": "application/octet-stream"}
+        path = f"{self._path(name, None if version == -1 else version)}/infer"
+        answer = self.send("POST", path, parts, sent, wait)
+        if answer.status != 200:
+            raise TritonRequestError(error_text(answer), answer.status)
+        return decode_result(answer.body, answer.headers.get(JSON_LENGTH.lower()))
+
+    def _running(self) -> ServerRun:
+        if self._run is None:
+            raise TritonServerError("tritonserver does not run; start it first")
+        return self._run
+
+    def _arguments(self) -> list[str]:
+        arguments = [f"--model-repository={folder}" for folder in self.repositories]
+        for what in ("http", "grpc", "metrics"):
+            port = getattr(self, f"{what}_port")
+            arguments += [f"--{what}-address={HOST}", f"--{what}-port={port}"]
+        loaded = [f"--load-model={name}" for name in self.load_at_start]
+        return [*arguments, "--model-control-mode=explicit", *loaded, *self.options]
+
+    def _wait_ready(self) -> None:
+        run, deadline = self._running(), time.monotonic() + self.start_timeout
+        while time.monotonic() < deadline:
+            if run.process.poll() is not None:
+                ended = run.how_it_ended()
+                raise TritonServerError(f"tritonserver {ended} while starting:\n{run.last_lines()}")
+            with contextlib.suppress(ServerError):
+                probe = HttpExchange(self._http_client(), "GET", "/v2/health/ready", (), {})
+                if probe.answer(5.0, pauses=()).status == 200:
+                    return
+            time.sleep(0.02)
+        late = f"tritonserver was not ready within {self.start_timeout:g} s"
+        raise TritonServerError(f"{late}:\n{run.last_lines()}")
+
+    def _path(self, name: str, version: int | None) -> str:
+        return self._http_client().model_path(name, "" if version is None else str(version))
+
+    def _repository_path(self, name: str) -> str:
+        return f"/v2/repository{self._path(name, None).removeprefix('/v2')}"
+
+    def _json(self, method: str, path: str, body: object = None, wait: float = 60.0) -> Any:
+        answer = self.send(method, path, () if body is None else (json.dumps(body).encode(),), None, wait)
+        if answer.status != 200:
+            raise TritonRequestError(error_text(answer), answer.status)
+        return json.loads(answer.body) if answer.body else None
+
+
+def decode_result(body: bytes, length: str | None) -> InferResult:
+    """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, None without one."""
+    document, tensors = decode_outputs(body, length)
+    arrays = {t._name: from_bits(t._array) if t._datatype == "BF16" else t._array for t in tensors}
+    datatypes = {t._name: t._datatype for t in tensors}
+    model, version, request_id = (document.get(key, "") for key in ("model_name", "model_version", "id"))
+    return InferResult(model, version, request_id, arrays, datatypes, document.get("parameters") or {})
+
+
+def tensor_of_array(name: str, value: npt.ArrayLike | Tensor) -> Tensor:
+    """Return an input tensor of an array, or of what NumPy makes one of."""
+    if isinstance(value, Tensor):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        return Tensor._of(name, array.astype(np.object_), "BYTES")
+    datatype = _DATATYPES.get(array.dtype.name)
+    if datatype is None:
+        raise TypeError(f"input {name!r}: NumPy dtype {array.dtype} has no Triton data type; cast it first")
+    return Tensor._of(name, array.astype(array.dtype.newbyteorder("="), copy=False), datatype)

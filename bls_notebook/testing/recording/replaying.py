@@ -24,8 +24,8 @@ from bls_notebook.repository.repository import ModelRepository, current_reposito
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, differences
-from bls_notebook.shipping.proof.asked import ProofRequest
-from bls_notebook.shipping.proof.places import There
+from bls_notebook.shipping.proof.requests import ProofRequest
+from bls_notebook.shipping.proof.sides import ServerSide
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records.replayed import Replay, Resent
 
@@ -267,7 +267,7 @@ def _there(
     if "correlation_id" in more:
         more.setdefault("flags", 0)
     model = Host(repository).ready(name)
-    with There(server, model.spec, ()) as place:
+    with ServerSide(server, model.spec, ()) as place:
         answers, _ = place.ask(ProofRequest(request.tensors, parameters), more)
     # Which version, and which status, is not recorded.
     return [replace(each, version=0, status=0) for each in answers]

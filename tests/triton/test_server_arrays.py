@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bls_notebook.network.kserve import json_codec
-from bls_notebook.network.kserve.model_client import InferResult, decode_result, tensor_of_array
 from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils import InferenceRequest
+from bls_notebook.shipping.servers.tritonserver import InferResult, decode_result, tensor_of_array
 
 NUMPY_OF = {name: dtype for name, dtype in DTYPES.items() if name != "BF16"}
 

@@ -1,0 +1,134 @@
+"""``python -m bls_notebook export``, ``serve`` and ``prove``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stdout
+from functools import partial
+
+import bls_notebook as bls
+from bls_notebook.commands import Command, print_record
+from bls_notebook.repository.call_order import load_with_callees
+
+from .exports.deployment import TARGETS
+from .records import Certificate
+
+
+def add_target_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of an export: where it is to be served, and by how many servers."""
+    parser.add_argument(
+        "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
+        help=f"also write the files to serve the models there: {', '.join(TARGETS)}",
+    )  # fmt: skip
+    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="for compose: N servers behind HAProxy")
+    parser.add_argument("--completed", action="store_true", help="write completed configurations (default: as given)")
+
+
+def add_container_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that serves models in a container."""
+    parser.add_argument(
+        "--container", nargs="?", const=True, default=False, metavar="IMAGE",
+        help="serve in a container, by docker (default: NVIDIA's image of the server)",
+    )  # fmt: skip
+
+
+def _add_models(parser: argparse.ArgumentParser, place: str = "") -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    if place:
+        parser.add_argument("place", help=place)
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_models(parser, "a folder, or a file that ends with .zip, to write")
+    add_target_options(parser)
+
+
+def _run_export(arguments: argparse.Namespace) -> int:
+    with bls.ModelRepository(arguments.repository) as repository:
+        load_with_callees(repository, arguments.models)
+        written = bls.export(
+            arguments.place, *arguments.models,
+            target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
+            repo=repository,
+        )  # fmt: skip
+    print_record(written, arguments.json)
+    return 0
+
+
+EXPORT = Command("write models as a model repository for a server", _export_arguments, _run_export)
+
+
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_models(parser)
+    add_container_option(parser)
+
+
+def _run_serve(arguments: argparse.Namespace) -> int:
+    with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
+        load_with_callees(repository, arguments.models)
+        server = bls.serve(*arguments.models, repo=repository, container=arguments.container)
+    with server:
+        print_record(server.record, arguments.json)
+        sys.stdout.flush()  # whoever waits for the addresses may read from a pipe
+        print("Ctrl-C stops it.", file=sys.stderr)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            return 0
+        except bls.BLSError as error:
+            print(error, file=sys.stderr)
+    return 1
+
+
+SERVE = Command("serve models by the real tritonserver until Ctrl-C", _serve_arguments, _run_serve)
+
+
+def _prove_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_models(parser)
+    parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests a model")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N",
+        help="the same makes the same requests, by one version of hypothesis",
+    )  # fmt: skip
+    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
+    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument(
+        "--instances", type=int, nargs="+", default=(), metavar="N", help="instance counts to try as well"
+    )
+    parser.add_argument("--server", default="", metavar="URL", help="one that runs: grpc://host:port")
+
+
+def _run_prove(arguments: argparse.Namespace) -> int:
+    from .proof.prover import proving
+    from .proof.requests import generator
+
+    if arguments.generate:
+        generator()
+    all_equal = True
+    with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr) as messages:
+        names = arguments.models or [record.name for record in repository.index()]
+        load_with_callees(repository, names)
+        options = {
+            "generate": arguments.generate, "seed": arguments.seed, "tolerance": arguments.tolerance,
+            "ulps": arguments.ulps, "instances": arguments.instances,
+        }  # fmt: skip
+        with ExitStack() as stack:
+            prove: Callable[..., Certificate]
+            if arguments.server:
+                prove = partial(bls.prove, repo=repository, server=arguments.server)
+            else:
+                prove = stack.enter_context(proving(repository, names)).prove
+            for name in names:
+                proven = prove(name, **options)
+                all_equal = all_equal and proven.equal
+                with redirect_stdout(sys.__stdout__ or messages):
+                    print(json.dumps(proven.to_dict())) if arguments.json else print_record(proven, False)
+    return int(not all_equal)
+
+
+PROVE = Command("compare models with copies of them on a real tritonserver", _prove_arguments, _run_prove)

@@ -1,0 +1,163 @@
+"""The files of an export beside its models: the README, and what a place to serve needs, filled in from `files/`.
+
+What only a person can know is marked in them with ``# <-``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib import resources
+from string import Template
+from urllib.parse import quote
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.network.kserve.address import PLAIN
+from bls_notebook.records.quantities import size
+from bls_notebook.shipping.records import Exported
+
+IMAGE = "nvcr.io/nvidia/tritonserver"
+RELEASE = "26.07"
+"""Of Triton, by default."""
+PYTHON = "3.12"
+"""Of the Python models in its image, from release 24.11 on."""
+
+
+def shm_mib(record: Exported) -> int:
+    """Return how many MiB of ``/dev/shm`` to ask for: a quarter more than needed."""
+    return max(64, -(-record.shm_bytes * 5 // 4 // (1 << 20)))
+
+
+def guide(record: Exported) -> str:
+    """Return the README: how to serve, test and measure the models, in Markdown."""
+    calls = sorted({(name, m.name) for m in record.models for name in m.absent})
+    remote = dict(record.elsewhere)
+    notes = [
+        f"The models' processes need {size(record.shm_bytes)} of `/dev/shm`, tensors of unknown sizes aside; "
+        "a container has 64 MiB unless it asks for more.",
+        *(
+            f"`{caller}` calls `{name}`, which is served at {remote[name]}: have it served there, by the same "
+            "server as its callers, for a BLS request does not leave its server."
+            if name in remote
+            else f"`{caller}` calls `{name}`, which is not in here: add it."
+            for name, caller in calls
+        ),
+        *(f"`{name}` is imported, and its package is not known: add it." for name in record.unknown),
+    ]
+    if record.replicas > 1:
+        shared = (
+            f"`docker compose up --build` runs {record.replicas} servers behind HAProxy, at the same ports; "
+            "a request goes to one that is ready. Statistics, metrics and the control of models are each "
+            "server's own."
+        )
+        notes.insert(0, shared)
+    commands = []
+    for name in record.names:
+        if f"perf_{name}.json" in record.files:
+            commands.append(_measure(record, name, f"perf_{name}.json"))
+        if f"analyze_{name}.yaml" in record.files:
+            commands.append(shlex.join(["model-analyzer", "profile", "-f", f"analyze_{name}.yaml"]))
+    first = record.entries[0]
+    values = {
+        "image": f"{IMAGE}:{RELEASE}",
+        "python": PYTHON,
+        "here": record.python,
+        "shm": str(shm_mib(record)),
+        "install": "pip install -r /models/requirements.txt && " if record.requirements else "",
+        "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe=PLAIN)}"),
+        "measure": _measure(record, first),
+        "rows": "\n".join(f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models),
+        "notes": "\n".join(f"- {note}" for note in notes),
+        "measured": "".join(f"\n{command}" for command in commands),
+    }
+    parts = ["guide.md"]
+    parts += ["guide_proof.md"] if "prove.py" in record.files else []
+    parts += ["guide_packages.md"] if record.requirements else []
+    folder = resources.files(__package__) / "files"
+    return "".join(Template((folder / part).read_text("utf-8")).substitute(values) for part in parts)
+
+
+def _measure(record: Exported, name: str, data: str = "") -> str:
+    """Return the command that measures a model: with data from a file, or random data of the smallest shapes."""
+    model = next(each for each in record.models if each.name == name)
+    options = ["perf_analyzer", "-m", name]
+    if model.decoupled:
+        options += ["-i", "grpc", "-u", "localhost:8001", "--streaming"]
+    options += ["--input-data", data] if data else [part for shape in model.shapes for part in ("--shape", shape)]
+    return shlex.join(options)
+
+
+TARGETS = {
+    "docker": ("Dockerfile", "run.sh"),
+    "compose": ("Dockerfile", "compose.yaml"),
+    "kubernetes": ("Dockerfile", "kubernetes.yaml"),
+    "kserve": ("inferenceservice.yaml",),
+    "dynamo": ("dynamo.sh",),
+}
+_INSTALL = """\
+COPY requirements.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --requirement /tmp/requirements.txt
+"""
+_COMPOSE_GPUS = """\
+    deploy:
+      resources:
+        reservations:
+          devices:
+            - {driver: nvidia, count: all, capabilities: [gpu]}
+"""
+_REPLICAS = 4  # at most, where any of them may serve a request
+MOST_REPLICAS = 64
+_REPLICATED = {"Dockerfile": "Dockerfile", "compose.yaml": "replicas.yaml", "haproxy.cfg": "haproxy.cfg"}
+
+
+def refuse_replicas(target: str, replicas: int, record: Exported) -> None:
+    """Raise BLSError if so many servers cannot share the requests to these models."""
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or not 1 <= replicas <= MOST_REPLICAS:
+        raise BLSError(f"export: replicas: got {replicas!r}, expected a number from 1 to {MOST_REPLICAS}")
+    if replicas == 1:
+        return
+    if target != "compose":
+        raise BLSError(f"export: replicas: got {replicas} for {target or 'no place'!r}, expected 1: compose takes more")
+    if kept := [model.name for model in record.models if model.sequences]:
+        raise BLSError(
+            f"export: replicas: {', '.join(kept)} batches sequences: all requests of one have to reach the "
+            "same replica, and a proxy cannot see which these are, as the correlation ID is inside the "
+            "message. Export it with one replica, apart from models that keep no state"
+        )
+
+
+def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str]:
+    """Return the files that a target needs, by name."""
+    mib, gpu = shm_mib(record), record.on_gpu
+    values = {
+        "tag": f"{RELEASE}-py3",
+        "image": f"{IMAGE}:{RELEASE}-py3",
+        "install": _INSTALL if record.requirements else "",
+        "copies": "\n".join(f"COPY {json.dumps([name, f'/models/{name}'])}" for name in record.names),
+        "shm": str(mib),
+        "memory": f"{4 + -(-mib // 1024)}Gi",
+        "replicas": str(1 if record.sequences else _REPLICAS),
+        "docker_gpus": "--gpus all " if gpu else "",
+        "kubernetes_gpus": ", nvidia.com/gpu: 1" if gpu else "",
+        "compose_gpus": _COMPOSE_GPUS if gpu else "",
+        "triton_names": ", ".join(_hosts(replicas)),
+        "more_tritons": "".join(f"  {host}: *triton\n" for host in _hosts(replicas)[1:]),
+        "http_servers": _servers(replicas, "HTTP", 8000),
+        "grpc_servers": _servers(replicas, "GRPC", 8001, " proto h2"),
+    }
+    folder = resources.files(__package__) / "files"
+    wanted = _REPLICATED if replicas > 1 else {name: name for name in TARGETS[target]}
+    texts = {name: (folder / file).read_text(encoding="utf-8") for name, file in wanted.items()}
+    return {name: Template(text).substitute(values).rstrip() + "\n" for name, text in texts.items()}
+
+
+def _hosts(replicas: int) -> list[str]:
+    return [f"triton-{number}" for number in range(1, replicas + 1)]
+
+
+def _servers(replicas: int, protocol: str, port: int, more: str = "") -> str:
+    """Return HAProxy's lines: each replica by its name, or where an environment variable says."""
+    return "\n".join(
+        f'    server {host} "${{TRITON_{number}_{protocol}-{host}:{port}}}"{more}'
+        for number, host in enumerate(_hosts(replicas), 1)
+    )

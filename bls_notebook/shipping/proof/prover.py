@@ -1,0 +1,372 @@
+"""`prove`: send the same requests to a model here and on a real server, and certify what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import distributions
+from math import isfinite
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
+from bls_notebook.network.connection.connection import connect
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.records.preview import tensor_record
+from bls_notebook.records.progress import Progress, progress
+from bls_notebook.records.repository import TensorsCompared
+from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.shipping.exports.folder_writer import is_cache
+from bls_notebook.shipping.records import Certificate, Package, Unequal
+from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.serving import LocalServer, serve
+
+from .answers import Allowed, Differences, ProofAnswer, differences
+from .requests import (
+    Case,
+    DifferentError,
+    NotSteadyError,
+    ProofRequest,
+    cases_of,
+    generate,
+    generator,
+    send,
+    sequence_options,
+)
+from .sides import LocalSide, RemoteSide, ServerSide, compare_counts
+
+_CORRELATIONS = itertools.count(1)
+_KEPT = 64  # equal cases that are sent again: rows alone, other instance counts
+_BATCHES = 16  # whose rows are sent alone
+
+
+def prove(
+    model: str,
+    *requests: Any,
+    generate: int = 0,
+    seed: int = 0,
+    tolerance: float = 0.0,
+    ulps: int = 0,
+    instances: Sequence[int] = (),
+    parameters: Mapping[str, Any] | None = None,
+    repo: ModelRepository | None = None,
+    environment: ServerEnvironment | None = None,
+    server: str = "",
+) -> Certificate:
+    """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
+
+    The server runs an exported copy of the model and of all that it calls. Compared are the outputs (names,
+    data types, shapes, values), errors (text, code), parameters, the version, and of decoupled models the
+    whole stream; then how often the model and those that it calls were asked and ran. Rows of batches are
+    asked for once more by themselves.
+
+    Parameters
+    ----------
+    model : str
+        A model that serves.
+    *requests : mapping of str to array_like, or recording
+        Inputs by name; or what was recorded, of which the requests to the model are taken. Of a model that
+        batches sequences, the mappings are the requests of one sequence, in order.
+    generate : int
+        How many more requests to make of what the configuration allows: data types, shapes, batches, absent
+        optional inputs, NaN and other extremes. What differs is made as small as it gets. Needs hypothesis.
+    seed : int
+        The same one makes the same requests, by the same version of hypothesis and where the same modules are
+        imported: at times it draws a constant from those that are not installed as packages.
+    tolerance : float
+        Floats may differ by so much, absolutely or in proportion.
+    ulps : int
+        Or by so many floats that lie between the two.
+    instances : sequence of int
+        Instance counts with which requests are sent once more, side by side, to both.
+    parameters : mapping, optional
+        Of the requests that have none of their own; generated ones have them at times.
+    repo : ModelRepository, optional
+        By default the one that magics use.
+    environment : ServerEnvironment, optional
+        Of the server; by default one is made, once, with the packages that the models import.
+    server : str
+        The address of one that runs already and has the model, such as ``grpc://host:8001``; its copy of the
+        files, packages and statistics are not known then.
+
+    Returns
+    -------
+    Certificate
+        ``equal`` is true where every answer was.
+
+    Raises
+    ------
+    BLSError
+        The model does not serve, cannot ship or cannot run on that server, or an input is no tensor.
+    TritonServerError
+        The server cannot run on this machine.
+    """
+    repository = repo or current_repository()
+    spec = Host(repository).ready(model).spec
+    if generate:
+        generator()  # BLSError if it is missing, before a server is started
+    if spec.scheduler != "sequence":  # callees that are not named in the source are known after a call
+        for (request,) in cases_of(spec, requests, parameters or {}):
+            send(repository, spec, request, {})
+    options: dict[str, Any] = {
+        "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
+        "parameters": parameters,
+    }  # fmt: skip
+    if server:
+        with ModelRepository() as there, connect(server, model, repo=there) as connection:
+            begun = Certificate(model, server=f"{connection.server}, {connection.address}")
+            return _certified(repository, RemoteSide(there, spec), begun, requests, **options)
+    with proving(repository, [model], environment) as prover:
+        return prover.prove(model, *requests, **options)
+
+
+@contextmanager
+def proving(
+    repository: ModelRepository, names: Sequence[str], environment: ServerEnvironment | None = None
+) -> Iterator[Prover]:
+    """Run a server with a copy of these models for the body of the ``with``."""
+    host = Host(repository)
+    specs = {name: host.ready(name).spec for name in names}
+    if on_gpu := [n for n, spec in specs.items() if any(each.kind == "GPU" for each in spec.instances)]:
+        raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names")
+    with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
+        folder = server.repositories[0]
+        files = {
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and not is_cache(path)
+        }
+        yield Prover(repository, server, {n: host.ready(n).spec for n in server.exported.names}, files)
+
+
+class Prover:
+    """Compares models of a repository with their copies on a server that runs."""
+
+    def __init__(
+        self, repository: ModelRepository, server: LocalServer, specs: Mapping[str, ModelSpec], files: Mapping[str, str]
+    ) -> None:
+        self.repository = repository
+        self.server = server
+        self.specs = specs
+        self.files = files
+
+    def prove(self, model: str, *requests: Any, **options: Any) -> Certificate:
+        """Compare one of the models; see `prove`."""
+        exported = self.server.exported
+        reached = _reached(model, {each.name: each.calls for each in exported.models})
+        site = self.server.site_packages
+        here, there = _packages(), _packages([str(site)]) if site is not None else {}
+        names = sorted({_distribution(each) for each in exported.requirements} | {"numpy"})
+        python = self.server.python
+        begun = Certificate(
+            model,
+            server=f"tritonserver {self.server.metadata()['version']}{python and f', Python {python}'}",
+            packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in names if there),
+            files=tuple(file for file in self.files.items() if file[0].partition("/")[0] in reached),
+        )
+        with ServerSide(self.server, self.specs[model], sorted(reached & self.specs.keys())) as side:
+            return _certified(self.repository, side, begun, requests, **options)
+
+
+def _packages(path: list[str] | None = None) -> dict[str, str]:
+    """Return the versions of the installed packages, here or in a folder."""
+    found = distributions() if path is None else distributions(path=path)
+    return {_distribution(each.metadata["Name"]): each.version for each in found}
+
+
+def _distribution(requirement: str) -> str:
+    name = "".join(itertools.takewhile(lambda c: c.isalnum() or c in "-_.", requirement))
+    return name.lower().replace("_", "-")
+
+
+def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the model and its direct and indirect callees."""
+    reached, left = set(), [model]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += calls.get(name, ())
+    return reached
+
+
+def _certified(
+    repository: ModelRepository, there: RemoteSide, begun: Certificate, requests: Sequence[Any], generate: int = 0,
+    seed: int = 0, tolerance: float = 0.0, ulps: int = 0, instances: Sequence[int] = (),
+    parameters: Mapping[str, Any] | None = None,
+) -> Certificate:  # fmt: skip
+    """Compare the model of a certificate with the one `there`, and complete the certificate; see `prove`."""
+    model, spec = begun.model, there.spec
+    if not requests and generate < 1:
+        raise BLSError(f"prove: no request for model {model!r}: give inputs, or how many to generate")
+    if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
+        raise BLSError(f"prove: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
+    if any(count < 1 for count in instances):
+        raise BLSError(f"prove: instances: got {list(instances)}, expected counts from 1 on")
+    cases = cases_of(spec, requests, parameters or {})
+    begun = replace(
+        begun, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
+        here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
+    )  # fmt: skip
+    with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
+        here = LocalSide(repository, spec, there.names)
+        began = perf_counter()
+        certificate = _Comparison(here, there, Allowed(tolerance, ulps), bar).run(begun, cases, generate, instances)
+        return replace(certificate, seconds=perf_counter() - began)
+
+
+class _Comparison:
+    """The comparison of one model on two sides."""
+
+    def __init__(self, here: LocalSide, there: RemoteSide, allowed: Allowed, bar: Progress) -> None:
+        self.spec = here.spec
+        self.here, self.there = here, there
+        self.allowed = allowed
+        self.bar = bar
+        self.compared = self.failed = self.alone = 0
+        self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
+        self.equal: list[Case] = []  # up to `_KEPT` of them
+
+    def run(self, begun: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
+        """Compare the given cases, then that many generated ones, then rows alone and other instance counts."""
+        before = self.here.counts(), self.there.counts()
+        unequal = [_unequal(case, found) for case in cases if (found := self.differ(case))]
+        given = self.compared
+        if number:
+            # A difference of given requests would only be found again, so they are no examples then.
+            examples = [] if unequal else [request for case in cases for request in case]
+            unequal += self._generated(begun.seed, number, examples)
+        generated = self.compared - given
+        notes: list[str] = []
+        if self.failed == self.compared:
+            notes.append("every request was refused, so that errors alone were compared: give inputs that it takes")
+        if not unequal:
+            unequal += self._rows_alone(notes)
+        batches = self.spec.scheduler == "default"
+        counted = () if self.there.lost or unequal else compare_counts(self.here, self.there, before, batches)
+        for count in instances:
+            if not unequal:
+                unequal += self._with_instances(count)
+        here_ns, there_ns = (int(median(times or [0])) for times in self.times)
+        return replace(
+            begun, given=given, generated=generated, failed=self.failed, alone=self.alone, here_ns=here_ns,
+            there_ns=there_ns, unequal=tuple(unequal), counted=counted, instances=tuple(instances), notes=tuple(notes),
+        )  # fmt: skip
+
+    def _generated(self, seed: int, number: int, examples: list[ProofRequest]) -> list[Unequal]:
+        last: list[Unequal] = []
+
+        def check(case: Case) -> None:
+            if found := self.differ(case):
+                last[:] = [_unequal(case, found)]
+                raise _LostError if any(line.startswith("no answer") for line in found[0]) else DifferentError
+
+        try:
+            if generate(self.spec, number, seed, check, examples, self.there.words):
+                return []
+            return [replace(last[0], shrunk=True)]
+        except NotSteadyError:
+            return [replace(last[0], steady=False)]
+        except _LostError:  # each smaller request would have to restart the server
+            return last
+
+    def differ(self, case: Case) -> Differences | None:
+        """Send a case to both sides; return what differs."""
+        self.compared += 1
+        here, there = self._ask(case)
+        found = self._differences(here, there)
+        if found is None:
+            self.failed += any(answer.error is not None for answers in here for answer in answers)
+            if len(self.equal) < _KEPT:
+                self.equal.append(case)
+        self.bar.step()
+        return found
+
+    def _ask(self, case: Case) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
+        """Return the responses to each request of a case, here and there."""
+        correlation = next(_CORRELATIONS)
+        answers: tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]] = ([], [])
+        for step, request in enumerate(case):
+            options = sequence_options(self.spec, correlation, step, len(case))
+            for side, into, times in zip((self.here, self.there), answers, self.times, strict=True):
+                responses, took = side.ask(request, options)
+                into.append(responses)
+                times.append(took)
+        return answers
+
+    def _differences(self, here: list[list[ProofAnswer]], there: list[list[ProofAnswer]]) -> Differences | None:
+        lines: list[str] = []
+        tensors: list[TensorsCompared] = []
+        for step, (first, second) in enumerate(zip(here, there, strict=True)):
+            words, unlike = differences(first, second, self.allowed)
+            prefix = f"request {step} of the sequence: " if len(here) > 1 else ""
+            lines += [prefix + line for line in words]
+            tensors += unlike
+        return (tuple(lines), tuple(tensors)) if lines else None
+
+    def _rows_alone(self, notes: list[str]) -> list[Unequal]:
+        """Send the rows of batches alone: a server with a queue makes other batches of them."""
+        if self.spec.max_batch_size < 2 or self.spec.decoupled or self.spec.scheduler == "sequence":
+            return []
+        batches = [case[0] for case in self.equal if _rows(case[0]) > 1]
+        unlike = 0
+        for batch in batches[:_BATCHES]:
+            whole = self._ask((batch,))[1][0][0]
+            if whole.error is not None:
+                continue
+            for row in range(_rows(batch)):
+                request = ProofRequest({t._name: _row(t, row) for t in batch.inputs.values()}, batch.parameters)
+                here, there = self._ask((request,))
+                self.alone += 1
+                if found := self._differences(here, there):
+                    return [_unequal((request,), found, f"row {row} of a batch, asked for alone: ")]
+                outputs = {
+                    name: replace(output, values=output.values[row : row + 1]) if output.values.ndim else output
+                    for name, output in whole.outputs.items()
+                }
+                unlike += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed)[0])
+        if unlike:
+            notes.append(
+                f"{unlike} of {self.alone} rows are answered otherwise alone than in a batch, on both sides: "
+                "with a batching queue, what a request gets depends on what is asked beside it"
+            )
+        return []
+
+    def _with_instances(self, count: int) -> list[Unequal]:
+        """Send equal cases again, in parallel, with this instance count."""
+        with self.here.with_instances(count), self.there.with_instances(count), ThreadPoolExecutor(2 * count) as pool:
+            answered = list(pool.map(self._ask, self.equal))
+        prefix = f"with {count} instance{'s' if count > 1 else ''}, requests side by side: "
+        for case, (here, there) in zip(self.equal, answered, strict=True):
+            if found := self._differences(here, there):
+                return [_unequal(case, found, prefix)]
+        return []
+
+
+class _LostError(BaseException):
+    """The server died or did not answer. No `Exception`, which hypothesis would try to reproduce."""
+
+
+def _unequal(case: Case, found: Differences, prefix: str = "") -> Unequal:
+    steps = [[tensor_record(t._name, t._datatype, t._array) for t in step.inputs.values()] for step in case]
+    return Unequal(tuple(prefix + line for line in found[0]), tuple(map(tuple, steps)), found[1])
+
+
+def _rows(request: ProofRequest) -> int:
+    """Return the batch size of a request; 0 if its inputs disagree."""
+    rows = {tensor._array.shape[0] if tensor._array.ndim else 0 for tensor in request.inputs.values()}
+    return int(rows.pop()) if len(rows) == 1 else 0
+
+
+def _row(tensor: Tensor, row: int) -> Tensor:
+    return Tensor._of(tensor._name, np.ascontiguousarray(tensor._array[row : row + 1]), tensor._datatype)

@@ -1,0 +1,206 @@
+"""Requests of a proof: given, recorded, or generated from a model's configuration by hypothesis."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    Tensor,
+)
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.inputs import tensors_of
+from bls_notebook.repository.requests.response import Response
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+_LONGEST = 4  # of a free dimension, and of a batch
+_GREATEST = 99  # of integers with more than 16 bits
+_STEPS = 3  # of a sequence, at most
+
+
+@dataclass(frozen=True)
+class ProofRequest:
+    """One request: its inputs by name, and its parameters."""
+
+    inputs: Mapping[str, Tensor]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+Case = tuple[ProofRequest, ...]
+"""One request, or those of a sequence from its start."""
+
+
+def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any]) -> list[Case]:
+    """Return the cases for a model: from mappings of inputs, recorded requests and whole recordings.
+
+    Mappings get the ``parameters``, as do recorded requests that have none. For a model that batches sequences,
+    the mappings are one sequence, and recorded requests are grouped by their correlation IDs.
+    """
+    sequences: dict[object, list[ProofRequest]] = {}
+    cases: list[Case] = []
+    for each in _requests_of(spec.name, given):
+        is_recorded = not isinstance(each, Mapping)
+        inputs = each.inputs if is_recorded else each
+        own = dict((is_recorded and getattr(each, "parameters", None)) or parameters)
+        request = ProofRequest({t.name(): t for t in tensors_of(spec.name, inputs, spec)}, own)
+        if spec.scheduler == "sequence":
+            sequences.setdefault(getattr(each, "correlation_id", 0), []).append(request)
+        else:
+            cases.append((request,))
+    return [*cases, *map(tuple, sequences.values())]
+
+
+def _requests_of(model: str, given: Iterable[Any]) -> Iterator[Any]:
+    for each in given:
+        if callable(recorded := getattr(each, "requests", None)):
+            requests = list(recorded(model))
+            if not requests:
+                raise BLSError(f"prove: the recording has no request for model {model!r}")
+            yield from requests
+        elif isinstance(each, Mapping) or hasattr(each, "inputs"):
+            yield each
+        else:
+            raise BLSError(
+                f"prove: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or a recording"
+            )
+
+
+def sequence_options(spec: ModelSpec, correlation_id: int, step: int, steps: int) -> dict[str, Any]:
+    """Return the options of a step of a case: the flags of a sequence, if the model batches sequences."""
+    if spec.scheduler != "sequence":
+        return {}
+    flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START * (step == 0)
+    flags |= TRITONSERVER_REQUEST_FLAG_SEQUENCE_END * (step == steps - 1)
+    return {"correlation_id": correlation_id, "flags": flags}
+
+
+def send(
+    repository: ModelRepository, spec: ModelSpec, request: ProofRequest, options: Mapping[str, Any]
+) -> list[Response]:
+    """Send a request to a model of a repository, and return its responses."""
+    inputs, options = dict(request.inputs), {**options, "parameters": dict(request.parameters)}
+    if spec.decoupled:
+        return list(repository.stream(spec.name, inputs, **options))
+    return [repository.infer(spec.name, inputs, preferred_memory="cpu", **options)]
+
+
+class DifferentError(Exception):
+    """The answers to a generated request differ."""
+
+
+class NotSteadyError(Exception):
+    """The answers to a generated request differed once, and not again."""
+
+
+def generator() -> Any:
+    """Return the module hypothesis; BLSError if it is not installed."""
+    try:
+        import hypothesis
+    except ImportError:
+        raise BLSError(
+            'generated requests need hypothesis, which is not installed: pip install "bls_notebook[prove]"'
+        ) from None
+    return hypothesis
+
+
+def generate(
+    spec: ModelSpec,
+    number: int,
+    seed: int,
+    check: Callable[[Case], None],
+    examples: Sequence[ProofRequest] = (),
+    words: Sequence[str] = (),
+) -> bool:
+    """Call `check` with that many cases; after a `DifferentError`, with smaller and smaller ones that raise it too.
+
+    Some inputs and parameters are those of the ``examples``; some BYTES inputs are made of ``words``. Return
+    whether no case differed; raise `NotSteadyError` if one did once, and not again.
+    """
+    hypothesis = generator()
+    phases = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
+    run = hypothesis.given(_requests(spec, examples, words))(check)
+    run = hypothesis.settings(
+        max_examples=number, database=None, deadline=None, phases=phases, print_blob=False,
+        report_multiple_bugs=False, suppress_health_check=list(hypothesis.HealthCheck),
+    )(hypothesis.seed(seed)(run))  # fmt: skip
+    try:
+        with tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-") as folder, _home(folder):
+            run()
+    except DifferentError:
+        return False
+    except hypothesis.errors.Flaky as error:
+        raise NotSteadyError from error
+    return True
+
+
+@contextmanager
+def _home(folder: str) -> Iterator[None]:
+    """Have hypothesis write into a folder, instead of the notebook's."""
+    from hypothesis import configuration
+
+    before = vars(configuration).get("__hypothesis_home_directory")
+    configuration.set_hypothesis_home_dir(folder)
+    try:
+        yield
+    finally:
+        configuration.set_hypothesis_home_dir(before)
+
+
+def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence[str]) -> st.SearchStrategy[Case]:
+    from hypothesis import strategies as st
+
+    parameters = [example.parameters for example in examples if example.parameters]
+
+    @st.composite
+    def request(draw: st.DrawFn) -> ProofRequest:
+        # Many models fail unless all inputs have one length; both cases are of interest.
+        length: int | None = draw(st.none() | st.integers(0, _LONGEST))
+        limit = min(spec.max_batch_size, _LONGEST)
+        batch = [draw(st.integers(1, limit))] if limit else []
+        inputs: dict[str, Tensor] = {}
+        for name, tensor in spec.inputs.items():
+            if tensor.optional and not draw(st.booleans()):
+                continue
+            known = [each.inputs[name] for each in examples if name in each.inputs]
+            if known and bool(draw(st.booleans())):
+                inputs[name] = draw(st.sampled_from(known))
+                continue
+            free = st.integers(1, _LONGEST) if length is None else st.just(length)
+            shape = (*batch, *(size if size >= 0 else draw(free) for size in tensor.dims))
+            inputs[name] = draw(_tensor(tensor, shape, words))
+        return ProofRequest(inputs, draw(st.sampled_from([{}, *parameters])) if parameters else {})
+
+    steps = _STEPS if spec.scheduler == "sequence" else 1
+    return st.lists(request(), min_size=1, max_size=steps).map(tuple)
+
+
+def _tensor(spec: TensorSpec, shape: tuple[int, ...], words: Sequence[str]) -> st.SearchStrategy[Tensor]:
+    from hypothesis import strategies as st
+    from hypothesis.extra import numpy as hnp
+
+    if spec.datatype == "BYTES":
+        texts = [word.encode() for word in ("", "0", "é", "a\0", *words)]
+        fill = st.sampled_from(texts) | st.binary(max_size=6)
+        arrays = hnp.arrays(np.object_, shape, elements=fill, fill=st.nothing())
+        return arrays.map(lambda array: Tensor(spec.name, array))
+    if spec.datatype == "BF16":
+        return hnp.arrays(np.uint16, shape).map(lambda bits: Tensor._of(spec.name, bits, "BF16"))
+    if spec.dtype is None:
+        raise BLSError(f"input {spec.name!r}: no requests can be generated of data type {spec.datatype}")
+    elements = None
+    if spec.dtype.kind in "iu" and spec.dtype.itemsize > 2:
+        # A model may take it as a number of responses or steps, of which billions would never end.
+        lowest = int(np.iinfo(spec.dtype).min)
+        elements = st.integers(max(-9, lowest), 20) | st.integers(lowest, _GREATEST)
+    return hnp.arrays(spec.dtype, shape, elements=elements).map(lambda array: Tensor(spec.name, array))
