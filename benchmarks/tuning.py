@@ -20,8 +20,8 @@ from statistics import median
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.profiling.tuned_config import fields_of
-from bls_notebook.profiling.workload import Workload
+from bls_notebook.profiling.sync_vs_async import Workload
+from bls_notebook.profiling.tuner import fields_of
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

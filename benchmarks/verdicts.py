@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.profiling.analysis.verdict_text import DOUBTFUL
+from bls_notebook.profiling.records.verdicts import DOUBTFUL
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "verdicts.json"

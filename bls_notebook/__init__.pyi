@@ -15,8 +15,8 @@ from .lifetimes.memory_recording import track_memory as track_memory
 from .network.connection.connection import connect as connect
 from .network.gateway.server import endpoint as endpoint
 from .profiling.dependences.analysis import overlap as overlap
-from .profiling.recording.profiler import mark as mark
-from .profiling.recording.profiler import profile as profile
+from .profiling.profiler import mark as mark
+from .profiling.profiler import profile as profile
 from .profiling.sync_vs_async import compare as compare
 from .profiling.tuner import tune as tune
 from .records.record_file import load as load

@@ -3,13 +3,13 @@ from .analysis.call_graph import CallGraph as CallGraph
 from .records.comparison import Comparison as Comparison
 from .analysis.difference import Difference as Difference
 from .dependences.records import Overlap as Overlap
-from .recording.profiler import Profile as Profile
+from .profiler import Profile as Profile
 from .records.session import Session as Session
 from .analysis.session_statistics import SessionStatistics as SessionStatistics
 from .records.session import SideBySide as SideBySide
-from .records.tuning import Tuning as Tuning
+from .analysis.tuning import Tuning as Tuning
 from .sync_vs_async import compare as compare
-from .recording.profiler import mark as mark
+from .profiler import mark as mark
 from .dependences.analysis import overlap as overlap
-from .recording.profiler import profile as profile
+from .profiler import profile as profile
 from .tuner import tune as tune

@@ -6,9 +6,9 @@ CAPABILITY = Capability(
     "profiling",
     names={
         "compare": ".sync_vs_async:compare",
-        "mark": ".recording.profiler:mark",
+        "mark": ".profiler:mark",
         "overlap": ".dependences.analysis:overlap",
-        "profile": ".recording.profiler:profile",
+        "profile": ".profiler:profile",
         "tune": ".tuner:tune",
     },
     types={
@@ -16,11 +16,11 @@ CAPABILITY = Capability(
         "Comparison": ".records.comparison:Comparison",
         "Difference": ".analysis.difference:Difference",
         "Overlap": ".dependences.records:Overlap",
-        "Profile": ".recording.profiler:Profile",
+        "Profile": ".profiler:Profile",
         "Session": ".records.session:Session",
         "SessionStatistics": ".analysis.session_statistics:SessionStatistics",
         "SideBySide": ".records.session:SideBySide",
-        "Tuning": ".records.tuning:Tuning",
+        "Tuning": ".analysis.tuning:Tuning",
     },
     loaders={
         "bls_notebook session": ".records.session:load_session",
@@ -29,24 +29,24 @@ CAPABILITY = Capability(
     },
     magics={"%blsprofile": ".magic:LINE_MAGIC", "%%blsprofile": ".magic:CELL_MAGIC"},
     displays={
-        ".analysis.call_graph:CallGraph": Drawing(display=".display.call_graph_diagram:call_graph_display"),
-        ".analysis.difference:Difference": Drawing(".display.difference_report:difference_document"),
-        ".analysis.session_statistics:SessionStatistics": Drawing(".display.session_report:figures_document"),
+        ".analysis.call_graph:CallGraph": Drawing(display=".session_report:call_graph_display"),
+        ".analysis.difference:Difference": Drawing(".comparison_report:difference_document"),
+        ".analysis.session_statistics:SessionStatistics": Drawing(".session_report:figures_document"),
         ".dependences.records:Overlap": Drawing(
-            ".dependences.display:overlap_document", widget=".dependences.display:overlap_widget"
+            ".comparison_report:overlap_document", widget=".comparison_report:overlap_widget"
         ),
-        ".recording.profiler:Profile": Drawing(),
+        ".profiler:Profile": Drawing(),
         ".records.comparison:Comparison": Drawing(
-            ".display.comparison_report:comparison_document", widget=".display.comparison_report:comparison_widget"
+            ".comparison_report:comparison_document", widget=".comparison_report:comparison_widget"
         ),
         ".records.session:Session": Drawing(
-            ".display.session_report:session_document", widget=".display.session_report:session_widget"
+            ".session_report:session_document", widget=".session_report:session_widget"
         ),
         ".records.session:SideBySide": Drawing(
-            ".display.difference_report:beside_document", widget=".display.difference_report:beside_widget"
+            ".comparison_report:beside_document", widget=".comparison_report:beside_widget"
         ),
-        ".records.tuning:Tuning": Drawing(
-            ".display.tuning_report:tuning_document", widget=".display.tuning_report:tuning_widget"
+        ".analysis.tuning:Tuning": Drawing(
+            ".comparison_report:tuning_document", widget=".comparison_report:tuning_widget"
         ),
     },
 )

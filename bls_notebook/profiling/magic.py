@@ -33,7 +33,7 @@ PARSER = Parser(
   %blsprofile digit_reader IMAGE=image -n 8
   %blsprofile resize IN=x --instances 1,2,4 --verify
   %blsprofile digit_reader IMAGE=image --overlap --apply
-  %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save model_analyzer.yaml
+  %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save changes.pbtxt
   found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
 """,
 )
@@ -58,8 +58,7 @@ _add(
 _add(
     "--tune", action="store_true",
     help="instead: the smallest setting that gets N requests at once near the best there is (instances of "
-    "every model that they reach, and batches), the lines of config.pbtxt to change, and a configuration for "
-    "Model Analyzer on a server; --verify runs it",
+    "every model that they reach, and batches), and the lines of config.pbtxt to change; --verify runs it",
 )  # fmt: skip
 _add(
     "--instances", type=counts, metavar="1,2,4",
@@ -77,9 +76,9 @@ _add(
 )  # fmt: skip
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
 _add(
-    "--save", type=new_file, metavar="FILE",
-    help="a file for it, for bls.load; compressed if it ends with .gz. With --tune .pbtxt is for "
-    "the lines to change, .yaml for Model Analyzer",
+    "--save", metavar="FILE",
+    help="a file for it, for bls.load; compressed if it ends with .gz. With --tune a .pbtxt file for the lines to "
+    "change",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
@@ -184,11 +183,8 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
     """Find the smallest setting."""
     if arguments.instances or arguments.overlap:
         PARSER.error("--tune looks for instance counts itself: leave --instances and --overlap out")
-    if arguments.save and not arguments.save.endswith((".yaml", ".yml", ".pbtxt")):
-        PARSER.error(
-            f"--save: got {arguments.save!r}, expected a name that ends with .yaml (for Model Analyzer) or "
-            ".pbtxt (the lines to change)"
-        )
+    if arguments.save and not arguments.save.endswith(".pbtxt"):
+        PARSER.error(f"--save: got {arguments.save!r}, expected a name that ends with .pbtxt (the lines to change)")
     options = {} if arguments.count is None else {"n": arguments.count}
     with reported(notebook):
         found = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)

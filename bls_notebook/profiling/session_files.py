@@ -1,7 +1,11 @@
-"""Save sessions to files and read them: JSON, and traces for viewers.
+"""Save sessions to files and read them: JSON, and Chrome's trace format for ui.perfetto.dev and
+chrome://tracing.
 
 The end of the file name selects the format. A JSON file is one object: ``format``, the version of the
-``schema``, and the fields of `SessionData`; fields that have their default value are left out.
+``schema``, and the fields of `SessionData`; fields that have their default value are left out. A trace
+viewer draws a slice inside the one before it on the same track, so the slices of a track either nest or do
+not touch. An instance may serve several requests at once and a queue holds many, so they get several tracks
+of the same name.
 """
 
 from __future__ import annotations
@@ -9,16 +13,219 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bls_notebook.records.base import plain
 from bls_notebook.records.errors import BLSError
+from bls_notebook.records.intervals import Interval, Rows
 from bls_notebook.records.record_file import read_json, told, write_file
+from bls_notebook.records.visible_text import encodable
 
-from .records.spans import SCHEMA, SessionData
-from .trace_export import chrome_trace
+from .analysis.span_tree import SpanTree, lock_waits
+from .records.spans import SCHEMA, SessionData, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of time on a track; ``arrives`` is the request whose arrow ends at its begin, 0 for none."""
+
+    begin: int
+    end: int
+    name: str
+    kind: str
+    spans: tuple[Span, ...]
+    arrives: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A moment on a track, of a request (0 for none); ``sends`` is the one whose arrow begins here."""
+
+    at: int
+    name: str
+    kind: str
+    span: int = 0
+    sends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Slices that nest or do not touch, in the order of their begin, and moments in theirs."""
+
+    group: str
+    name: str
+    slices: tuple[Slice, ...]
+    points: tuple[Point, ...] = ()
+
+
+def tracks(session: SessionData) -> list[Track]:
+    """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
+    tree = SpanTree(session)
+    served: dict[tuple[str, str], list[list[Slice]]] = {}
+    waiting: dict[str, list[list[Slice]]] = {}
+    found = lock_waits(session, tree)
+    turns = {wait.span: wait.pieces for wait in found if not wait.queued}
+    waits = {wait.span: wait.pieces for wait in found if wait.queued}
+    for execution, members in tree.members.items():
+        first = members[0]
+        model = _model(first)
+        if first.ran:
+            pieces = _execution(members, turns.get(execution, ()))
+            served.setdefault((model, first.instance), []).append(pieces)
+        for span in members:
+            before = _before(span, first.ran and span.id == execution, waits.get(span.id, ()))
+            if before:
+                waiting.setdefault(model, []).append(before)
+    sent = _points(session, tree)
+    mine = sorted(sent.pop(0, ()), key=lambda point: point.at)
+    out = [Track("notebook", "notebook", (), tuple(mine))]
+    places = sorted({*((m, i) for m, i in served), *((m, "") for m in waiting)})
+    for model, instance in places:
+        if instance:
+            out += _laid_out(model, instance, served[model, instance], sent)
+        else:
+            out += _laid_out(model, f"queue of {model}", waiting[model], {})
+    return out
+
+
+def _model(span: Span) -> str:
+    return span.model if span.version == 1 else f"{span.model}/{span.version}"
+
+
+def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
+    """One `execute` as slices: the whole, its phases within, and where it took turns on Python's lock."""
+    first = members[0]
+    begin, end = first.started, max(s.ended for s in members)
+    name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
+    arrives = tuple(s.id for s in members)
+    out = [Slice(begin, end, name, "execute", tuple(members), arrives)]
+    inferred = max(s.inferred for s in members)
+    if begin < inferred < end:
+        out.append(Slice(begin, inferred, "compute_infer", "compute_infer", tuple(members)))
+        out.append(Slice(inferred, end, "compute_output", "compute_output", tuple(members)))
+    for piece, last in turns:
+        if piece < min(last, inferred):
+            held = min(last, inferred)
+            out.append(Slice(piece, held, "turns on Python's lock (GIL)", "lock", tuple(members)))
+    return sorted(out, key=lambda each: (each.begin, -each.end))
+
+
+def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
+    """What came before `execute`: the inputs were handed over, then it waited."""
+    end = span.started if span.ran else span.ended
+    if span.ran and span.queue <= 0 and counted:
+        return []  # its inputs are handed over on the way; nothing waited
+    arrives = () if span.ran else (span.id,)
+    out = [Slice(span.sent, end, _model(span), "request" if span.ran else span.state, (span,), arrives)]
+    if span.sent < span.queued <= end:
+        out.append(Slice(span.sent, span.queued, "compute_input", "compute_input", (span,)))
+    if span.queued < span.started:
+        out.append(Slice(span.queued, span.started, "queue", "queue", (span,)))
+    out += [Slice(*piece, "waits for Python's lock (GIL)", "lock", (span,)) for piece in lock]
+    return out
+
+
+def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
+    """Of each execution, when it sent requests and when it gave responses; 0 is the notebook."""
+    out: dict[int, list[Point]] = {}
+    for span in session.spans:
+        sender = tree.execution(span.parent)
+        if sender and not tree.members[sender][0].ran:
+            sender = 0
+        out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span.id, span.id))
+        for mark in span.marks:
+            giver = tree.execution(span.id)
+            out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span.id))
+    for named in session.marks:
+        who = tree.execution(named.span)
+        out.setdefault(who, []).append(Point(named.ns, named.name, "mark", named.span))
+    return out
+
+
+def _laid_out(group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]) -> list[Track]:
+    """Put stacks of slices on as few tracks as it takes."""
+    rows, lanes = Rows(), list[list[list[Slice]]]()
+    for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
+        at = rows.take(stack[0].begin, stack[0].end)
+        if at == len(lanes):
+            lanes.append([])
+        lanes[at].append(stack)
+    out = []
+    for lane in lanes:
+        slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]
+        found = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
+        out.append(Track(group, name, tuple(slices), tuple(sorted(found, key=lambda p: p.at))))
+    return out
+
+
+def request_facts(spans: Sequence[Span]) -> dict[str, str | int]:
+    """Return what viewers show of a slice beside its name and times; of a batch sizes are sums."""
+    first = spans[0]
+    out: dict[str, str | int] = {
+        "request": first.id if len(spans) == 1 else ", ".join(str(s.id) for s in spans),
+        "parent": first.parent,
+        "kind": first.kind,
+        "state": first.state,
+        "version": first.version,
+        "device": first.device,
+        "rows": sum(s.rows for s in spans),
+        "bytes_in": sum(s.bytes_in for s in spans),
+        "bytes_out": sum(s.bytes_out for s in spans),
+        "thread": first.thread,
+    }
+    if first.request_id:
+        out["request_id"] = encodable(first.request_id)
+    if any(s.crossings for s in spans):
+        out["crossings"] = sum(s.crossings for s in spans)
+    if first.device_ns >= 0:
+        out["device_ns"] = first.device_ns
+    if first.cached:
+        out["cached"] = "yes"
+    error = next((s.error for s in spans if s.error), "")
+    if error:
+        out["error"] = encodable(error)
+    return out
+
+
+def chrome_trace(session: SessionData) -> str:
+    """Return a session as JSON text; a process is a model, a thread an instance or a queue.
+
+    Times are microseconds since the session began, as the format has them.
+    """
+    events: list[dict[str, Any]] = []
+    processes: dict[str, int] = {}
+    for thread, track in enumerate(tracks(session), 1):
+        process = processes.setdefault(track.group, len(processes) + 1)
+        here = {"pid": process, "tid": thread}
+        events.append({"ph": "M", "name": "thread_name", "args": {"name": track.name}, **here})
+        events.append({"ph": "M", "name": "thread_sort_index", "args": {"sort_index": thread}, **here})
+        for piece in track.slices:
+            begin = piece.begin / 1e3
+            length = (piece.end - piece.begin) / 1e3
+            named = {"name": piece.name, "cat": piece.kind, **here}
+            args = request_facts(piece.spans) if piece.name != piece.kind else {}
+            events.append({"ph": "X", "ts": begin, "dur": length, "args": args, **named})
+            for span in piece.arrives:
+                flow = {"name": "request", "cat": "request", "id": span, **here}
+                events.append({"ph": "f", "bp": "e", "ts": begin, **flow})
+        for point in track.points:
+            at = point.at / 1e3
+            named = {"name": point.name, "cat": point.kind, **here}
+            events.append(
+                {"ph": "i", "s": "t", "ts": at, "args": {"request": point.span} if point.span else {}, **named}
+            )
+            if point.sends:
+                flow = {"name": "request", "cat": "request", "id": point.sends, **here}
+                events.append({"ph": "s", "ts": at, **flow})
+    for name, process in processes.items():
+        events.append({"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}})
+    about = {"name": session.name, "began": session.began, "dropped": session.dropped}
+    whole = {"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}
+    return json.dumps(whole, separators=(",", ":"))
+
 
 FORMAT = "bls_notebook session"
 _Session = TypeVar("_Session", bound=SessionData)

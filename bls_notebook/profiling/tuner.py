@@ -1,43 +1,261 @@
 """`tune` finds the fewest instances, and the batches, that bring a workload near the best possible time.
 
-Guarantees: models are restored afterwards, also on an error and on Ctrl-C (`with_fields`). Nothing is
-predicted where more instances cannot help: instances that wait for each other, answers from the cache,
-requests that fail.
+Guarantees: models and their configurations are restored afterwards, also on an error and on Ctrl-C
+(`instance_counts`). Nothing is predicted if more instances cannot help: instances that wait for each other,
+answers from the cache, requests that fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import ctypes
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from statistics import median
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from bls_notebook.devices.listing import device_records
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.batch_queue import BatchRules, form
+from bls_notebook.engine.schedulers.dynamic import DynamicBatcher, rows_in_batch
+from bls_notebook.extending import Host
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.substitution.variant import with_fields
+from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 from .analysis.queue_simulation import UNLIMITED, Batcher, Machine, Queued
-from .analysis.setting_search import (
+from .analysis.span_tree import SpanTree
+from .analysis.tuning import (
     MOST,
     NOTHING_TO_TUNE,
     Found,
+    ModelSetting,
     Setting,
     Space,
+    TunedModel,
+    Tuning,
+    Walls,
     advice,
     config_lines,
-    hop,
     search,
     sentence,
     uses,
 )
-from .analysis.span_tree import SpanTree
 from .analysis.verdict import SimulatedWorkload, verdict
-from .model_costs import InstanceMemory, batch_times, memory_of_instance, seen_requests, time_of
+from .profiler import profile
 from .records.comparison import Verdict, failures
-from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
-from .sync_vs_async import Judged, alone, check_numbers, judged, with_line
-from .tuned_config import fields_of, group_as_written, model_analyzer_yaml, setting_of, shapes_of
-from .workload import LEAST, Inputs, Workload, inputs_of_each, measure
+from .sync_vs_async import (
+    LEAST,
+    Inputs,
+    Judged,
+    Workload,
+    alone,
+    check_numbers,
+    inputs_of_each,
+    judged,
+    measure,
+    with_line,
+)
+
+_NOTICED = 4 << 20  # bytes: less cannot be told from what else the process does
+_ROOM = 0.8  # of what is free now
+
+
+class InstanceMemory(NamedTuple):
+    """What an instance takes of the host and of a GPU, in bytes, and for how many more there is room.
+
+    -1 where that was not seen; 0 is less than can be told.
+    """
+
+    host: int = -1
+    device: int = -1
+    room: int = -1
+
+
+def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory:
+    """Return what an instance of a model takes; BLSError where none can be loaded."""
+    group = repository.config(name).instance_group[0]
+    gc.collect()
+    with suppress(AttributeError, OSError, TypeError):  # glibc's: or an instance fills what is free, unseen
+        ctypes.CDLL(None).malloc_trim(0)
+    before = {device.name: device for device in device_records()}
+    with with_fields(repository, {name: with_count(repository, name, 1)}):
+        after = {device.name: device for device in device_records()}
+    grown = {n: _used(after[n]) - _used(before[n]) for n in before if n in after and before[n].total >= 0}
+    rooms = [
+        int(_ROOM * (before[n].total - _used(before[n]) - max(0, before[n].others)) / taken)
+        for n, taken in grown.items()
+        if taken >= _NOTICED
+    ]
+    host = grown.pop("cpu", -1)
+    device = max(grown.values()) if grown and group.gpus else -1
+    told = [0 if -1 < each < _NOTICED else each for each in (host, device)]
+    room = min(rooms) * max(1, len(group.gpus)) if rooms else -1
+    return InstanceMemory(max(-1, told[0]), max(-1, told[1]), room)
+
+
+def _used(device: DeviceRecord) -> int:
+    return max(0, device.ours) + max(0, device.cached)
+
+
+_KEPT_REQUESTS = 64  # requests of a model
+_REPEATED = 3
+_PATIENCE = 500_000_000  # ns that a batch is waited for: until its requests have come
+Request = tuple[dict[str, Any], int]
+"""The inputs of a request by name, and its rows."""
+
+
+@contextmanager
+def seen_requests(repository: ModelRepository, names: Sequence[str]) -> Iterator[dict[str, list[Request]]]:
+    """Keep what models get while this is on."""
+    seen: dict[str, list[Request]] = {name: [] for name in names}
+    before: list[tuple[Instance, Any, Any]] = []
+    try:
+        for name in names:
+            for model in Host(repository).versions(name).values():
+                for instance in model.instances:
+                    execute = instance.execute
+                    wrapped = _keeping(execute, seen[name], partial(rows_in_batch, model.spec))
+                    before.append((instance, execute, wrapped))
+                    instance.execute = wrapped
+        yield seen
+    finally:
+        for instance, execute, wrapped in before:
+            if instance.execute is wrapped:  # it has not been closed meanwhile
+                instance.execute = execute
+
+
+def _keeping(execute_of: Any, seen: list[Request], rows: Any) -> Any:
+    def execute(requests: list[InferenceRequest]) -> Any:
+        for request in requests:
+            arrays = {tensor.name(): tensor._array for tensor in request.inputs()}
+            if len(seen) < _KEPT_REQUESTS and all(isinstance(a, np.ndarray) for a in arrays.values()):
+                seen.append(({name: np.array(array) for name, array in arrays.items()}, rows(request)))
+        return execute_of(requests)
+
+    return execute
+
+
+def batch_times(
+    repository: ModelRepository, name: str, requests: Sequence[Request], most: int
+) -> tuple[tuple[int, int], ...]:
+    """Return (rows, ns) of an `execute`, for batches of 1, 2, 4 ... requests; up to `most` rows.
+
+    Sizes that the model answers with an error end the list; it is empty where nothing could be run.
+    """
+    rows = max((rows for _, rows in requests), default=0)
+    sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if rows and size * rows <= most]
+    if len(sizes) < 2:
+        return ()
+    largest = sizes[-1] * rows
+    fields: Mapping[str, Any] = {
+        **with_count(repository, name, 1),
+        "max_batch_size": max(largest, repository.config(name).max_batch_size),
+        "dynamic_batching": {"max_queue_delay_microseconds": 1},
+        "response_cache": None,
+        "model_warmup": None,
+    }
+    out: list[tuple[int, int]] = []
+    with with_fields(repository, {name: fields}):
+        for size in sizes:
+            batch = [requests[i % len(requests)] for i in range(size)]
+            together = sum(rows for _, rows in batch)
+            for model in Host(repository).versions(name).values():
+                if isinstance(model.scheduler, DynamicBatcher):
+                    model.scheduler.rule(BatchRules(together, frozenset({together}), _PATIENCE))
+            took: list[int] = []
+            while len(took) < _REPEATED and (not took or took[-1]):
+                took.append(_batch_run(repository, name, [inputs for inputs, _ in batch]))
+            if not took[-1]:
+                break
+            # Without the first one, which is what a size costs that the model has not seen yet.
+            out.append((together, round(median(took[1:]))))
+    return tuple(out)
+
+
+def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> int:
+    """Run one batch; return how long its `execute` took, ns, 0 where it failed or was none."""
+
+    async def run() -> list[Any]:
+        with session:
+            session.only_of(cast(Execution, caller_var.get()))
+            return await asyncio.gather(*(repository.infer_async(name, inputs) for inputs in batch))
+
+    session = profile(lines=False)
+    responses = repository.run(run)
+    if any(response.error is not None for response in responses):
+        return 0
+    record = session.record
+    tree = SpanTree(record)
+    (members, *others) = tree.members.values()
+    if others or len(members) != len(batch):
+        return 0
+    return max(m.ended for m in members) - members[0].started
+
+
+def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
+    """Return how long a batch takes, ns: between sizes that were run, and beyond them, in proportion."""
+    before = (0, 0)
+    for size, took in times:
+        if rows <= size:
+            if not before[0]:
+                return took
+            part = (rows - before[0]) / (size - before[0])
+            return round(before[1] + part * (took - before[1]))
+        before = (size, took)
+    return round(before[1] * rows / max(1, before[0]))
+
+
+def setting_of(repository: ModelRepository, name: str) -> ModelSetting:
+    """Return how a model is configured."""
+    config = repository.config(name)
+    batching = config.dynamic_batching
+    return ModelSetting(
+        sum(group.count * max(1, len(group.gpus)) for group in config.instance_group),
+        config.max_batch_size,
+        config.HasField("dynamic_batching"),
+        tuple(batching.preferred_batch_size),
+        batching.max_queue_delay_microseconds,
+    )
+
+
+def group_as_written(repository: ModelRepository, name: str) -> str:
+    """Return what a model's config.pbtxt says of its first instance group, but for the count; in one line."""
+    from google.protobuf import text_format
+
+    try:
+        groups = Host(repository).source(name).parsed_config().instance_group
+    except BLSError:  # the files are not there any more, or say something else
+        return ""
+    if not groups:
+        return ""
+    groups[0].ClearField("count")
+    return str(text_format.MessageToString(groups[0], as_one_line=True)).strip()
+
+
+def fields_of(repository: ModelRepository, model: TunedModel) -> dict[str, Any]:
+    """Return the fields of a model's configuration that its setting changes, for `with_fields`."""
+    now, found = model.now, model.found
+    fields: dict[str, Any] = {}
+    if found.count != now.count:
+        fields |= with_count(repository, model.name, -(-found.count // model.devices))
+    if replace(found, count=now.count) != now:
+        fields["max_batch_size"] = found.max_batch_size
+        fields["dynamic_batching"] = {
+            "preferred_batch_size": list(found.preferred),
+            "max_queue_delay_microseconds": found.delay,
+        }
+    return fields
+
 
 _GAIN = 0.9  # of the time that as many requests take alone: so much less is worth a batch
 _BUSY = ("gil", "cores")  # causes with which no number of instances helps in this kernel
@@ -81,8 +299,7 @@ def tune(
     Returns
     -------
     Tuning
-        Its ``sentence`` says it; ``pbtxt`` has what changes in config.pbtxt, ``model_analyzer`` a
-        configuration for Model Analyzer. `save` writes either.
+        Its ``sentence`` says it; ``pbtxt`` has what changes in config.pbtxt, and `save` writes that.
 
     Raises
     ------
@@ -99,7 +316,7 @@ def tune(
     --------
     >>> found = bls.tune("digit_reader", {"IMAGE": image}, n=16, verify=True)
     >>> print(found.sentence)
-    >>> found.save("model_analyzer.yaml")
+    >>> found.save("changes.pbtxt")
     """
     check_numbers("tune", n, repeat)
     repository = current_repository() if repo is None else repo
@@ -144,9 +361,7 @@ class _Tuner:
         processors = float(measured.cores if case.disturbed else measured.parallel or measured.cores)
         kept = measured.waited_sequential / max(1, measured.cpu_sequential)
         used = uses(sampled, kept)
-        cpu = measured.cpu_sequential, measured.cpu_gathered
-        each = hop(setting.sequential, setting.gathered, cpu, used)
-        self._machine = Machine(processors, used, each)
+        self._machine = Machine(processors, used)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
         found = self._found()
@@ -186,7 +401,7 @@ class _Tuner:
         case = self._case
         self._space = space = Space(
             requests=case.requests,
-            sent=(),  # what sending takes, the engine's part says
+            sent=(),
             capacity=case.capacity,
             now=self.now,
             ways={name: self._ways(name) for name in self.now},
@@ -246,13 +461,11 @@ class _Tuner:
         for size, took in times[1:]:
             if took > _GAIN * size / rows * alone_ns:
                 continue
-            # Never less than now: somebody may send as many rows in one request.
+            # Never less than now: a client may send as many rows in one request.
             most = max(size, now.max_batch_size)
             base = replace(now, max_batch_size=most, batches=True, preferred=(size,), delay=0)
             delays = sorted({_rounded(alone_ns / part) for part in (8, 2)} - {0})
             ways += [base, *(replace(base, delay=delay) for delay in delays)]
-            if size >= 4 * rows and delays:
-                ways.append(replace(base, preferred=(size // 2, size), delay=delays[-1]))
         return ways
 
     def _batcher(self, name: str, setting: ModelSetting) -> Batcher | None:
@@ -269,7 +482,7 @@ class _Tuner:
             plan = form(queue, now, rules)
             return plan.count, plan.wait_until
 
-        return Batcher(formed, partial(time_of, times))
+        return Batcher(formed, partial(batch_time, times))
 
 
 def _rounded(ns: float) -> int:
@@ -282,10 +495,6 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
     session = setting.gathered
     here, there = (Walls(), Walls()) if tuner is None else tuner.walls
     models = () if tuner is None else tuner.models
-    yaml = ""
-    if models:
-        shapes = shapes_of(workload)
-        yaml = model_analyzer_yaml(session, workload.model, models, workload.count, shapes)
     found = Tuning(
         model=workload.model,
         requests=workload.count,
@@ -301,7 +510,6 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
         replays=0 if tuner is None else tuner.replays,
         unseen=() if tuner is None else tuple(tuner.unseen),
         pbtxt=tuple((m.name, lines) for m in models if (lines := config_lines(m))),
-        model_analyzer=yaml,
     )
     return replace(found, sentence=sentence(found), advice=advice(found))
 
@@ -336,9 +544,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         problem=problem,
         verdict=why or found.verdict,
         runs=workload.told.done,
-        # Nor what was predicted with it for a server.
         pbtxt=found.pbtxt if keep else (),
-        model_analyzer=found.model_analyzer if keep else "",
     )
     return replace(found, sentence=sentence(found), advice=advice(found))
 

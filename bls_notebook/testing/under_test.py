@@ -15,7 +15,7 @@ import numpy as np
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.profiling.recording.profiler import Profile
+from bls_notebook.profiling.profiler import Profile
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.repository import ModelRecord

@@ -116,7 +116,7 @@ def test_the_smallest_setting(sender, tmp_path: Path) -> None:
     assert "instance_group [{ count: 2 }]" in file.read_text()
     for options, message in (
         ("--overlap", "leave --instances and --overlap out"),
-        ("--save x.json", "expected a name that ends with .yaml"),
+        ("--save x.json", "expected a name that ends with .pbtxt"),
     ):
         refused = sender(f"%blsprofile sleeper IN=[1.0] --tune {options}")
         assert message in refused.text + refused.stderr

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bls_notebook.profiling.analysis.gil_waits import lock_waits
+from bls_notebook.profiling.analysis.span_tree import lock_waits
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.records.spans import LockHeld
 from bls_notebook.profiling.records.verdicts import CAUSES, Verdict

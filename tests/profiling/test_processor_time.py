@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.profiling.recording import processor_time
-from bls_notebook.profiling.recording.processor_time import Others, Processors, cores, gil_share_of, rate, sample_clocks
+from bls_notebook.profiling import samplers as processor_time
+from bls_notebook.profiling.samplers import Others, Processors, cores, gil_share_of, rate, sample_clocks
 
 
 def probes() -> list[threading.Thread]:

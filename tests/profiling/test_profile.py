@@ -206,7 +206,7 @@ def test_an_interrupt_while_a_profile_ends_leaves_nothing_on(monkeypatch: pytest
     def interrupted(log: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bls_notebook.profiling.recording.profiler._record_running", interrupted)
+    monkeypatch.setattr("bls_notebook.profiling.profiler._record_running", interrupted)
     with pytest.raises(KeyboardInterrupt), bls.profile():
         pass
     assert recording.active is None

@@ -10,7 +10,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.profiling.recording.session_builder import Sources
+from bls_notebook.profiling.session_builder import Sources
 from tests.engine.harness import DOUBLE, infer, ints, model, pbtxt
 
 CALLS = "from bls_notebook import mark\n" + model("""

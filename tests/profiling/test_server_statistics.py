@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bls_notebook.profiling.recording.server_statistics import with_server_times
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import ModelSeen, Span
+from bls_notebook.profiling.session_builder import with_server_times
 from bls_notebook.records.statistics import StatisticsRecord, Times
 
 FAR = ModelSeen("far", remote="grpc://h:1")

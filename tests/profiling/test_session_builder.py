@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import BLOCK, Log, RecordedInstance
-from bls_notebook.profiling.recording.session_builder import session_of
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session
+from bls_notebook.profiling.session_builder import session_of
 
 SEEN = ModelSeen("m", 2)
 PLACE = RecordedInstance(SEEN, "m_0", "cpu", None)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from bls_notebook.profiling import session_files
 from bls_notebook.profiling.records.session import SCHEMA, Mark, ModelSeen, NamedMark, Session, Span, load_session
-from bls_notebook.profiling.session_files import FORMAT, json_bytes, save_session
-from bls_notebook.profiling.trace_export import chrome_trace, tracks
+from bls_notebook.profiling.session_files import FORMAT, chrome_trace, json_bytes, save_session, tracks
 from bls_notebook.records.errors import BLSError
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 
 from bls_notebook.display import units
 from bls_notebook.display.bundle import render
-from bls_notebook.profiling.display.call_graph_diagram import call_graph_mermaid, call_graph_text
-from bls_notebook.profiling.display.difference_report import code_sentence, difference_alt, difference_picture
-from bls_notebook.profiling.display.session_report import session_figures
+from bls_notebook.profiling.comparison_report import code_sentence
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
+from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text, session_figures
 from tests.display.page import as_html, as_text
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions
@@ -172,22 +170,6 @@ def test_hostile_names_do_no_harm() -> None:
         assert "<img src=x" not in outside
         assert "\u202e" not in found.text + found.html + found.mermaid
         assert "onerror=alert" not in re.sub(r"&lt;img.*?&gt;", "", outside)
-
-
-def test_the_picture_of_a_difference_is_reproducible() -> None:
-    found = pipeline(1, "one").diff(pipeline(4, HOSTILE))
-    assert "classifier 18.0 ms to 6.00 ms" in difference_alt(found)
-    picture = difference_picture(found)
-    assert picture.startswith("<img")
-    assert picture == difference_picture(found)
-    assert difference_picture(ATTACK.diff(Session())).startswith("<img")
-
-
-def test_the_picture_of_a_difference_says_how_much() -> None:
-    picture = unquote(difference_picture(pipeline(1, "one").diff(pipeline(4, HOSTILE))))
-    models = re.findall(r">(reader|classifier|preprocess)</text>", picture)
-    assert models == ["reader", "classifier", "preprocess"]
-    assert all(said in picture for said in ("3.00× faster", "within the spread"))
 
 
 @given(sessions())

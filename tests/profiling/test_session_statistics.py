@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 
 from hypothesis import given
@@ -77,11 +76,6 @@ def test_the_callees_of_a_batch_are_waited_for_by_all_of_it() -> None:
     assert of_model(record, "a").waiting == 22
 
 
-def test_concurrency_over_time() -> None:
-    found = session({"a": Model([10], instances=2)}, ("a",) * 3).concurrency()
-    assert [(c.ns, c.working, c.queued) for c in found] == [(0, 3, 0), (1, 2, 1), (12, 1, 0), (23, 0, 0)]
-
-
 def test_requests_that_never_ran_take_no_instance() -> None:
     refused = Span(1, "a", sent=2, queued=2, started=2, inferred=2, ended=3, state="error")
     hit = Span(2, "a", sent=4, queued=5, started=5, inferred=5, ended=5, cached=True)
@@ -113,11 +107,6 @@ def test_figures_agree_with_each_other(record: Session) -> None:
     for model in figures.models:
         assert model.self_time + model.waiting <= model.busy
         assert model.queued == model.queue.total
-    levels = record.concurrency()
-    area = sum(a.working * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
-    assert area == figures.work
-    queue = sum(a.queued * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
-    assert queue == figures.queued
     assert total(union(SpanTree(record).working())) == figures.busy
     assert SessionStatistics.from_dict(json.loads(json.dumps(figures.to_dict()))) == figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.queue_simulation import (
@@ -18,9 +18,8 @@ from bls_notebook.profiling.analysis.queue_simulation import (
     recipes,
     replay,
 )
-from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, hop, search, uses
+from bls_notebook.profiling.analysis.tuning import ENOUGH, NEVER, ModelSetting, Space, search, uses
 from bls_notebook.profiling.records.comparison import ClockSample
-from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
@@ -116,18 +115,6 @@ def test_what_was_computed_is_of_the_model_that_worked() -> None:
     assert nothing == {}
 
 
-def test_handing_over_is_what_no_model_computed() -> None:
-    models = {"a": Model([10 * MS], instances=4)}
-    one, together = session(models, *"aaaa"), session(models, tuple("aaaa"))
-    # Something goes on all the time, for a hundredth of it; each request takes 0.5 ms when sent at once.
-    always = [round(0.01 * each.wall) for each in (one, together)]
-    cpu = always[0], always[1] + 2 * MS
-    assert hop(one, together, cpu, {}) == pytest.approx(MS / 2, rel=0.01)
-    computes = {A: Use(cpu=1.0)}
-    assert hop(one, together, (40 * MS, 40 * MS + 2 * MS), computes) == pytest.approx(MS / 2, rel=0.01)
-    assert hop(one, together, (cpu[0], 0), {}) == 0
-
-
 # -- the search --------------------------------------------------------------------------------------
 
 
@@ -145,23 +132,40 @@ def smallest(tried: Space, most: dict[str, int]) -> tuple[int, int]:
     return min(count for count, wall in walls if wall * ENOUGH <= best), best
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=3),
-    st.sampled_from([{}, {A: Use(cpu=1.0)}, {A: Use(python=0.5), B: Use(cpu=0.5)}]),
-)
-@settings(max_examples=40, deadline=None)
+WORKS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=3)
+USES: list[dict[tuple[str, int], Use]] = [{}, {A: Use(cpu=1.0)}, {A: Use(python=0.5), B: Use(cpu=0.5)}]
+
+
+def chains(works: list[tuple[int, int]], uses_of: dict[tuple[str, int], Use]) -> tuple[Space, dict[str, int]]:
+    most = dict.fromkeys(("front", "a", "b"), len(works))
+    return space([chain(a * MS, b * MS) for a, b in works], most, Machine(2.0, uses_of)), most
+
+
+@given(WORKS, st.sampled_from(USES))
+@example([(2, 1), (2, 3), (2, 1)], {A: Use(cpu=1.0)})  # fewer instances are faster here
+@settings(max_examples=60, deadline=None)
+def test_what_it_finds_is_enough_and_nothing_can_be_left_out(
+    works: list[tuple[int, int]], uses_of: dict[tuple[str, int], Use]
+) -> None:
+    tried, most = chains(works, uses_of)
+    found = search(tried)
+    enough = found.best / ENOUGH
+    assert found.wall == tried.wall(found.setting) <= enough
+    assert found.best <= min(found.now, tried.wall({name: ModelSetting(n) for name, n in most.items()}))
+    for name, each in found.setting.items():
+        fewer = {**found.setting, name: ModelSetting(each.count - 1)}
+        assert each.count == 1 or tried.wall(fewer) > enough
+
+
+@pytest.mark.parametrize("uses_of", USES)
+@pytest.mark.parametrize("works", [[(5, 5)] * 3, [(30, 1), (20, 2), (10, 3)], [(1, 20), (1, 10), (2, 5)]])
 def test_it_finds_what_trying_everything_finds(
     works: list[tuple[int, int]], uses_of: dict[tuple[str, int], Use]
 ) -> None:
-    requests = [chain(a * MS, b * MS) for a, b in works]
-    most = dict.fromkeys(("front", "a", "b"), len(works))
-    tried = space(requests, most, Machine(2.0, uses_of))
+    tried, most = chains(works, uses_of)
     found = search(tried)
-    instances = sum(each.count for each in found.setting.values())
-    fewest, best = smallest(tried, most)
-    assert found.wall * ENOUGH <= found.best * 1.001
-    assert found.best <= best * 1.1  # with more instances requests may come in a worse order
-    assert instances <= fewest + 1
+    fewest, best = smallest(chains(works, uses_of)[0], most)
+    assert (sum(each.count for each in found.setting.values()), found.best) == (fewest, best)
 
 
 def test_a_part_of_the_best_takes_fewer() -> None:

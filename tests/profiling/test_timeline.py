@@ -314,12 +314,6 @@ def test_the_figure_is_the_same_each_time(session: Session) -> None:
     assert len(svg) < 500_000
 
 
-def test_the_figure_lights_the_critical_path() -> None:
-    one, two = pipeline(False), pipeline(True)
-    lit = timeline_svg(one, two, critical=[one.critical_path(), two.critical_path()])
-    assert lit != timeline_svg(one, two)
-
-
 def test_hostile_names_are_text_in_the_figure() -> None:
     span = Span(1, HOSTILE, instance="x", ended=9, request_id=HOSTILE)
     session = Session((span,), wall=9, name=HOSTILE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import Tuning
 from bls_notebook.profiling import tuner as tuning
-from bls_notebook.profiling.model_costs import InstanceMemory, memory_of_instance
+from bls_notebook.profiling.tuner import InstanceMemory, memory_of_instance
 from tests.profiling.tuning_graphs import GRAPHS, define
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS
 from tests.profiling.workloads import define as define_workload
@@ -70,9 +69,8 @@ def test_batches_are_measured() -> None:
         found = bls.tune("b", {"IN": np.ones((1, 1), np.float32)}, n=4, verify=True, repeat=1, repo=repo)
         assert not repo.config("b").HasField("dynamic_batching")
     (model,) = found.models
-    (one, alone), *_, (most, together) = model.batch_times
-    assert (one, most) == (1, 4)
-    assert together < 2 * alone
+    assert [size for size, _ in model.batch_times] == [1, 2, 4]
+    assert all(ns >= 10_000_000 for _, ns in model.batch_times)  # each `execute` waits for 10 ms
 
 
 def test_nothing_is_predicted_where_instances_wait_for_each_other() -> None:
@@ -142,39 +140,9 @@ def test_a_failing_model_is_told() -> None:
     assert found.sentence.startswith("Nothing to tune. 2 of 2 requests to `limited` failed")
 
 
-def test_its_files_hold_what_to_change(tmp_path: Path) -> None:
+def test_its_file_holds_what_to_change(tmp_path: Path) -> None:
     found, _ = tuned("fan-out", n=2)
     lines = found.save(tmp_path / "changes.pbtxt").read_text()
     assert "# config.pbtxt of a\ninstance_group [{ count: 2 }]  # 1 now" in lines
-    with pytest.raises(bls.BLSError, match=r"ends with \.yaml"):
+    with pytest.raises(bls.BLSError, match=r"ends with \.pbtxt"):
         found.save(tmp_path / "changes.txt")
-    yaml = pytest.importorskip("yaml").safe_load(found.save(tmp_path / "ma.yaml").read_text())
-    assert yaml["profile_models"] == {"root": {"cpu_only": True}}
-    assert [name for each in yaml["bls_composing_models"] for name in each] == ["a", "b"]
-    if importlib.util.find_spec("model_analyzer") is None:
-        pytest.skip("needs triton-model-analyzer, whose parser it is for")
-    read_by_model_analyzer(tmp_path, yaml)
-
-
-def read_by_model_analyzer(folder: Path, config: dict[str, Any], root: str = "root") -> None:
-    """Have Model Analyzer's own parser read it."""
-    import sys
-    from unittest.mock import patch
-
-    import yaml
-    from model_analyzer.cli.cli import CLI
-    from model_analyzer.config.input.config_command_profile import ConfigCommandProfile
-
-    tool = folder / "perf_analyzer"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    file = folder / "read.yaml"
-    paths = {"model_repository": str(folder), "perf_analyzer_path": str(tool)}
-    paths |= {"triton_server_path": str(tool)}
-    file.write_text(yaml.safe_dump({**config, **paths}))
-    profile, cli = ConfigCommandProfile(), CLI()
-    cli.add_subcommand(cmd="profile", help="", config=profile)
-    with patch.object(sys, "argv", ["model-analyzer", "profile", "-f", str(file)]):
-        cli.parse()
-    assert [model.model_name() for model in profile.profile_models] == [root]
-    assert [model.model_name() for model in profile.bls_composing_models] == ["a", "b"]

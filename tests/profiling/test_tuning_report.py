@@ -8,9 +8,16 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.profiling.analysis.setting_search import advice, config_lines, sentence
+from bls_notebook.profiling.analysis.tuning import (
+    ModelSetting,
+    TunedModel,
+    Tuning,
+    Walls,
+    advice,
+    config_lines,
+    sentence,
+)
 from bls_notebook.profiling.records.comparison import Verdict
-from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE
 from tests.profiling.simulated import Model, session
 
@@ -28,7 +35,7 @@ def tuning(**given: object) -> Tuning:
     found = Tuning(
         "resize", 8, "", (), models, Walls(240 * MS, 82 * MS, 80 * MS), Walls(240 * MS, 82 * MS, 80 * MS),
         Walls(244 * MS), Verdict("queue", ""), gathered, runs=13, replays=90,
-        pbtxt=tuple((m.name, config_lines(m)) for m in models), model_analyzer="profile_models: [resize]\n",
+        pbtxt=tuple((m.name, config_lines(m)) for m in models),
     )  # fmt: skip
     found = replace(found, **given)  # type: ignore[arg-type]
     return replace(found, sentence=sentence(found), advice=advice(found))
@@ -47,7 +54,6 @@ def test_the_sentence_comes_first_then_figures_models_and_what_to_change() -> No
     ]  # fmt: skip
     assert places == sorted(places)
     html = render(tuning()).html
-    assert "profile_models" in html
     assert "300 MiB" in html
 
 

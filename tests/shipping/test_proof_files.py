@@ -15,7 +15,6 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.shipping.exports.proof_script import Answer, differences
-from tests.profiling.test_tune import read_by_model_analyzer
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 WORDS = """\
@@ -107,6 +106,28 @@ def test_model_analyzer_searches_with_what_is_called(tmp_path: Path) -> None:
     if importlib.util.find_spec("model_analyzer") is None:
         pytest.skip("needs triton-model-analyzer, whose parser it is for")
     read_by_model_analyzer(tmp_path, config, "digit_reader")
+
+
+def read_by_model_analyzer(folder: Path, config: dict[str, Any], root: str) -> None:
+    """Have Model Analyzer's own parser read it."""
+    import sys
+    from unittest.mock import patch
+
+    import yaml
+    from model_analyzer.cli.cli import CLI
+    from model_analyzer.config.input.config_command_profile import ConfigCommandProfile
+
+    tool = folder / "perf_analyzer"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    file = folder / "read.yaml"
+    paths = {"model_repository": str(folder), "perf_analyzer_path": str(tool), "triton_server_path": str(tool)}
+    file.write_text(yaml.safe_dump({**config, **paths}))
+    profile, cli = ConfigCommandProfile(), CLI()
+    cli.add_subcommand(cmd="profile", help="", config=profile)
+    with patch.object(sys, "argv", ["model-analyzer", "profile", "-f", str(file)]):
+        cli.parse()
+    assert [model.model_name() for model in profile.profile_models] == [root]
 
 
 def one(datatype: str, array: Any, name: str = "OUT") -> list[Answer]:

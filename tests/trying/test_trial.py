@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.display import render
 from bls_notebook.profiling.analysis.call_graph import call_graph
-from bls_notebook.profiling.display.call_graph_diagram import call_graph_mermaid, call_graph_text
+from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text
 from bls_notebook.profiling.timeline.lanes import lay_out
 from tests.repository.models import HEAD
 from tests.trying.conftest import DOUBLES, IO, calling, put

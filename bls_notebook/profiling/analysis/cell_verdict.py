@@ -11,15 +11,23 @@ from itertools import pairwise
 from statistics import median
 
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
-from bls_notebook.profiling.records.verdicts import Measured, Verdict, failures
+from bls_notebook.profiling.records.verdicts import (
+    ROUGH,
+    WORTH,
+    Facts,
+    Measured,
+    Verdict,
+    calls_of,
+    failures,
+    time_of,
+    times,
+)
 from bls_notebook.records.intervals import total, union
 
-from .gil_waits import lock_waits
+from .critical_path import of_roots, shares
 from .queue_simulation import Key, capacities, key_of, recipes, replay
-from .request_kinds import of_roots, shares
-from .span_tree import SpanTree
+from .span_tree import SpanTree, lock_waits
 from .verdict import LITTLE, SimulatedWorkload, failed
-from .verdict_text import ROUGH, WORTH, Facts, calls_of, time_of, times
 
 _MUCH = 0.15  # of a request: calls that could be saved
 

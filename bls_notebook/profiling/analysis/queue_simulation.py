@@ -25,9 +25,9 @@ _STEPS = 25  # of a bisection: a part in thirty million
 
 
 class Use(NamedTuple):
-    """What work of a model uses, as parts of its time: together at most 1, the rest is waiting.
+    """The resources that a model's work uses, as fractions of its time: together at most 1, the rest is waiting.
 
-    ``cpu`` computes without Python's lock, on so many processors as ``width`` says; ``python`` holds it.
+    ``cpu`` computes without the GIL, on ``width`` processors; ``python`` holds the GIL.
     """
 
     cpu: float = 0.0
@@ -35,41 +35,30 @@ class Use(NamedTuple):
     width: float = 1.0
 
     def rate(self, processors: float, lock: float) -> float:
-        """Return how fast it goes where it gets these parts of what it wants."""
+        """Return the speed of the work if it gets these fractions of the processors and the GIL that it wants."""
         waits = 1.0 - self.cpu - self.python
         return 1.0 / (waits + self.cpu / processors + self.python / min(processors, lock))
 
 
-ENGINE = ("", 0)
-"""Stands for a model: what hands requests over, in Python."""
-
-
 @dataclass(frozen=True)
 class Machine:
-    """How many ``processors`` there are, and what the work of each model ``uses``.
-
-    ``hop`` is how long handing over a request takes, ns.
-    """
+    """The number of ``processors``, and what each model's work ``uses``."""
 
     processors: float
     uses: Mapping[Any, Use]
-    hop: int = 0
     rates: dict[tuple[int, ...], list[float]] = field(default_factory=dict, repr=False, compare=False)
 
     def apart(self) -> Machine:
-        """Return the same where each instance is a process of its own, with a lock of its own."""
-        return Machine(
-            self.processors,
-            {
-                key: Use(use.cpu + use.python, 0.0, use.width if use.cpu > use.python else 1.0)
-                for key, use in self.uses.items()
-            },
-            self.hop,
-        )
+        """Return the same machine with a process, and so a GIL, for each instance."""
+        uses = {
+            key: Use(use.cpu + use.python, 0.0, use.width if use.cpu > use.python else 1.0)
+            for key, use in self.uses.items()
+        }
+        return Machine(self.processors, uses)
 
 
-class _Class:
-    """The work of one model that goes on now; ``done`` is how much of it a piece from the start has had."""
+class _RunningWork:
+    """The work of one model in progress; ``done`` is the progress of a piece that began at time 0."""
 
     __slots__ = ("done", "ends", "rate", "use")
 
@@ -81,90 +70,84 @@ class _Class:
 
 
 class Sharing:
-    """What goes on now on a machine."""
+    """All work in progress on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self._processors = max(1.0, machine.processors)
-        uses = {ENGINE: Use(python=1.0), **machine.uses} if machine.hop else machine.uses
-        self._classes = {key: _Class(use) for key, use in uses.items()}
-        self._all = list(self._classes.values())
-        self._rates = machine.rates  # of all that goes on on it, one after the other
+        self._work = {key: _RunningWork(use) for key, use in machine.uses.items()}
+        self._all = list(self._work.values())
+        self._rates = machine.rates  # by the number of pieces of each model
         self._order = count()
         self._now = 0.0
 
     def knows(self, key: Hashable) -> bool:
-        """Whether work of a model uses anything."""
-        return key in self._classes
+        """Whether a model's work uses anything."""
+        return key in self._work
 
     def begin(self, now: float, key: Hashable, length: float, ended: Callable[[], None]) -> None:
-        """Begin a piece of work that takes so long alone."""
+        """Begin a piece of work that takes `length` ns if it runs alone."""
         self._advance(now)
-        found = self._classes[key]
-        heapq.heappush(found.ends, (found.done + length, next(self._order), ended))
+        work = self._work[key]
+        heapq.heappush(work.ends, (work.done + length, next(self._order), ended))
         self._share()
 
     def next(self) -> float | None:
-        """Return when the first piece will be over as things are; None for none."""
-        times = [self._now + (c.ends[0][0] - c.done) / c.rate for c in self._all if c.ends]
+        """Return when the first piece ends if nothing else begins; None if there is no work."""
+        times = [self._now + (w.ends[0][0] - w.done) / w.rate for w in self._all if w.ends]
         return max(self._now, min(times)) if times else None
 
     def end(self) -> Callable[[], None]:
-        """End the first piece; return what it calls."""
-        first = min((c for c in self._all if c.ends), key=lambda c: ((c.ends[0][0] - c.done) / c.rate, c.ends[0][1]))
+        """End the first piece; return its callback."""
+        first = min((w for w in self._all if w.ends), key=lambda w: ((w.ends[0][0] - w.done) / w.rate, w.ends[0][1]))
         self._advance(self._now + max(0.0, first.ends[0][0] - first.done) / first.rate)
         ended = heapq.heappop(first.ends)[2]
         self._share()
         return ended
 
     def _advance(self, now: float) -> None:
-        for each in self._all:
-            each.done += (now - self._now) * each.rate
+        for work in self._all:
+            work.done += (now - self._now) * work.rate
         self._now = now
 
     def _share(self) -> None:
-        counts = tuple(len(c.ends) for c in self._all)
-        rates = self._rates.get(counts)
-        if rates is None:
-            rates = self._rates[counts] = self._found(counts)
-        for each, rate in zip(self._all, rates, strict=True):
-            each.rate = rate
+        counts = tuple(len(work.ends) for work in self._all)
+        if counts not in self._rates:
+            self._rates[counts] = self._rates_of(counts)
+        for work, rate in zip(self._all, self._rates[counts], strict=True):
+            work.rate = rate
 
-    def _found(self, counts: tuple[int, ...]) -> list[float]:
-        busy = [(n, c.use) for n, c in zip(counts, self._all, strict=True) if n]
-
-        def locked(lock: float) -> float:
-            return sum(n * use.python * use.rate(1.0, lock) for n, use in busy)
-
-        lock = _most(locked, 1.0)
+    def _rates_of(self, counts: tuple[int, ...]) -> list[float]:
+        busy = [(n, work.use) for n, work in zip(counts, self._all, strict=True) if n]
+        lock = _largest(lambda part: sum(n * use.python * use.rate(1.0, part) for n, use in busy), 1.0)
 
         def computed(part: float) -> float:
             return sum(n * (use.cpu * use.width + use.python) * use.rate(part, lock) for n, use in busy)
 
-        part = _most(computed, self._processors)
-        return [c.use.rate(part, lock) for c in self._all]
+        part = _largest(computed, self._processors)
+        return [work.use.rate(part, lock) for work in self._all]
 
 
-def _most(used: Callable[[float], float], there: float) -> float:
-    """Return the largest part, at most all, with which no more is used than is there."""
-    if used(1.0) <= there * 1.0001:
+def _largest(used: Callable[[float], float], available: float) -> float:
+    """Return the largest fraction (at most 1) for which no more is used than is available."""
+    if used(1.0) <= available * 1.0001:
         return 1.0
     low, high = 0.0, 1.0
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        low, high = (middle, high) if used(middle) <= there else (low, middle)
+        low, high = (middle, high) if used(middle) <= available else (low, middle)
     return max(low, 1e-6)
 
 
 Key = tuple[str, int]
 """A model's name and version."""
 Batches = Mapping[Key, tuple[int, int, int]]
-"""Of a model that serves batches: how many requests at most, how long its `execute` takes, and how long it
-waits for a batch to fill though an instance is free (ns)."""
+"""For a model that batches: most requests of a batch, time of its `execute`, and how long it waits for a batch to
+fill although an instance is free (ns)."""
 UNLIMITED = 1 << 30
 
 
 class Queued(NamedTuple):
-    """A request that waits for an instance: since when, its rows, and what it calls at its end."""
+    """A request that waits for an instance, with its rows, the time it joined the queue, and its callback."""
 
     recipe: Recipe
     rows: int
@@ -174,7 +157,7 @@ class Queued(NamedTuple):
 
 
 class Batcher(NamedTuple):
-    """How a model forms batches: of a queue at a time, how many to run now, or when to look again.
+    """How a model forms batches: `form` returns how many of the queue run now, or when to ask again.
 
     ``time`` is how long an `execute` takes by the rows of its batch, ns; a request alone takes its own time.
     """
@@ -184,10 +167,10 @@ class Batcher(NamedTuple):
 
     @staticmethod
     def greedy(most: int, duration: int, delay: int) -> Batcher:
-        """Return one that takes what there is, so many at most, once the first has waited so long."""
+        """Return one that runs up to `most` requests once the first has waited for `delay` ns."""
 
         def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
-            until = queue[0].since + delay + 1  # who comes at the end of it is of the batch
+            until = queue[0].since + delay + 1  # a request that arrives at the end belongs to the batch
             return (0, until) if len(queue) < most and now < until else (min(most, len(queue)), None)
 
         return Batcher(form, lambda rows: duration)
@@ -204,11 +187,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A request without its waits: hand over inputs, `execute` with what it sends, hand over outputs. ns.
-
-    Where there are ``steps`` (`Program`), these say when a request is sent and when its answer is needed;
-    what a request ``waited`` for are then others whose outputs are among its inputs.
-    """
+    """A request without its waits: receive inputs, run `execute` with the calls it sends, return outputs (ns)."""
 
     model: Key
     before: int = 0
@@ -218,7 +197,6 @@ class Recipe:
     after: int = 0
     ran: bool = True
     rows: int = 1
-    steps: tuple[tuple[int, int, int], ...] = ()
 
 
 def key_of(what: Span | ModelSeen) -> Key:
@@ -246,7 +224,7 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
 
 
 class _Answers:
-    """When the answers came to the requests that an `execute` sent."""
+    """The times at which the requests that an `execute` sent were answered."""
 
     def __init__(self, children: Sequence[Span], started: int) -> None:
         self._started = started
@@ -256,9 +234,9 @@ class _Answers:
         self._latest = list(accumulate(self._sent, max))
 
     def before(self, moment: int) -> tuple[tuple[int, ...], int]:
-        """Return which answers had come by a moment, and how long ago the last of them did.
+        """Return which answers had come by a moment, and the time since the last one.
 
-        Not those for which one of the others had waited: of a thousand calls one after the other, each
+        Answers that another of these requests had waited for are left out: in a chain of a thousand calls, each
         waits for the one before.
         """
         known = self._until(moment, len(self._order))
@@ -269,7 +247,7 @@ class _Answers:
         return tuple(sorted(self._order[first:known])), max(0, gap)
 
     def _until(self, moment: int, most: int) -> int:
-        """How many of the answers had come, to requests that were sent before."""
+        """Count the answers that had come, to requests that were sent before."""
         count = bisect_right(self._ended, moment, 0, most)
         while count and self._sent[count - 1] >= moment:  # answered at once, just now
             count -= 1
@@ -279,8 +257,7 @@ class _Answers:
 def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
     """Return how many requests each model serves at once.
 
-    The `serial` ones have an event loop that was seen to be blocked: one request an instance, although they
-    could share it.
+    `serial` models block their event loop: one request for each instance, although they could share it.
     """
     out = {}
     for model in session.models:
@@ -301,9 +278,9 @@ def replay(
 ) -> int:
     """Return when the last of several requests would be answered, ns.
 
-    A model serves as many requests at once as its `capacity`; a batch counts once, for models that serve
-    `batches`, or have `batchers`. Each is `sent` when that says so, ns, or at once. Work shares the
-    processors of a `machine`, where there is one.
+    A model serves as many requests at once as its `capacity`; a batch counts once, for models in `batches` or
+    `batchers`. Requests are `sent` at these times (ns), by default at once. Work shares the processors of a
+    `machine`, if one is given.
     """
     served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
     run = _Replay(capacity, {**served, **(batchers or {})}, machine)
@@ -329,7 +306,7 @@ def batches_seen(session: SessionData) -> Batches:
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
-    """Return whether requests would wait for each other for ever: a model that calls itself, say."""
+    """Whether requests would wait for each other and never end, such as those of a model that calls itself."""
     run = _Replay(capacity, {})
     run.run(requests, ())
     return run.unanswered > 0
@@ -347,8 +324,7 @@ class _Replay:
     ) -> None:
         self._capacity = capacity
         self._batchers = batchers
-        self._sharing = Sharing(machine) if machine is not None and (machine.uses or machine.hop) else None
-        self._hop = machine.hop if machine is not None else 0
+        self._sharing = Sharing(machine) if machine is not None and machine.uses else None
         self._models: dict[Key, _Model] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -376,7 +352,7 @@ class _Replay:
                 return self._now
 
     def _work(self, model: Key, length: int, call: Callable[[], None]) -> None:
-        """Call this when a model has worked so long, as fast as the machine lets it."""
+        """Call back once a model has worked for `length` ns, as fast as the machine allows."""
         if self._sharing is None or length <= 0 or not self._sharing.knows(model):
             self._later(length, call)
         else:
@@ -396,7 +372,7 @@ class _Replay:
             self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
             self._later(0, lambda: self._serve(recipe.model))
 
-        self._later(recipe.before, lambda: self._work(ENGINE, self._hop, queued))
+        self._later(recipe.before, queued)
 
     def _serve(self, key: Key) -> None:
         model = self._models[key]
@@ -422,9 +398,6 @@ class _Replay:
                 self._execute(batch[0].recipe, ended)
 
     def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
-        if recipe.steps:
-            self._program(recipe, ended)
-            return
         last = len(recipe.sent)
         waited = [*(child.waited for child in recipe.sent), recipe.waited]
         missing = [len(answers) for answers in waited]
@@ -449,50 +422,3 @@ class _Replay:
         for i in range(last + 1):
             if not missing[i]:
                 go_on(i)
-
-    def _program(self, recipe: Recipe, ended: Callable[[], None]) -> None:
-        """Go through the steps; it is over when all that was sent has been answered."""
-        answered: set[int] = set()
-        told: dict[int, list[Callable[[], None]]] = {}
-
-        def when(call: int, then: Callable[[], None]) -> None:
-            if call in answered:
-                then()
-            else:
-                told.setdefault(call, []).append(then)
-
-        def send(call: int) -> None:
-            missing = [n for n in recipe.sent[call].waited if n not in answered]
-            if missing:
-                when(missing[0], lambda: send(call))
-            else:
-                self._send(recipe.sent[call].recipe, lambda: done(call))
-
-        def done(call: int) -> None:
-            answered.add(call)
-            for then in told.pop(call, ()):
-                then()
-
-        def after(step: int) -> None:
-            if step < len(recipe.steps):
-                self._work(recipe.model, recipe.steps[step][0], lambda: at(step))
-            else:
-                self._work(recipe.model, recipe.gap, lambda: settle(0))
-
-        def at(step: int) -> None:
-            _, call, needed = recipe.steps[step]
-            if needed:
-                when(call, lambda: after(step + 1))
-            else:
-                send(call)
-                after(step + 1)
-
-        def settle(call: int) -> None:
-            while call < len(recipe.sent) and call in answered:
-                call += 1
-            if call < len(recipe.sent):
-                when(call, lambda: settle(call + 1))
-            else:
-                self._work(recipe.model, recipe.after, ended)
-
-        after(0)

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import events, levels, occupied, total
+from bls_notebook.records.intervals import events, occupied, total
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import Fields, path
 from .span_tree import SpanTree
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Level(Record):
-    """From ``ns`` on, ``working`` requests (a batch counts once) were worked on and ``queued`` waited."""
-
-    ns: int
-    working: int = 0
-    queued: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -113,18 +104,6 @@ class SessionStatistics(Record):
     def concurrency(self) -> float:
         """How many requests were worked on at once, on average while any was."""
         return self.work / self.busy if self.busy else 0.0
-
-
-def concurrency(session: SessionData) -> tuple[Level, ...]:
-    """Return how many requests were worked on, and how many waited, from moment to moment."""
-    working = dict(levels(SpanTree(session).working()))
-    queued = dict(levels([(s.queued, s.started) for s in session.spans]))
-    out: list[Level] = []
-    w = q = 0
-    for ns in sorted(working.keys() | queued.keys()):
-        w, q = working.get(ns, w), queued.get(ns, q)
-        out.append(Level(ns, w, q))
-    return tuple(out)
 
 
 def session_statistics(session: SessionData) -> SessionStatistics:

@@ -16,7 +16,18 @@ from statistics import mean, median
 from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
-from bls_notebook.profiling.records.verdicts import LoopSeen, Measured, Verdict, WhatIf, failures
+from bls_notebook.profiling.records.verdicts import (
+    WORTH,
+    Facts,
+    LoopSeen,
+    Measured,
+    Verdict,
+    WhatIf,
+    advice,
+    failures,
+    roughness,
+    sentence,
+)
 from bls_notebook.records.intervals import minus, total, union
 from bls_notebook.records.measurements import quartiles
 from bls_notebook.records.visible_text import spoken
@@ -24,7 +35,6 @@ from bls_notebook.records.visible_text import spoken
 from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capacities, is_stuck, key_of, recipes, replay
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
-from .verdict_text import WORTH, Facts, advice, roughness, sentence
 
 CONTENDED = 1.7  # times as long: beside others, something is waited for
 _IDLE = 0.2  # of the time at work, in all its threads: it hardly computes

@@ -9,8 +9,7 @@ from time import monotonic
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
-from bls_notebook.profiling.sync_vs_async import alone, check_numbers
-from bls_notebook.profiling.workload import Inputs, inputs_of_each
+from bls_notebook.profiling.sync_vs_async import Inputs, alone, check_numbers, inputs_of_each
 from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository

@@ -26,7 +26,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.profiling.recording.profiler import profile
+from bls_notebook.profiling.profiler import profile
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository

@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 
 from bls_notebook.profiling.analysis.queue_simulation import capacities, key_of
 from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.analysis.verdict_text import time_of, times
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Ghost, Span
+from bls_notebook.profiling.records.verdicts import time_of, times
 from bls_notebook.records.intervals import gaps, total, union
 
 from .evidence import members

@@ -14,8 +14,8 @@ from typing import Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.analysis.verdict_text import give_or_take, times
 from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.verdicts import give_or_take, times
 from bls_notebook.records.measurements import ratio, relative_error
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.changes import numbered_change

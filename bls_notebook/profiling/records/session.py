@@ -12,10 +12,9 @@ from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
-    from bls_notebook.profiling.analysis.critical_path import Step
+    from bls_notebook.profiling.analysis.critical_path import RequestKind, Step
     from bls_notebook.profiling.analysis.difference import Difference
-    from bls_notebook.profiling.analysis.request_kinds import RequestKind
-    from bls_notebook.profiling.analysis.session_statistics import Level, SessionStatistics
+    from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
 
     from .verdicts import Verdict
 
@@ -42,12 +41,6 @@ class SessionAnalysis:
 
         return session_statistics(self.record)
 
-    def concurrency(self) -> tuple[Level, ...]:
-        """Return how many requests were worked on, and how many waited, from moment to moment."""
-        from bls_notebook.profiling.analysis.session_statistics import concurrency
-
-        return concurrency(self.record)
-
     def critical_path(self) -> tuple[Step, ...]:
         """Return what the wall time was spent on, step by step: a faster step makes the whole faster."""
         from bls_notebook.profiling.analysis.critical_path import critical_path
@@ -62,7 +55,7 @@ class SessionAnalysis:
 
     def kinds(self) -> tuple[RequestKind, ...]:
         """Return the requests of the notebook by model and size: how many, how long, waiting for what."""
-        from bls_notebook.profiling.analysis.request_kinds import request_kinds
+        from bls_notebook.profiling.analysis.critical_path import request_kinds
 
         return request_kinds(self.record)
 

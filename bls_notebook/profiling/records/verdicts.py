@@ -1,12 +1,14 @@
-"""Whether and why async helped, what was measured for that, and what would: frozen, plain, JSON-able."""
+"""Verdicts: whether and why async helped, what was measured, and the words for it. Frozen, plain, JSON-able."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from bls_notebook.records.base import Record
+from bls_notebook.records.raw_events import ModelSeen
 
 from .spans import SessionData, Span
 
@@ -140,3 +142,153 @@ class Verdict(Record):
     predicted: float = 0.0
     what_ifs: tuple[WhatIf, ...] = ()
     note: str = ""
+
+
+ROUGH = 0.2  # of the time: without a processor
+WORTH = 1.15  # times as fast: less is not worth a word
+DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the sentence of a verdict is made of: its figures, and what else was seen; times in ns."""
+
+    verdict: Verdict
+    measured: Measured
+    seen: ModelSeen | None
+    python: int
+    waiting: int
+    batch: int
+    cached: str = ""  # what the response cache answered, in words
+    alone: float = 0.0  # self time of a request, one after the other
+    together: float = 0.0  # and beside others
+
+    @property
+    def instances(self) -> int:
+        """How many instances the model has."""
+        return len(self.seen.instances) if self.seen is not None else 0
+
+
+def times(value: float) -> str:
+    """Spell a factor: ``1.0``, ``7.8``, ``12``."""
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def give_or_take(relative_error: float) -> str:
+    """Say how sure a speed-up is by its standard error, as what follows it; empty where it is sure enough."""
+    return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
+
+
+# By cause. Others say that nothing queued for long.
+_SENTENCES = {
+    "queue": "{several} queued on the {instances} of {name} for {queued:.0%} of the time: {brought}{more}.",
+    "one_at_a_time": "{several} queued for {name} for {queued:.0%} of the time: its execute is async but the "
+    "model is not decoupled, so an instance serves one batch at a time, and {brought}.",
+    "gil": "{name} is pure Python that held the interpreter's lock (GIL) for {held:.0%} of the time: its "
+    "requests take turns on {turns:.1f} of {of} cores, and {brought}.",
+    "cores": "{name} keeps the processors busy ({cores:.1f} of {of} cores): {brought}, and no number of "
+    "instances makes it faster on this machine.",
+    "sync_exec": "{name} calls exec, which blocks, inside its async execute: its calls go one after the "
+    "other and nothing else runs in its event loop meanwhile, so {brought}.",
+    "blocking": "The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
+    "one after the other though they may share an instance, so {brought}.",
+    "contention": "{who} wait for each other: beside others a request takes {together} instead of {alone}, "
+    "though processors are idle; {brought}, and more instances would bring nothing.",
+    "cached": "The response cache answered {cached}: nothing ran that async could overlap.",
+    "batched": "The batcher of {name} served up to {batch} requests by one execute: {brought}.",
+    "little": "There is too little work: a request takes {each}, of which sending it is a large part; {brought}.",
+    "helped": "Async helped: {speedup} times as fast, of {best} at best.",
+    "one": "There was one request: nothing to overlap. Compare with n of 2 or more.",
+}
+_NOTHING_QUEUED = "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
+_ADVICE = {
+    "gil": "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
+    "requests. More instances do not help here, where they share one Python; on a Triton server each "
+    "instance is a process of its own{there}.",
+    "contention": "Give each {whose} its own of what they share (a lock, a connection, a file), or use one "
+    "that takes several at a time.",
+    "cached": "Compare with inputs that differ, or without response_cache.",
+    "sync_exec": "Send by async_exec, and await asyncio.gather of those that do not need each other: "
+    "predicted {predicted} times as fast as today's exec.",
+    "blocking": "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
+    "{predicted} times as fast as today's exec.",
+    "one_at_a_time": "{more} Or make it decoupled: its coroutines then share an instance.",
+    "queue": "{more} {batch}",
+    "little": "Put more into a request (a batch), or leave it at exec.",
+}
+
+
+def sentence(f: Facts) -> str:
+    """Return the one sentence that says whether async helped, and why (not)."""
+    v, m = f.verdict, f.measured
+    cores = m.cpu_gathered / max(1, m.gathered)
+    instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
+    brought = "async brought nothing" if m.speedup < WORTH else f"async was {times(m.speedup)} times as fast"
+    return _SENTENCES.get(v.cause, _NOTHING_QUEUED).format(
+        name=f"`{v.model}`",
+        brought=brought,
+        several=f"{f.waiting} request{'' if f.waiting == 1 else 's'}",
+        instances=instances,
+        more=f", and it cannot help more until `instance_group.count` > {f.instances}" if v.count else "",
+        queued=v.queued, cores=cores, turns=max(1.0, cores), of=m.cores, cached=f.cached, batch=f.batch,
+        held=min(1.0, f.python / max(1, m.sequential)),
+        who=f"The {instances} of `{v.model}`" if f.instances > 1 else f"Requests to `{v.model}`",
+        together=time_of(f.together), alone=time_of(f.alone), each=time_of(m.sequential / max(1, m.requests)),
+        speedup=times(m.speedup), best=times(v.best), chain=time_of(v.chain),
+    )  # fmt: skip
+
+
+def advice(f: Facts) -> str:
+    """Return what to change, and what that is predicted to bring."""
+    v = f.verdict
+    more = batch = ""
+    if v.count:
+        whom = " and ".join(f"`{m}`" for m in v.models)
+        more = f"Set `instance_group.count` to {v.count} for {whom}: predicted {times(v.predicted)} times as"
+        more += " fast as today's exec"
+        if v.best > v.predicted * 1.15:
+            more += f" ({times(v.best)} at best, with an instance for each request)"
+        more += "."
+    if f.seen is not None and f.seen.max_batch_size > 1 and f.seen.scheduler == "default":
+        batch = f"Or let it batch: dynamic_batching, as it takes batches of {f.seen.max_batch_size}."
+    on_server = max((w.on_server for w in v.what_ifs), default=0.0)
+    there = f": up to {times(on_server)} times as fast there" if on_server > WORTH else ""
+    whose = "instance" if f.instances > 1 else "request"
+    words = _ADVICE.get(v.cause, "{more}")
+    predicted = times(v.predicted)
+    return words.format(more=more, batch=batch, there=there, whose=whose, predicted=predicted).strip()
+
+
+def roughness(f: Facts) -> str:
+    """Return what makes the figures rough, empty where nothing does."""
+    part = max(
+        f.measured.waited_sequential / max(1, f.measured.sequential),
+        f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
+    )
+    if part < ROUGH:
+        unsure = give_or_take(f.measured.relative_error)
+        if not unsure or f.verdict.cause == "little":  # so little differs much anywhere
+            return ""
+        return (
+            "The runs differed much from one to the next: the speed-up is "
+            f"{times(f.measured.speedup)}{unsure}, and what is predicted is no surer. Others may share the "
+            "machine; compare again when it is quiet."
+        )
+    return (
+        f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "
+        "have worked had none. The figures are rough; compare again on a quiet machine."
+    )
+
+
+def calls_of(spans: Sequence[Span]) -> list[str]:
+    """Name the models of calls: ```resize```, ``3 calls of `detect```."""
+    counts = Counter(span.model for span in spans)
+    return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
+
+
+def time_of(ns: float) -> str:
+    """Spell a time with three digits at most: ``7.3 ms``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns / 1e3:.3g} µs"

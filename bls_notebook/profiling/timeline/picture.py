@@ -7,24 +7,306 @@ Blocks narrower than a dot are drawn together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any
 
 from bls_notebook.display.as_text import cells, clip
 from bls_notebook.display.document import Both
 from bls_notebook.display.html import Html
-from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.pen import DIM, Look, Pen, SvgPen, legend_signs, picture_html, width_of
+from bls_notebook.display.palette import ALARM, Ink, model_inks
+from bls_notebook.display.pen import (
+    DIM,
+    INK,
+    Box,
+    Look,
+    Pen,
+    SvgPen,
+    legend_signs,
+    picture_html,
+    readable,
+    steps_area,
+    width_of,
+)
 from bls_notebook.display.units import count, duration
 from bls_notebook.display.widgets import covered
-from bls_notebook.profiling.analysis.critical_path import Step
-from bls_notebook.profiling.analysis.gil_waits import lock_waits
-from bls_notebook.profiling.analysis.span_tree import SpanTree
-from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
+from bls_notebook.profiling.records.session import Session, Span
+from bls_notebook.records.intervals import Interval
 from bls_notebook.records.visible_text import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
-from .panel import LOCK, draw_panel, lane_words
+
+_CALLS = 150  # requests up to which the lines of calls are drawn
+_ALONE = 1_200  # requests up to which each is drawn by itself
+_COLUMNS = 240  # of shades and curves, where there are more
+LOCK = "x"  # the lines of a wait for Python's lock
+
+
+Boxes = dict[str, list[Box]]
+
+
+def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
+    """Draw a session."""
+    tree = SpanTree(panel.session)
+    _labels(pen, panel, inks)
+    _work(pen, panel, tree)
+    if len(panel.session.spans) > _ALONE:
+        _shades(pen, panel, tree, inks)
+    else:
+        _blocks(pen, panel, tree, inks)
+        _names(pen, panel, tree, inks)
+    if len(panel.session.spans) <= _CALLS:
+        _calls(pen, panel, inks)
+    _locks(pen, panel, tree, inks)
+    _ghosts(pen, panel, inks)
+    bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
+    pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
+    _draw_marks(pen, panel, bottom)
+
+
+def lane_words(lane: Lane) -> str:
+    """Return what stands beside a lane."""
+    return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
+
+
+def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
+    if panel.titled:
+        y = panel.top + PICTURE.title / 2
+        name = clip(panel.session.name, 18) or f"session {panel.number + 1}"
+        pen.words(name, 0, y, right=-8, bold=True, size=12, align="end")
+        late = panel.session.wall > pen.end / 2
+        took = duration(panel.session.wall / 1e9)
+        align, right = ("end", 0) if late else ("start", 2)
+        pen.words(took, panel.session.wall, y, bold=True, align=align, right=right)
+    pen.words("at work", 0, panel.work + 16, right=-8, align="end", size=10, colour=DIM)
+    model = None
+    for place in panel.places:
+        lane = place.lane
+        same, model = (lane.model, lane.version) == model, (lane.model, lane.version)
+        if lane.kind != "gpu":
+            pen.chip(-13, place.middle - 3.5, 7, 7, Look(inks[lane.model].light))
+        quiet = same or lane.kind == "idle"
+        pen.words(lane_words(lane), 0, place.middle, right=-19, align="end", colour=DIM if quiet else INK)
+    if len(panel.layout.lanes) > len(panel.places):
+        more = f"and {len(panel.layout.lanes) - len(panel.places)} more lanes"
+        pen.words(more, 0, panel.top + panel.height - 14, right=-19, align="end", colour=DIM)
+
+
+def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
+    """How many requests are worked on, upwards, and how many wait, downwards."""
+    up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
+    for piece in tree.working():
+        up.add(*piece)
+    for span in panel.session.spans:
+        down.add(span.queued, span.started)
+    base = panel.work + 22
+    _steps(pen, up.covered, base, -17 / max([1.0, *up.covered]), Look("#a9adb3"))
+    most = max(down.covered)
+    if most > 0.05:
+        _steps(pen, down.covered, base, 9 / max(1.0, most), Look("#8a8f96", hatch="/"))
+
+
+def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: Look) -> None:
+    """Fill what is between a base and heights of equal stretches."""
+    step = pen.end / len(heights)
+    points = ((k * step, base + round(height, 1) * unit) for k, height in enumerate(heights))
+    pen.area(steps_area(points, base, pen.end), look)
+
+
+def _draw_marks(pen: Pen, panel: Panel, bottom: float) -> None:
+    """Moments that have a name: a line, and the word where it does not stand on the one before."""
+    marks = [(mark.ns, visible(mark.name)) for mark in panel.session.marks[:_CALLS]]
+    top = panel.work + 5
+    pen.stems([(ns, top, bottom) for ns, _ in marks], Look(INK, 0.45))
+    pen.marks([(ns, top + 4) for ns, _ in marks], "v", Look(INK), 5)
+    free = -1.0
+    for ns, name in marks:
+        words = clip(name, 24)
+        room = (width_of(words, 10) + 10) * pen.end / pen.plot
+        late = ns + room > pen.end
+        if ns - room * late >= free:
+            pen.words(words, ns, top, align="end" if late else "start", right=-4 if late else 4, size=10)
+            free = ns + room
+
+
+def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
+    """The lane of the notebook: solid where it works, pale where it waits."""
+    for place in panel.places[:1]:
+        if place.lane.kind == "notebook":
+            own, waits = notebook_time(panel.session, tree)
+            for pieces, boxes in ((own, solid), (waits, pale)):
+                boxes[""] = [(begin, place.blocks, end - begin, place.row - 1) for begin, end in pieces]
+
+
+def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+    """Each request by itself."""
+    pale: Boxes = {}
+    solid: Boxes = {}
+    waits: Boxes = {}
+    wrong: list[Box] = []
+    marks: list[tuple[float, float]] = []
+    dot = pen.end / pen.plot * 1.2
+    _notebook(panel, tree, pale, solid)
+    for i, span in enumerate(panel.session.spans):
+        if not panel.shows(i):
+            continue
+        top, height = panel.block(i)
+        if not span.ran:
+            waits.setdefault(span.model, []).append((span.sent, top, max(span.duration, dot), height))
+        else:
+            own = _own(tree, span)
+            alone = len(own) == 1 and span.ended - span.started - (own[0][1] - own[0][0]) < dot
+            if not alone:
+                pale.setdefault(span.model, []).append((span.started, top, span.ended - span.started, height))
+            for begin, until in [(span.started, span.ended)] if alone else own:
+                solid.setdefault(span.model, []).append((begin, top, max(until - begin, dot), height))
+        if panel.layout.wait[i] >= 0:
+            where, high = panel.arrival(i)
+            waits.setdefault(span.model, []).append((span.sent, where, span.started - span.sent, high))
+        if span.state == "error":
+            begin = span.started if span.ran else span.sent
+            wrong.append((begin, top, max(span.ended - begin, dot), height))
+        marks += [(mark.ns, top + 4) for mark in span.marks if mark.kind == "response"]
+        for device in _on_device(panel, i, span, dot):
+            solid.setdefault(span.model, []).append(device)
+    for model, boxes in pale.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.3))
+    for model, boxes in solid.items():
+        pen.boxes(boxes, Look(inks[model].light, over=inks[model].hatch))
+    for model, boxes in waits.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.9, "/"))
+    if wrong:
+        pen.boxes(wrong, Look(ALARM.light, edge=True))
+    if marks:
+        pen.marks(marks, "v", Look(INK), 5)
+
+
+def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+    """Where requests waited for Python's lock: crosses on their blocks, or in the queue."""
+    number = {span.id: i for i, span in enumerate(panel.session.spans)}
+    turns: list[Box] = []
+    waits: Boxes = {}
+    for wait in lock_waits(panel.session, tree)[:_ALONE]:
+        i = number[wait.span]
+        if panel.shows(i):
+            top, height = panel.arrival(i) if wait.queued else panel.block(i)
+            boxes = waits.setdefault(panel.session.spans[i].model, []) if wait.queued else turns
+            above = 0.0 if wait.queued else 0.6 * height  # where its name is
+            boxes += [(begin, top + above, end - begin, height - above) for begin, end in wait.pieces]
+    if turns:
+        pen.boxes(turns, Look("#ffffff", 0.8, LOCK))
+    for model, boxes in waits.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.9, LOCK))
+
+
+def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
+    """Where calls could have been: outlines in their lanes."""
+    number = {span.id: i for i, span in enumerate(panel.session.spans)}
+    found: Boxes = {}
+    for ghost in panel.session.ghosts[:_CALLS]:
+        i = number.get(ghost.span, -1)
+        if i >= 0 and panel.shows(i):
+            top, height = panel.block(i)
+            box = ghost.begin, top + 1, ghost.end - ghost.begin, height - 2
+            found.setdefault(panel.session.spans[i].model, []).append(box)
+    for model, boxes in found.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.15))
+        pen.boxes(boxes, Look(inks[model].light, edge=True))
+
+
+def _own(tree: SpanTree, span: Span) -> list[Interval]:
+    execution = tree.execution(span.id)
+    return tree.self_time(execution) if tree.children.get(execution) else [serving(span)]
+
+
+def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
+    lane = panel.layout.device[i]
+    if 0 <= lane < len(panel.places):
+        place = panel.places[lane]
+        top = place.blocks + panel.layout.device_row[i] * place.row
+        yield span.started, top, max(span.device_ns, dot), place.row - 1
+
+
+def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+    """What the blocks are, where there is room for it."""
+    scale = pen.end / pen.plot
+    for i, span in enumerate(panel.session.spans):
+        if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or span.marks:
+            continue
+        top, height = panel.block(i)
+        text = span.request_id or span.model
+        own = _own(tree, span)
+        room = (width_of(text, 10) + 8) * scale
+        first, until = own[0] if own else (span.started, span.started)
+        on_own = first <= span.started and room <= until - first
+        begin = span.started if on_own or first > span.started else until
+        if height < 13 or room > span.ended - begin:
+            continue
+        colour = readable(inks[span.model].light) if on_own else INK
+        pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
+
+
+def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+    """Too many requests for a block each: the darker a stretch of a lane, the more of it is at work."""
+    count = len(panel.layout.lanes)
+    own, busy, waits = ([Bins(_COLUMNS, int(pen.end)) for _ in range(count)] for _ in range(3))
+    for i, span in enumerate(panel.session.spans):
+        lane = panel.layout.lane[i]
+        if span.ran and panel.layout.part[i] == 0:
+            busy[lane].add(span.started, span.ended)
+            for piece in _own(tree, span):
+                own[lane].add(*piece)
+        if panel.layout.wait[i] >= 0:
+            waits[lane].add(span.sent, span.started)
+    if panel.layout.lanes and panel.layout.lanes[0].kind == "notebook":
+        busy[0].add(0, panel.session.wall)
+        for piece in notebook_time(panel.session, tree)[0]:
+            own[0].add(*piece)
+    for k, place in enumerate(panel.places):
+        ink = inks[place.lane.model].light if place.lane.kind != "gpu" else DIM
+        rows = place.lane.rows
+        both = zip(own[k].covered, busy[k].covered, strict=True)
+        levels = [min(4, ceil((0.3 * all_ + 0.7 * mine) / rows * 5)) for mine, all_ in both]
+        for shade, boxes in _runs(levels, pen.end / _COLUMNS, place.blocks, rows * place.row - 1).items():
+            pen.boxes(boxes, Look(ink, 0.1 + 0.9 * shade / 4))
+        if place.lane.waits:
+            base = place.waits + place.lane.waits * place.wait
+            _steps(pen, waits[k].covered, base, -place.wait, Look(ink, hatch="/"))
+
+
+def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Box]]:
+    """Boxes of neighbouring columns of the same level, by the level; none of level 0."""
+    found: dict[int, list[Box]] = {}
+    begin = 0
+    for k in range(1, len(levels) + 1):
+        if k == len(levels) or levels[k] != levels[begin]:
+            if levels[begin]:
+                found.setdefault(levels[begin], []).append((begin * step, top, (k - begin) * step, height))
+            begin = k
+    return found
+
+
+def _calls(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
+    """Lines from callers to those they called."""
+    stems: dict[str, list[tuple[float, float, float]]] = {}
+    heads: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for i, span in enumerate(panel.session.spans):
+        caller = panel.layout.parent[i]
+        if caller < 0 or not panel.shows(i) or not panel.shows(caller):
+            continue
+        top, height = panel.arrival(i)
+        start, depth = panel.block(caller)
+        down = top >= start
+        begin, until = (start + depth, top) if down else (start, top + height)
+        colour = inks[panel.session.spans[caller].model].light
+        stems.setdefault(colour, []).append((span.sent, begin, until))
+        heads.setdefault((colour, "v" if down else "^"), []).append((span.sent, until))
+    for colour, found in stems.items():
+        pen.stems(found, Look(colour, 0.7))
+    for (colour, shape), points in heads.items():
+        pen.marks(points, shape, Look(colour, 0.9), 4)
+
 
 WORK, CALLS, NEVER, MARK, GHOST, TURNS = "█", "▒", "×", "▼", "┄", "▚"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
@@ -150,14 +432,23 @@ _RIGHT = 26.0  # px right of the time axis
 _AXIS = 22.0
 _MODELS = 8
 
-Critical = Sequence[Iterable[Step]]
-AnyPen = TypeVar("AnyPen", bound=Pen)
 
-
-def timeline_svg(*sessions: Session, critical: Critical | None = None) -> str:
-    """Draw the same as an SVG document, as wide as there is room: equal sessions give equal text."""
-    pen, height, bottom = _draw(SvgPen, sessions, critical)
-    return pen.document(height, bottom)
+def timeline_svg(*sessions: Session) -> str:
+    """Draw sessions as an SVG document that fills the width; equal sessions give equal text."""
+    layouts = [lay_out(session) for session in sessions]
+    names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
+    labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
+    end = max(session.wall for session in sessions) or 1
+    pen = SvgPen(end, 27 + max([56.0, *names, *labels]), _RIGHT)
+    inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
+    height = 4.0
+    for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
+        panel = Panel.of(session, layout, height, PICTURE, titled=len(sessions) > 1, number=number)
+        draw_panel(pen, panel, inks)
+        height += panel.height
+    for x, words in pen.ticks:
+        pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
+    return pen.document(legend_signs(pen, height + _AXIS, _signs(sessions, inks)), height)
 
 
 def timeline_picture(*sessions: Session) -> Html:
@@ -177,26 +468,7 @@ def timeline_alt(*sessions: Session) -> str:
     return f"Timeline. {'. '.join(said)}."
 
 
-def _draw(
-    make: Callable[[float, float, float], AnyPen], sessions: Sequence[Session], critical: Critical | None
-) -> tuple[AnyPen, float, float]:
-    """Draw everything, and say how high it is, and how far down the lines of the time axis go."""
-    layouts = [lay_out(session) for session in sessions]
-    names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
-    labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
-    pen = make(max(session.wall for session in sessions) or 1, 27 + max([56.0, *names, *labels]), _RIGHT)
-    inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
-    height = 4.0
-    for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
-        panel = Panel.of(session, layout, height, PICTURE, titled=len(sessions) > 1, number=number)
-        draw_panel(pen, panel, inks, list(critical[number]) if critical is not None else None)
-        height += panel.height
-    for x, words in pen.ticks:
-        pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
-    return pen, legend_signs(pen, height + _AXIS, _signs(sessions, inks, critical is not None)), height
-
-
-def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list[tuple[Look | str, str]]:
+def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look | str, str]]:
     """What the colours and signs mean: only what is in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
@@ -214,7 +486,7 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list
         signs.append(("▾", "a response"))
     if any(span.state == "error" for span in spans):
         signs.append((Look(ALARM.light, edge=True), "error"))
-    return [*signs, ("━", "critical path")] if lit else signs
+    return signs
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:

@@ -20,7 +20,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
-from bls_notebook.profiling.recording.profiler import profile
+from bls_notebook.profiling.profiler import profile
 from bls_notebook.records.advice import advised
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.progress import progress

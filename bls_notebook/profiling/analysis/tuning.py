@@ -1,29 +1,160 @@
-"""Search the smallest setting (instance counts, batches) that is nearly the fastest; say it in words. Pure.
+"""The search for the smallest setting (instance counts, batches) that is nearly the fastest; its result in
+words. Pure.
 
-Every setting is simulated (`queue_simulation`). The best is as many instances as the requests can use; the
-answer is the setting with the fewest instances that reaches a part of the best, `ENOUGH` by default. Among
-equals, the one that changes batching least wins, then the fastest. What the work of each model uses
-(processor, GIL) comes from a run of one request after the other and from samples of the clocks.
+Every setting is simulated (`queue_simulation`). The answer is the setting with the fewest instances that
+reaches `ENOUGH` of the best time found. Among equals, the one that changes batching least wins, then the
+fastest. A run of one request after the other, and samples of the clocks, show how each model's work uses the
+processors and the GIL.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations, product
+from pathlib import Path
 
+from bls_notebook.profiling.records.comparison import Verdict
+from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import SessionData
-from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
-from bls_notebook.profiling.records.verdicts import ClockSample
+from bls_notebook.profiling.records.verdicts import ClockSample, time_of, times
+from bls_notebook.records.base import Record
+from bls_notebook.records.errors import FileError
 from bls_notebook.records.intervals import total
+from bls_notebook.records.record_file import told, write_file
 from bls_notebook.records.visible_text import visible
 
 from .queue_simulation import UNLIMITED, Batcher, Key, Machine, Recipe, Use, is_stuck, key_of, replay
 from .span_tree import SpanTree
-from .verdict_text import time_of, times
 
-_HOP = 1_000_000  # ns: more is no engine's
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelSetting(Record):
+    """How a model is configured: its instances in all, and its batches.
+
+    ``batches`` says whether it has a dynamic batcher, with these ``preferred`` sizes in rows and a ``delay``
+    in microseconds.
+    """
+
+    count: int = 1
+    max_batch_size: int = 0
+    batches: bool = False
+    preferred: tuple[int, ...] = ()
+    delay: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TunedModel(Record):
+    """A model that requests went to, as it is configured ``now``, and the smallest setting ``found``.
+
+    ``on_server`` is what is found for a Triton server with as many processors, where each instance is a
+    process. ``kind`` is that of its instance group, ``devices`` how many instances one of ``count`` makes,
+    ``group`` what config.pbtxt says of the group besides its count.
+    ``batch_times`` are (rows, ns) of an `execute`, where that was measured. ``host_bytes`` and
+    ``device_bytes`` are what an instance takes, -1 where that was not seen; ``most`` is how many instances
+    these requests could use and there is memory for.
+    """
+
+    name: str
+    version: int
+    now: ModelSetting
+    found: ModelSetting
+    on_server: ModelSetting
+    kind: str = "KIND_CPU"
+    devices: int = 1
+    group: str = ""
+    batch_times: tuple[tuple[int, int], ...] = ()
+    host_bytes: int = -1
+    device_bytes: int = -1
+    most: int = 64
+
+    @property
+    def changed(self) -> bool:
+        """Whether another setting was found."""
+        return self.found != self.now
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Walls(Record):
+    """How long the requests take, sent at once, ns: with the setting ``now``, ``found``, and the ``best``."""
+
+    now: int = 0
+    found: int = 0
+    best: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning(Record):
+    """The smallest setting that gets a workload within 5% of the best there is: `bls.tune`.
+
+    ``sentence`` says it, ``advice`` what else there is to know: of a server, of memory, of what was not
+    measured. ``predicted`` and ``on_server`` are of this kernel, and of a Triton server with as many
+    processors. ``measured`` is what a run took with the setting as it is (``now``) and, where that was asked
+    for, with the one found: 0 where it was not run, and ``problem`` says why it could not be. ``confirmed``
+    is False where it was run and did not bring what was predicted: ``pbtxt`` changes nothing then. ``runs``
+    counts the runs of the workload, ``replays`` the settings that were computed; ``unseen`` is what could not
+    be measured.
+    ``pbtxt`` has the lines of config.pbtxt that change, by model: these are for servers too, and count instances
+    as `on_server` does if that has more.
+    """
+
+    model: str
+    requests: int
+    sentence: str
+    advice: tuple[str, ...]
+    models: tuple[TunedModel, ...]
+    predicted: Walls
+    on_server: Walls
+    measured: Walls
+    verdict: Verdict
+    gathered: Session
+    then: Session | None = None
+    confirmed: bool = True
+    problem: str = ""
+    runs: int = 0
+    replays: int = 0
+    unseen: tuple[str, ...] = ()
+    pbtxt: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def changed(self) -> tuple[TunedModel, ...]:
+        """The models with another setting than now."""
+        return tuple(model for model in self.models if model.changed)
+
+    @property
+    def off(self) -> float:
+        """How far the prediction was off, as a part of what was measured; 0 where it was not."""
+        if not self.measured.found:
+            return 0.0
+        return abs(self.predicted.found - self.measured.found) / self.measured.found
+
+    def save(self, path: str | Path) -> Path:
+        """Write the lines of each config.pbtxt that change to a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its name ends with ``.pbtxt``.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        BLSError
+            Another ending, or it cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".pbtxt":
+            raise FileError(
+                f"a tuning: cannot save to {told(path.name)!r}: expected a name that ends with .pbtxt (the lines of "
+                "each config.pbtxt that change)"
+            )
+        return write_file(path, "\n".join(text for _, text in self.pbtxt).encode(), "a tuning")
+
+
 _LITTLE = 0.03  # of the time: so much of a processor is what the engine takes
 _KEPT = 4.0  # times as long as computed: more is what waking up takes, of models that wait
 
@@ -68,28 +199,6 @@ def uses(runs: Iterable[tuple[SessionData, Sequence[ClockSample]]], kept: float 
     return out
 
 
-def hop(sequential: SessionData, gathered: SessionData, cpu: tuple[int, int], uses: Mapping[Key, Use]) -> int:
-    """Return how long the engine computes for a request that is sent beside others, ns.
-
-    That is the processor time (``cpu``, ns, of the same requests one after the other and at once) that no
-    model used, without what goes on all the time: so much as it is where requests are sent one after the
-    other.
-    """
-    always = max(0.0, cpu[0] - _explained(sequential, uses)) / max(1, sequential.wall)
-    left = cpu[1] - _explained(gathered, uses) - always * gathered.wall
-    return min(_HOP, max(0, round(left / max(1, len(gathered.spans)))))
-
-
-def _explained(session: SessionData, uses: Mapping[Key, Use]) -> float:
-    tree = SpanTree(session)
-    used = 0.0
-    for execution, members in tree.members.items():
-        use = uses.get(key_of(members[0]))
-        if use is not None and members[0].ran:
-            used += (use.cpu * use.width + use.python) * total(tree.self_time(execution))
-    return used
-
-
 ENOUGH = 0.95  # of the best
 MOST = 64
 _VECTORS = 48  # ways to batch that are looked at together
@@ -132,16 +241,15 @@ class Space:
         self.orders = _ORDERS if len(every) <= _SMALL else 1
 
     def wall(self, setting: Setting) -> int:
-        """Return how long the requests take, ns; `NEVER` where they would never be answered."""
-        known = tuple(setting[name] for name in self.now)
-        found = self._walls.get(known)
-        if found is None:
-            found = self._walls[known] = self._replay(setting)
-        return found
+        """Return how long the requests take, ns; `NEVER` if they would never be answered."""
+        key = tuple(setting[name] for name in self.now)
+        if key not in self._walls:
+            self._walls[key] = self._replay(setting)
+        return self._walls[key]
 
-    def seen(self) -> Iterable[int]:
-        """Return how long the requests take with each setting that was asked for."""
-        return self._walls.values()
+    def tried(self) -> list[Setting]:
+        """Return the settings whose time was asked for."""
+        return [dict(zip(self.now, key, strict=True)) for key in self._walls]
 
     def _replay(self, setting: Setting) -> int:
         self.replays += 1
@@ -172,43 +280,46 @@ class Found:
 
 
 def search(space: Space, part: float = ENOUGH) -> Found:
-    """Return the smallest setting that gets this part of the best."""
+    """Return the smallest setting found that reaches this fraction of the best time found.
+
+    With one instance fewer of any model it would not reach it. It is not always the smallest of all: more
+    instances can be slower, as requests may then run in a worse order.
+    """
     now = space.wall(space.now)
     tops = [_with_counts(way, space.most) for way in _ways(space)]
     best = min(now, *map(space.wall, tops))
-    while True:
-        setting = _smallest(space, tops, best / part)
-        # With fewer instances requests may come in a better order, or meet less.
-        seen = min(space.seen(), default=best)
-        if seen >= best:
-            return Found(setting, space.wall(setting), now, best)
-        best = seen
-
-
-def _smallest(space: Space, tops: Sequence[Setting], enough: float) -> Setting:
-    """Return the setting with the fewest instances that is enough, looking down from those with most."""
 
     def size(setting: Setting) -> tuple[int, int, int]:
         instances = sum(each.count for each in setting.values())
         different = sum(_change(setting[name], each) for name, each in space.now.items())
         return instances, different, space.wall(setting)
 
-    found = [space.now] if space.wall(space.now) <= enough else []
-    for top in tops:
-        # Where the most is not enough, as it may be where fewer meet less, some of the less may be.
-        if space.wall(top) <= _NEARLY * enough:
-            smaller = (_smaller(space, top, order, enough) for order in _orders(space))
-            found += [setting for setting in smaller if space.wall(setting) <= enough]
-    return min(found or tops, key=size if found else space.wall)
+    while True:
+        enough = best / part
+        for top in tops:
+            if space.wall(top) <= _NEARLY * enough:
+                for order in _orders(space):
+                    _smaller(space, top, order, enough)
+        setting = min((each for each in space.tried() if space.wall(each) <= enough), key=size)
+        setting = _trimmed(space, setting, enough)
+        fastest = min(map(space.wall, space.tried()))
+        if fastest >= best:
+            return Found(setting, space.wall(setting), now, best)
+        best = fastest
+
+
+def _trimmed(space: Space, setting: Setting, enough: float) -> Setting:
+    """Remove instances one at a time while the setting stays fast enough."""
+    for name, each in setting.items():
+        fewer = {**setting, name: _counted(each, each.count - 1)}
+        if each.count > 1 and space.wall(fewer) <= enough:
+            return _trimmed(space, fewer, enough)
+    return setting
 
 
 def _change(now: ModelSetting, then: ModelSetting) -> int:
-    """How much another way to batch differs: not at all, in a size, or by a delay too."""
-    if (now.max_batch_size, now.batches, now.preferred, now.delay) == (
-        then.max_batch_size, then.batches, then.preferred, then.delay,
-    ):  # fmt: skip
-        return 0
-    return 1 + 2 * (then.delay > 0) + len(then.preferred)
+    """Return how much another way to batch differs: not at all, in a size, or by a delay too."""
+    return 0 if _counted(now, then.count) == then else 1 + 2 * (then.delay > 0) + len(then.preferred)
 
 
 def _ways(space: Space) -> Iterator[Setting]:
@@ -237,7 +348,7 @@ def _with_counts(setting: Setting, counts: Mapping[str, int]) -> Setting:
 
 
 def _counted(setting: ModelSetting, count: int) -> ModelSetting:
-    return ModelSetting(count, setting.max_batch_size, setting.batches, setting.preferred, setting.delay)
+    return replace(setting, count=count)
 
 
 def _orders(space: Space) -> Iterator[tuple[str, ...]]:
@@ -246,21 +357,19 @@ def _orders(space: Space) -> Iterator[tuple[str, ...]]:
     yield from islice(permutations(names), space.orders)
 
 
-def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> Setting:
-    """Return a setting with fewer instances of one model after the other, as few as are enough."""
+def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> None:
+    """Try fewer instances of one model after the other, as few as are fast enough."""
     for name in order:
         high = setting[name].count
-        # A batch is worked on once.
+        # Requests of one batch hold an instance only once.
         low = 1 if setting[name].batches else min(high, max(1, int(space.held.get(name, 0) / enough)))
         while low < high:
             middle = (low + high) // 2
-            tried = {**setting, name: _counted(setting[name], middle)}
-            if space.wall(tried) <= enough:
+            if space.wall({**setting, name: _counted(setting[name], middle)}) <= enough:
                 high = middle
             else:
                 low = middle + 1
         setting = {**setting, name: _counted(setting[name], high)}
-    return setting
 
 
 def _all_of(recipe: Recipe) -> Iterator[Recipe]:

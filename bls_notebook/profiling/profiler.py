@@ -3,15 +3,20 @@
 Guarantees: profiles may nest and overlap, in any threads, and each has everything that happened while it was
 on. A request that began before a profile is not in it; one that is unfinished at its end is in it, as open.
 Leaving the `with` waits for nothing but the statistics of remote servers, for one second at most. Ctrl-C at
-any byte code leaves no profile on that nobody can end.
+any byte code leaves no profile on that nobody can end. GPU time is the time between two CUDA events in the
+current stream, before and after `execute`: work on that stream is measured without waiting for it, work on
+other streams is not.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
+from typing import Any
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
@@ -23,14 +28,11 @@ from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.profiling.records.session import Session, SessionAnalysis
 from bls_notebook.records.statistics import StatisticsRecord
 
-from .gil_probe import LockProbe
-from .gpu_time import device_timer
-from .processor_time import Processors, cores
-from .server_statistics import server_counts, with_server_times
-from .session_builder import session_of
+from .records.session import Session, SessionAnalysis
+from .samplers import LockProbe, Processors, cores
+from .session_builder import server_counts, session_of, with_server_times
 
 _LONGEST = 200  # characters
 
@@ -235,3 +237,63 @@ def _record_running(log: recording.Log) -> None:
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
                     log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))
+
+
+class DeviceTime:
+    """The time between two events of a stream; begins when it is made.
+
+    `cuda`: ``cupy.cuda``. `index`: number of the GPU.
+    """
+
+    __slots__ = ("_begin", "_cuda", "_end", "_index", "_stream")
+
+    def __init__(self, cuda: Any, index: int) -> None:
+        self._cuda = cuda
+        self._index = index
+        self._end: Any = None
+        with cuda.Device(index):
+            self._stream: Any = cuda.get_current_stream()
+            self._begin = cuda.Event()
+            self._begin.record(self._stream)
+
+    def end(self) -> None:
+        """Put the second event into the same stream; what follows is not measured. It never raises."""
+        if self._stream is None:
+            return
+        try:
+            with self._cuda.Device(self._index):
+                event = self._cuda.Event()
+                event.record(self._stream)
+            self._end = event
+        except Exception:
+            pass  # the GPU has failed, or the model has closed its stream: not measured
+        self._stream = None
+
+    def ns(self) -> int:
+        """Return the time, once the GPU is done; -1 where it cannot be known."""
+        if self._end is None:
+            return -1
+        try:
+            self._end.synchronize()
+            return int(self._cuda.get_elapsed_time(self._begin, self._end) * 1e6)
+        except Exception:  # the GPU has failed since: what is recorded of the requests stays good
+            return -1
+
+
+def device_timer() -> Callable[[int], DeviceTime | None] | None:
+    """Return what begins to measure on a GPU of a number, None where there is no CUDA GPU in use."""
+    cupy = sys.modules.get("cupy")
+    cuda = getattr(cupy, "cuda", None)
+    try:
+        if cuda is None or not cuda.runtime.getDeviceCount():
+            return None
+    except Exception:  # CuPy is there, and a driver is not
+        return None
+
+    def begin(index: int) -> DeviceTime | None:
+        try:
+            return DeviceTime(cuda, index)
+        except Exception:
+            return None
+
+    return begin

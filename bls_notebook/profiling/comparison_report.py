@@ -1,0 +1,422 @@
+"""Reports of comparisons: `compare`, `tune`, `overlap`, and two sessions side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import join, tag, text
+from bls_notebook.display.records.models import change_block, config_block
+from bls_notebook.display.units import count, factor, ns, percent
+from bls_notebook.records.measurements import Quartiles
+
+from .analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
+from .analysis.tuning import TunedModel, Tuning, batches_of
+from .dependences.findings import named, order
+from .dependences.records import CodeChange, Overlap
+from .records.comparison import Comparison, Verification, failures
+from .records.session import SideBySide
+from .records.verdicts import give_or_take, times
+from .session_report import verdict_words
+from .timeline.picture import timeline_block
+
+# Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
+_NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
+
+
+def comparison_document(comparison: Comparison, *, widget: Any = None) -> doc.Document:
+    """Describe a comparison: the sentence, figures, timelines, and what other instance counts would bring.
+
+    A `widget` covers the picture of both timelines while a kernel is there.
+    """
+    verdict = comparison.verdict
+    blocks: list[doc.Block] = [
+        doc.Line([parts.name(comparison.model), parts.quiet(_compared(comparison))]),
+        *verdict_words(verdict),
+    ]
+    blocks += [doc.Words(parts.quiet(parts.coded(line)), indent="  ") for line in comparison.gathered.unbatched]
+    blocks.append(doc.Tiles(_comparison_figures(comparison)))
+    if comparison.gathered.spans:
+        both = (comparison.sequential, comparison.gathered)
+        blocks.append(timeline_block(both, widget=widget, gap=True))
+    heads, rows = _what_if(comparison)
+    if rows:
+        marked = [doc.Row(cells, "session-advised" if cells[0] == str(verdict.count) else "") for cells in rows]
+        columns = [doc.Column(head, "r") for head in heads]
+        blocks.append(doc.Table("What other instance counts bring", columns, marked))
+    if verdict.count:
+        hint = "`%blsprofile --tune` (`bls.tune`) looks for the smallest setting, of each model by itself."
+        blocks.append(doc.Words(parts.quiet(parts.coded(hint)), indent="  "))
+    if comparison.verification is not None:
+        said = _verification(comparison.verification)
+        shown = join(tag("b", "verified"), tag("span", parts.coded(said).html), by=" ")
+        blocks.append(doc.Note("verified", said, tag("div", shown, cls="head")))
+    return doc.Document(blocks, styles="session figure")
+
+
+def _compared(comparison: Comparison) -> str:
+    runs = f"{count(comparison.repeat, 'run')} of each, medians"
+    if comparison.settings[0].problem:
+        runs = "not compared, as requests failed"
+    return f"{count(comparison.requests, 'request')}, exec against async_exec; {runs}"
+
+
+def _comparison_figures(comparison: Comparison) -> list[tuple[str, str, str]]:
+    """Label, value, and what it means."""
+    now = comparison.settings[0]
+    if now.problem:
+        both = (("exec", now.sequential), ("async_exec", now.gathered))
+        return [(f"failed by {way}", f"{failures(run)} of {now.measured.requests}", "") for way, run in both]
+    figures = comparison.gathered.statistics()
+    return [
+        ("sequential exec", ns(now.measured.sequential), _spread(now.sequential_quartiles)),
+        ("gathered async_exec", ns(now.measured.gathered), _spread(now.gathered_quartiles)),
+        ("speed-up", f"{times(now.measured.speedup)}×", f"{times(comparison.verdict.best)}× at best"),
+        (
+            "overlap",
+            percent(figures.overlap, figures.busy),
+            "of the busy time of the gathered run: two requests or more were worked on at once",
+        ),
+        (
+            "a request queued",
+            percent(figures.waited, figures.wall),
+            f"of the gathered run; {ns(figures.queued)} for all requests together",
+        ),
+    ]
+
+
+def _spread(spread: Quartiles) -> str:
+    return (
+        f"{count(spread.count, 'run')}: middle half {ns(spread.q1)} to {ns(spread.q3)}, "
+        f"all {ns(spread.least)} to {ns(spread.most)}"
+    )
+
+
+def _what_if(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows; the measured columns stay empty where nothing was run."""
+    verdict = comparison.verdict
+    models = ", ".join(verdict.models or (comparison.model,))
+    heads = [f"instances of {models}", "predicted", "speed-up", "on a server", "measured", "speed-up"]
+    today = 0 if comparison.settings[0].problem else comparison.settings[0].measured.sequential
+    measured = {s.count: s for s in comparison.settings[1:]}
+    predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
+    rows = []
+    for number in sorted({*measured, *predicted}):
+        cells = [str(number)]
+        what = predicted.get(number)
+        cells += [ns(what.wall), f"{times(what.speedup)}×", f"{times(what.on_server)}×"] if what else [""] * 3
+        setting = measured.get(number)
+        wall = setting.measured.gathered if setting else 0
+        if setting and setting.problem:
+            cells += ["failed", ""]
+        else:
+            cells += [ns(wall), f"{times(today / wall)}×" if today else ""] if wall else ["", ""]
+        rows.append(cells)
+    keep = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
+    return [heads[i] for i in keep], [[cells[i] for i in keep] for cells in rows]
+
+
+def _verification(verification: Verification) -> str:
+    whom = " and ".join(f"`{model}`" for model in verification.models)
+    if verification.error:
+        with_them = f"{count(verification.count, 'instance')} of {whom}"
+        return f"could not be run with {with_them}: {verification.error}"
+    measured = f"{times(verification.measured)}×{give_or_take(verification.relative_error)}"
+    return (
+        f"with {count(verification.count, 'instance')} of {whom}: predicted "
+        f"{times(verification.predicted)}×, measured {measured} "
+        f"({verification.off:.0%} off)"
+    )
+
+
+def comparison_widget(comparison: Comparison, width: int) -> Any:
+    """Return the interactive timeline of both runs; None if nothing was recorded."""
+    if not comparison.gathered.spans:
+        return None
+    from .timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(comparison.sequential, comparison.gathered)
+
+
+_Changed = TypeVar("_Changed", ModelChange, EdgeChange)
+_MOST = 30  # rows
+
+
+def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
+    """Return models or calls in the order of their requests' times, the longest first."""
+    return sorted(changes, key=lambda c: -max(c.duration.before.q3, c.duration.after.q3))
+
+
+_CHANGE_HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
+_CHANGE_COLUMNS = [*(doc.Column(*each) for each in _CHANGE_HEADS), *map(doc.Column, ("change", "queue", "moved"))]
+_VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}
+_NO_REQUESTS = "no requests in either session"
+
+
+def difference_document(difference: Difference) -> doc.Document:
+    """Describe what changed from one session to another: on the whole, of each model, of each call."""
+    if not difference.models:
+        return doc.Document(
+            [*_difference_head(difference), doc.Words(parts.quiet(_NO_REQUESTS), indent="  ")], styles="session"
+        )
+    return doc.Document([*_difference_head(difference), *_changes(difference)], styles="session")
+
+
+def beside_document(both: SideBySide, *, widget: Any = None) -> doc.Document:
+    """Describe two sessions on one axis of time, and what changed; a `widget` covers their picture."""
+    difference = both.diff()
+    sessions = [
+        session if session.name else replace(session, name=name)
+        for session, name in ((both.before, "before"), (both.after, "after"))
+    ]
+    blocks: list[doc.Block] = _difference_head(difference)
+    blocks += verdict_words(both.after.verdict())
+    if both.before.spans or both.after.spans:
+        blocks.append(timeline_block(sessions, widget=widget, gap=True))
+    if difference.models:
+        blocks += _changes(difference)
+    return doc.Document(blocks, styles="figure session")
+
+
+def _difference_head(difference: Difference) -> list[doc.Block]:
+    names = f"{difference.before or 'before'} → {difference.after or 'after'}"
+    return [
+        doc.Line([parts.name(names), parts.quiet(parts.dots(*_lengths(difference), by="  "))]),
+        doc.Words(parts.quiet(code_sentence(difference)), "facts", "  "),
+    ]
+
+
+def _changes(difference: Difference) -> list[doc.Block]:
+    """What changed, of each model and of each call."""
+    models = [_changed_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
+    calls = [
+        _changed_row(parts.code(f"{e.caller or 'notebook'} → {e.callee}"), e, ", ".join(e.moved))
+        for e in by_time(difference.edges)
+    ]
+    groups = [doc.Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
+    return [
+        doc.Table("What changed", _CHANGE_COLUMNS, groups, last="wrap"),
+        doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]),
+    ]
+
+
+def code_sentence(difference: Difference) -> str:
+    """Return whether the two sessions ran the same code."""
+    changed = [m.name for m in difference.models if m.code == "changed"]
+    configured = [m.name for m in difference.models if m.config == "changed" and m.code != "changed"]
+    if changed or configured:
+        said = [f"code of {', '.join(changed)}"] if changed else []
+        said += [f"configuration of {', '.join(configured)}"] if configured else []
+        return f"changed between the two: {' and '.join(said)}"
+    if difference.code == "same":
+        return "the same code and configuration of every model"
+    one = [m.name for m in difference.models if not m.duration.before.count or not m.duration.after.count]
+    if one:
+        return f"in one of the two only: {', '.join(one)}"
+    return "whether it was the same code is not known"
+
+
+def _lengths(difference: Difference) -> list[str]:
+    before, after = difference.span_before, difference.span_after
+    change = factor(before / after) if after and before else ""
+    return [f"first request to last answer {ns(before)} → {ns(after)}", change]
+
+
+def _moved_model(model: ModelChange) -> str:
+    words = list(model.moved)
+    words += ["new code"] if model.code == "changed" else []
+    words += ["new configuration"] if model.config == "changed" else []
+    return ", ".join(words)
+
+
+def _changed_row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str) -> doc.Row:
+    before, after, queue = changed.duration.before, changed.duration.after, changed.queue
+    waited = f"{ns(queue.before.median)} → {ns(queue.after.median)}"
+    verdict = changed.duration.verdict
+    cells = (
+        (ns(before.median) if before.count else "", "num"),
+        (f"±{ns(before.iqr / 2)}" if before.iqr else "", "num dim"),
+        (ns(after.median) if after.count else "", "num"),
+        (f"±{ns(after.iqr / 2)}" if after.iqr else "", "num dim"),
+        (_change_words(changed.duration), f"session-{verdict}" if verdict else "dim"),
+        (waited if queue.before.median or queue.after.median else "", ""),
+        (moved, "session-remarks"),
+    )
+    return doc.Row([head, *(doc.Piece(said, text(said), kind) for said, kind in cells)])
+
+
+def _change_words(change: TimeChange) -> str:
+    if change.verdict == "same":
+        return "≈ within the spread"
+    if not change.verdict:
+        return "not in both"
+    return f"{_VERDICTS[change.verdict]} {factor(change.factor)}"
+
+
+def beside_widget(both: SideBySide, width: int) -> Any:
+    """Return the interactive timeline of two sessions; None if both are empty."""
+    if not (both.before.spans or both.after.spans):
+        return None
+    from .timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(both.before, both.after)
+
+
+def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:
+    """Describe what a search for the smallest setting found.
+
+    A `widget` covers the picture of the timelines while a kernel is there.
+    """
+    blocks: list[doc.Block] = [
+        doc.Line([parts.name(tuning.model), parts.quiet(_tuned(tuning))]),
+        doc.Words(parts.coded(tuning.sentence), "session-verdict", "  "),
+    ]
+    blocks += [doc.Words(parts.coded(each), "session-advice", "  ") for each in tuning.advice]
+    if tuning.changed and not tuning.measured.found and not tuning.problem:
+        run = "Predicted, and not run: `--verify` (`verify=True`) runs it."
+        blocks.append(doc.Words(parts.quiet(parts.coded(run)), indent="  "))
+    if not tuning.models:
+        return doc.Document(blocks, styles="session figure")
+    blocks.append(doc.Tiles(_tuning_figures(tuning)))
+    if tuning.confirmed or tuning.problem or tuning.pbtxt:
+        blocks.append(_settings(tuning))
+    if tuning.then is not None:
+        blocks.append(timeline_block((tuning.gathered, tuning.then), widget=widget, gap=True))
+    if tuning.pbtxt:
+        lines = "\n".join(text.rstrip() for _, text in tuning.pbtxt)
+        blocks.append(doc.Fold("What to change in config.pbtxt", [config_block(lines)], is_open=True))
+    return doc.Document(blocks, styles="session figure config")
+
+
+def _tuned(tuning: Tuning) -> str:
+    if not tuning.models:
+        return f"{count(tuning.requests, 'request')} at once"
+    how = f"{count(tuning.replays, 'setting')} computed from {count(tuning.runs, 'run')}"
+    return f"the smallest setting for {count(tuning.requests, 'request')} at once; {how}"
+
+
+def _tuning_figures(tuning: Tuning) -> list[tuple[str, str, str]]:
+    """Label, value, and what it means."""
+    walls, took = tuning.predicted, tuning.measured
+    figures = [("as it is", ns(took.now), "measured")]
+    if not tuning.changed:
+        return figures
+    figures.append(("predicted", ns(walls.found), f"{ns(walls.best)} at best"))
+    if took.found:
+        figures.append(("measured", ns(took.found), f"{tuning.off:.0%} off"))
+        figures.append(("speed-up", f"{times(took.now / took.found)}×", "measured"))
+    return figures
+
+
+def _settings(tuning: Tuning) -> doc.Table:
+    on_server = any(model.on_server.count != model.found.count for model in tuning.models)
+    batching = any(model.found.batches or model.now.batches for model in tuning.models)
+    memory = any(max(model.host_bytes, model.device_bytes) > 0 for model in tuning.models)
+    columns = [doc.Column("model"), doc.Column("instances now", "r"), doc.Column("enough", "r")]
+    columns += [doc.Column("on a server", "r")] * on_server
+    columns += [doc.Column("batches now"), doc.Column("enough")] * batching
+    columns += [doc.Column("memory each", "r")] * memory
+    rows = []
+    for model in tuning.models:
+        cells: list[doc.Said] = [model.name, str(model.now.count), str(model.found.count)]
+        cells += [str(model.on_server.count)] * on_server
+        cells += [batches_of(model.now), batches_of(model.found)] if batching else []
+        cells += [_instance_memory(model)] * memory
+        rows.append(doc.Row(cells, "session-advised" if model.changed else ""))
+    return doc.Table("Instances and batches of each model", columns, rows)
+
+
+def _instance_memory(model: TunedModel) -> doc.Said:
+    taken = max(model.host_bytes, model.device_bytes)
+    return parts.memory(taken) if taken > 0 else parts.NOTHING
+
+
+def tuning_widget(tuning: Tuning, width: int) -> Any:
+    """Return the interactive timeline of the runs before and after; None if the change was not run."""
+    if tuning.then is None:
+        return None
+    from .timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(tuning.gathered, tuning.then)
+
+
+_CODE_LINES, _CALL_ROWS = 40, 30  # lines of a change, rows of calls
+_DEPENDENCE_KINDS = {"control": " (decides)", "sequence": " (sequence)", "state": " (state)", "unknown": " (not known)"}
+
+
+def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
+    """Describe the result of `overlap`; a `widget` covers the picture of the timelines in a live notebook."""
+    runs = f"{count(overlap.runs, 'run')} of the model in {overlap.seconds:.1f} s"
+    asked = f"{count(overlap.callee_requests, 'request')} to its callees"
+    what = f"{count(overlap.requests, 'request')}; {runs}, {asked}"
+    blocks: list[doc.Block] = [
+        doc.Line([parts.name(overlap.model), parts.quiet(what)]),
+        doc.Words(parts.coded(overlap.sentence), "session-verdict", "  "),
+    ]
+    if len(overlap.stages) > 1 and (overlap.together or overlap.already):
+        blocks.append(_advice_words(f"Possible order: {order(overlap)}."))
+    if overlap.advice:
+        blocks.append(_advice_words(overlap.advice))
+    if overlap.code is not None:
+        blocks += _code_change(overlap.code)
+    blocks += [doc.Words(parts.quiet(parts.coded(f"note: {each}")), indent="  ") for each in overlap.notes]
+    if len(overlap.calls) > 1 and not overlap.problem:
+        blocks.append(_call_table(overlap))
+    if overlap.written.spans:
+        blocks.append(doc.Tiles(_overlap_figures(overlap)))
+        sessions = (overlap.written,) if overlap.changed is None else (overlap.written, overlap.changed)
+        blocks.append(timeline_block(sessions, widget=widget, gap=True))
+    return doc.Document(blocks, styles="session figure changes tried")
+
+
+def _advice_words(text: str) -> doc.Block:
+    return doc.Words(parts.coded(text), "session-advice", "  ")
+
+
+def _code_change(code: CodeChange) -> Iterator[doc.Block]:
+    if code.change is not None:
+        inner = [change_block(code.change, _CODE_LINES)]
+    else:
+        by_hand = " By hand, where the requests have these names:" * bool(code.template)
+        inner = [_advice_words(f"Not changed for you: {code.reason}.{by_hand}"), parts.pasted(code.template)]
+    title = f"the code to write, in {code.file}" if code.file else "the code to write"
+    yield parts.opened(title, inner)
+    if code.proof:
+        yield doc.Words(parts.coded(code.proof), "session-verdict", "  ")
+
+
+def _call_table(overlap: Overlap) -> doc.Block:
+    rows = []
+    for number, call in enumerate(overlap.calls[:_CALL_ROWS]):
+        kinds: dict[str, list[int]] = {}
+        for each in overlap.dependences:
+            if each.later == number:
+                kinds.setdefault(_DEPENDENCE_KINDS.get(each.kind, ""), []).append(each.earlier)
+        needs = ", ".join(named(overlap.calls, group) + kind for kind, group in kinds.items())
+        line = str(call.line.line) if call.line is not None else ""
+        rows.append(doc.Row([str(number + 1), parts.code(call.model), line, parts.coded(needs or "nothing")]))
+    title = f"what each of the {len(overlap.calls)} calls needs"
+    title += f" (the first {_CALL_ROWS})" * (len(overlap.calls) > _CALL_ROWS)
+    return parts.opened(title, [doc.Table("calls", doc.columns("call:r|model|line:r|needs"), rows)], False)
+
+
+def _overlap_figures(overlap: Overlap) -> list[tuple[str, str, str]]:
+    figures = [("as written", ns(overlap.written.wall), "")]
+    if overlap.together:
+        figures.append(("predicted", f"{times(overlap.predicted)}×", "from the spans of the run as written"))
+    if overlap.changed is not None:
+        figures.append(("calls together", ns(overlap.changed.wall), "median"))
+        figures.append(("speed-up", f"{times(overlap.speedup)}×", "with equal answers"))
+    return figures
+
+
+def overlap_widget(overlap: Overlap, width: int) -> Any:
+    """Return the interactive timeline of the runs; None if nothing was recorded."""
+    if not overlap.written.spans:
+        return None
+    from .timeline.widget import Timeline  # needs anywidget
+
+    return Timeline(*((overlap.written,) if overlap.changed is None else (overlap.written, overlap.changed)))

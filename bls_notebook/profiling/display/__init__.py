@@ -1,1 +1,0 @@
-"""Displays of profiles: summary, call graph, comparison, tuning."""

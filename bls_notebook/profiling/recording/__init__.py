@@ -1,1 +1,0 @@
-"""Recording of a profile: spans, samplers of locks, processor and GPU time."""
