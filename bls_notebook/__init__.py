@@ -6,48 +6,22 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
+from concurrent.futures import thread as _threads
 from functools import partial
+from multiprocessing import util as _processes
 from typing import Any
 
 from . import pb_utils
 from .backends.registry import register_backend_module
 from .capabilities import MissingCapabilityError, registry
 from .devices.registry import register_simulator
-from .engine.errors import (
-    BLSError,
-    ConfigError,
-    InvalidNameError,
-    ModelLoadError,
-    ModelNotFoundError,
-    RepositoryClosedError,
-)
 from .records import progress as _progress
-from .records.record_file import load
-from .repository.gpus import cupy, list_devices
-from .repository.repository import ModelRepository, current_repository, set_current_repository
-from .repository.requests.response import Response
 
 __version__ = "0.1.0"
-
-
-__all__ = [
-    "BLSError",
-    "ConfigError",
-    "InvalidNameError",
-    "ModelLoadError",
-    "ModelNotFoundError",
-    "ModelRepository",
-    "RepositoryClosedError",
-    "Response",
-    "cupy",
-    "current_repository",
-    "list_devices",
-    "load",
-    "pb_utils",
-    "set_current_repository",
-]
-__all__ += registry().keys("names")  # noqa: PLE0605
+__all__ = ["pb_utils"]
+__all__ += registry().keys("names")  # noqa: PLE0605  # imported when they are first used
 
 register_simulator(lambda *settings: registry().load("hooks", "simulated GPUs")(*settings))
 for _backend in registry().keys("backends"):
@@ -65,6 +39,18 @@ def _new_bar() -> Any:
 
 
 _progress.bars.append(_new_bar)
+
+
+# Python calls what was registered last first. Whatever is registered after this package was imported may still
+# use repositories; the ends of thread pools and processes, which wait for what models end, come later.
+_ = _threads, _processes
+
+
+@atexit.register
+def _close_repositories() -> None:
+    shutdown = sys.modules.get(f"{__name__}.repository.shutdown")
+    if shutdown is not None:
+        shutdown.close_all()
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -3,7 +3,6 @@ from typing import Any
 
 from . import pb_utils as pb_utils
 from .checking.all_checks import check as check
-from .engine.errors import BLSError as BLSError
 from .engine.errors import ConfigError as ConfigError
 from .engine.errors import InvalidNameError as InvalidNameError
 from .engine.errors import ModelLoadError as ModelLoadError
@@ -19,6 +18,7 @@ from .profiling.profiler import mark as mark
 from .profiling.profiler import profile as profile
 from .profiling.sync_vs_async import compare as compare
 from .profiling.tuner import tune as tune
+from .records.errors import BLSError as BLSError
 from .records.record_file import load as load
 from .repository.gpus import cupy as cupy
 from .repository.gpus import list_devices as list_devices

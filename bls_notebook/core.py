@@ -5,6 +5,21 @@ from bls_notebook.capabilities import Capability, Drawing
 CAPABILITY = Capability(
     "core",
     package="bls_notebook",
+    names={
+        "BLSError": ".records.errors:BLSError",
+        "ConfigError": ".engine.errors:ConfigError",
+        "InvalidNameError": ".engine.errors:InvalidNameError",
+        "ModelLoadError": ".engine.errors:ModelLoadError",
+        "ModelNotFoundError": ".engine.errors:ModelNotFoundError",
+        "ModelRepository": ".repository.repository:ModelRepository",
+        "RepositoryClosedError": ".engine.errors:RepositoryClosedError",
+        "Response": ".repository.requests.response:Response",
+        "cupy": ".repository.gpus:cupy",
+        "current_repository": ".repository.repository:current_repository",
+        "list_devices": ".repository.gpus:list_devices",
+        "load": ".records.record_file:load",
+        "set_current_repository": ".repository.repository:set_current_repository",
+    },
     magics={
         "%%tritonmodel": ".magics.tritonmodel:MAGIC",
         "%%tritonconfig": ".magics.tritonmodel:CONFIG_MAGIC",

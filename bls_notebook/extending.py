@@ -10,17 +10,39 @@ not split.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .capabilities import Capability, Drawing, lazily
-from .engine.recording.log import Observation, TapeProtocol
-from .engine.waiting.ctrl_c import Critical
-from .repository.host import Host, Registration, SentRequest, Undo
-from .repository.repository import ModelRepository, current_repository
+from .capabilities import Capability, Drawing, lazily, load
+
+if TYPE_CHECKING:
+    from .engine.recording.log import Observation, TapeProtocol
+    from .engine.waiting.ctrl_c import Critical
+    from .repository.host import Host, Registration, SentRequest, Undo
+    from .repository.repository import ModelRepository
+
+# Imported when first used: every capability's package imports this module.
+_RUNTIME = {
+    "Critical": "bls_notebook.engine.waiting.ctrl_c:Critical",
+    "Host": "bls_notebook.repository.host:Host",
+    "Observation": "bls_notebook.engine.recording.log:Observation",
+    "Registration": "bls_notebook.repository.host:Registration",
+    "SentRequest": "bls_notebook.repository.host:SentRequest",
+    "Undo": "bls_notebook.repository.host:Undo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RUNTIME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = load(_RUNTIME[name])
+    return value
 
 
 def host_of(repo: ModelRepository | None = None) -> Host:
     """Return the host of a repository, by default of `bls_notebook.current_repository`."""
+    from .repository.host import Host
+    from .repository.repository import current_repository
+
     return Host(current_repository() if repo is None else repo)
 
 
@@ -45,6 +67,8 @@ def observe(
     Observation
         Its `log` has what was recorded. It also ends when it is garbage-collected.
     """
+    from .engine.recording.log import Observation
+
     return Observation(limit, device_timer, lines, tape)
 
 
@@ -53,6 +77,8 @@ def critical() -> Critical:
 
     Waits of the engine, and code of models, can be interrupted within it.
     """
+    from .engine.waiting.ctrl_c import Critical
+
     return Critical()
 
 

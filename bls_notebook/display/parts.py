@@ -10,7 +10,8 @@ from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said,
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.palette import LINE
 from bls_notebook.display.units import duration, size
-from bls_notebook.records.repository import Figures, Media, went_through
+from bls_notebook.records.raw_events import went_through
+from bls_notebook.records.repository import Figures, Media
 from bls_notebook.records.visible_text import visible
 
 from .as_text import clip

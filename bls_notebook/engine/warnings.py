@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.repository import Stubbed, without_stubs
+from bls_notebook.records.raw_events import Stubbed, without_stubs
 
 from .core.execution import MOST_WARNINGS, Execution
 from .core.model import LoadedModel

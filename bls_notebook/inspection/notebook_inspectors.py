@@ -20,8 +20,6 @@ from bls_notebook.display.widgets import can_live, covered, live
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.visible_text import first_line
 
-from .inspection import Inspection
-
 MOST = 500  # buttons that still work
 
 Inspect = Callable[..., Any]
@@ -81,6 +79,8 @@ class Inspectors:
             found = self._behind.get(place, lambda: None)()
             if found is None:
                 raise bls.BLSError(_GONE)
+            from .inspection import Inspection  # slow to import
+
             return Inspection(found, **asked)
 
         try:

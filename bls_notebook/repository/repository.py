@@ -19,11 +19,10 @@ from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
-from .loading.instances import backend_folders, backend_path
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .shutdown import opened
-from .source.layout import repository_paths, shown_path
+from .source.layout import backend_folders, backend_path, repository_paths, shown_path
 from .source.model_source import SourcePlace
 from .statistics import statistics_of, statistics_record_of
 

@@ -1,8 +1,8 @@
 """What becomes of repositories when Python ends, and in a forked child.
 
 When Python ends, it waits for threads that are no daemons, then it calls what was registered with `atexit`,
-the last first. Repositories that nobody closed are closed there, all at once: so whatever was registered
-after this package was imported may still use them.
+the last first. Repositories that nobody closed are closed there, all at once, by what the package registered
+when it was imported: so whatever was registered after that may still use them.
 
 Guarantees: a program ends with its own exit code, at most `EXIT_SECONDS` and `LAST_SECONDS` later than
 without repositories, whatever its models do; every model is finalized, in a thread of its own, and has that
@@ -12,7 +12,6 @@ and then an error: Python would wait for that thread for ever. A forked child to
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
@@ -20,8 +19,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import thread as _pools  # its own end is registered before ours, and so comes after
-from multiprocessing import util as _processes  # likewise: it waits for processes, which models end
 from queue import SimpleQueue
 from time import monotonic, perf_counter_ns
 
@@ -41,7 +38,6 @@ ENDED = (
 )
 
 log = logging.getLogger("bls_notebook")
-_ = _pools, _processes
 
 
 _open: weakref.WeakSet[Service] = weakref.WeakSet()
@@ -101,7 +97,7 @@ def _models() -> list[LoadedModel]:
     return [model for service in list(_open) for model in service.models_in_service()]
 
 
-def _close_all() -> None:
+def close_all() -> None:
     """Finalize the models of all repositories side by side."""
     _exiting.set()
     services = list(_open)
@@ -117,7 +113,6 @@ def _close_all() -> None:
         service.remove_files()
 
 
-atexit.register(_close_all)
 with contextlib.suppress(AttributeError):  # private; without it there is less to wait with
     threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
 

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.repository import Stubbed
+from bls_notebook.records.raw_events import Stubbed
 
 _PATIENCE = 3.0  # seconds
 _VARIABLE = "HF_HUB_OFFLINE"

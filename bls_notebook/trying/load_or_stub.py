@@ -24,8 +24,8 @@ from bls_notebook.repository.call_order import calls_of, in_order, runs_python, 
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.loading.ensembles import members_of
-from bls_notebook.repository.loading.instances import backend_folders, python_backend
-from bls_notebook.repository.source.layout import find_model, is_pointer, pointers_in, version_folders
+from bls_notebook.repository.loading.instances import python_backend
+from bls_notebook.repository.source.layout import backend_folders, find_model, is_pointer, pointers_in, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.substitution.made_up import Stub
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file

@@ -89,7 +89,7 @@ def package_stub() -> str:
                     imports.append(f"from .{node.module or ''} import {alias.name} as {alias.name}")
         elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             functions.append(f"def {ast.unparse(node).removeprefix('def ').partition(chr(10))[0]} ...")
-    for capability in built_in():
+    for capability in registry().enabled():
         imports += [_import(capability, capability.names[name], name, 1) for name in capability.names]
     public = sorted([*core, *registry().keys("names")])
     listed = "".join(f'    "{name}",\n' for name in public)
@@ -107,8 +107,8 @@ def capability_stub(capability: Capability) -> str:
 
 def _import(capability: Capability, target: str, name: str, up: int) -> str:
     module, _, found = target.partition(":")
-    if module.startswith("."):
-        module = f".{capability.name}{module}" if up else module
+    if module.startswith(".") and up and capability.name != "core":
+        module = f".{capability.name}{module}"
     return f"from {module} import {found} as {name}"
 
 

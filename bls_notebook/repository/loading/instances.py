@@ -38,25 +38,12 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.progress import stepped
 from bls_notebook.repository.config import ModelConfigMessage, model_spec
 from bls_notebook.repository.modules.imports import ModuleHome
-from bls_notebook.repository.source.layout import BACKENDS, folder_path, shown_path
+from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.model_source import ModelSource
 
 from .warmup import warm_up
 
 RUNTIME = "model.py"  # also what `runtime` says in the configuration of a model of such a backend
-
-
-def backend_path(path: str | Path | None) -> Path | None:
-    """Return the whole path of a folder of backends, None where none is given."""
-    hint = "give a folder that has the folders of backends in it"
-    return None if path is None else folder_path(path, "backend_directory", hint)
-
-
-def backend_folders(paths: Sequence[Path], given: Path | None) -> tuple[Path, ...]:
-    """Return where backends are looked for: where given, else in `backends` beside and in the repository."""
-    if given is not None:
-        return (given,)
-    return tuple(f / BACKENDS for path in paths for f in (path.parent, path)) or (Path.cwd() / BACKENDS,)
 
 
 def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path | None:

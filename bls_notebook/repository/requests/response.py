@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,11 +13,14 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import from_bits
-from bls_notebook.records.advice import Known, advised
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.repository import ResponseRecord, stubs_in, went_through, without_stubs
+from bls_notebook.records.raw_events import stubs_in, went_through, without_stubs
 from bls_notebook.records.visible_text import first_line
+
+if TYPE_CHECKING:
+    from bls_notebook.records.advice import Known
+    from bls_notebook.records.repository import ResponseRecord
 
 
 class Response:
@@ -138,6 +141,9 @@ class Response:
     @property
     def record(self) -> ResponseRecord:
         """Plain data about this response, for displays and files."""
+        from bls_notebook.records.advice import Known, advised
+        from bls_notebook.records.repository import ResponseRecord
+
         error = self.error
         failure = None
         if error is not None:

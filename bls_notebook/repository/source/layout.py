@@ -44,6 +44,19 @@ def folder_path(path: str | Path, what: str, hint: str) -> Path:
     return folder
 
 
+def backend_path(path: str | Path | None) -> Path | None:
+    """Return the whole path of a folder of backends, None where none is given."""
+    hint = "give a folder that has the folders of backends in it"
+    return None if path is None else folder_path(path, "backend_directory", hint)
+
+
+def backend_folders(paths: Sequence[Path], given: Path | None) -> tuple[Path, ...]:
+    """Return where backends are looked for: where given, else in `backends` beside and in the repository."""
+    if given is not None:
+        return (given,)
+    return tuple(f / BACKENDS for path in paths for f in (path.parent, path)) or (Path.cwd() / BACKENDS,)
+
+
 def model_names(paths: Iterable[Path]) -> list[str]:
     """Return the names of the models in the folders; hidden ones are none."""
     folders = [entry for path in paths for entry in _folders_in(path) if not _holds_backends(entry)]
