@@ -103,10 +103,7 @@ class Template:
 
 
 def find_templates(text: str) -> tuple[Template, ...]:
-    """Return the templates in the text of a config.pbtxt, in their order.
-
-    ``"$KEY"`` inside quotes is among them: whether it is one, its reader decides.
-    """
+    """Return the templates in the text of a config.pbtxt, in their order; ``"$KEY"`` inside quotes may be one."""
     return tuple(template for template in scan(text) if not template.whole)
 
 
@@ -240,8 +237,6 @@ def _typed(value: str, field: Any) -> str:
         raise ValueError(f"{got}, expected a {'whole ' if whole else ''}number") from None
 
 
-__all__ = ["Filled", "Template", "fill_templates", "filled_config", "find_templates", "open_reason"]
-
 _LISTED = 6
 
 
@@ -269,24 +264,19 @@ def fill_templates(
 ) -> Filled:
     """Fill the templates in the text of a config.pbtxt; a ConfigError where a value does not fit.
 
-    `values` are taken first, by key or ``model.key``: they may have templates of their own, and a key of the
-    configuration's ``parameters`` will do too, whose value is replaced. Next comes the `environment`. With
-    `defaults`, what is still open takes a value that harms nothing, by its field, or by its key where that is
-    one of tensorrtllm_backend's; text has none, so it mostly stays open.
+    `values` are taken first, by key or ``model.key``; a key of the configuration's ``parameters`` replaces that
+    parameter's value. Next comes the `environment`. With `defaults`, what is still open takes a value that
+    harms nothing, by its field, or by its key where that is one of tensorrtllm_backend's; text has none, so it
+    mostly stays open.
     """
     given = {key: _as_text(value) for key, value in (values or {}).items()}
     given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}
     found = _disjoint([each for each in scan(text) if _counts(each, given, environment)], given)
-    harmless: dict[str, str] = {}
-    if defaults:
-        for template in found:
-            if template.harmless is not None:
-                harmless.setdefault(template.key, template.harmless)
-    sources = (
+    sources: tuple[tuple[str, Mapping[str, str]], ...] = (
         ("given", given),
         ("environment", environment or {}),
         ("in the file", {t.key: t.otherwise for t in reversed(found) if t.otherwise is not None}),
-        ("default", harmless),
+        ("default", {t.key: t.harmless for t in reversed(found) if defaults and t.harmless is not None}),
     )
     fills: dict[str, Fill] = {}
     left: list[Template] = []
@@ -294,12 +284,12 @@ def fill_templates(
     at = 0
     for template in found:
         key = template.key
-        origin, value = _look_up(key, sources)
-        if value is None:
+        origin, known = next(((origin, known) for origin, known in sources if key in known), ("", None))
+        if known is None:
             left.append(template)
             continue
+        value = known[key]
         try:
-            value = _expand(value, sources, (key,))
             written = template.rendered(value)
         except ValueError as error:
             raise ConfigError(
@@ -342,9 +332,6 @@ def open_reason(templates: tuple[Template, ...]) -> str:
     )
 
 
-_Sources = tuple[tuple[str, Mapping[str, str]], ...]
-
-
 def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]:
     """Without parameters that hold a template with a value of its own, and without what is in others."""
     out: list[Template] = []
@@ -363,29 +350,6 @@ def _counts(template: Template, given: Mapping[str, str], environment: Mapping[s
         return template.key in given
     sure = not template.quoted or template.written.startswith("${")
     return sure or template.key in given or bool(environment and template.key in environment)
-
-
-def _look_up(key: str, sources: _Sources) -> tuple[str, str | None]:
-    return next(((origin, known[key]) for origin, known in sources if key in known), ("", None))
-
-
-def _expand(value: str, sources: _Sources, chain: tuple[str, ...]) -> str:
-    """Fill the templates in a value, too."""
-
-    def one(found: re.Match[str]) -> str:
-        parts = PARTS.fullmatch(found[0].strip("${}"))
-        if parts is None or not found[0].startswith("${"):
-            return found[0]
-        key = parts[1]
-        if key in chain:
-            around = " -> ".join(visible(each) for each in (*chain, key))
-            raise ValueError(f"its value leads back to itself ({around}); give it a value without ${{{visible(key)}}}")
-        inner = _look_up(key, sources)[1]
-        if inner is None:
-            return found[0] if parts[2] is None else parts[2]
-        return _expand(inner, sources, (*chain, key))
-
-    return IN_TEXT.sub(one, value)
 
 
 def _as_text(value: object) -> str:
