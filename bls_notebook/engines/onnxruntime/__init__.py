@@ -6,7 +6,6 @@ its parameters and its error messages. The package onnxruntime is imported when 
 
 from __future__ import annotations
 
-from .onnx_model import OnnxModel, open_model
-from .onnx_session import has_gpu
+from .onnx_model import OnnxModel, has_gpu, open_model
 
 __all__ = ["OnnxModel", "has_gpu", "open_model"]

@@ -15,8 +15,7 @@ from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendModel, VersionFiles
 
 from .module_model import PYTHON_RUNTIME, ModuleModel
-from .torchscript_file import has_gpu, runtime
-from .torchscript_model import TorchModel
+from .torchscript_model import TorchModel, has_gpu, runtime
 
 RUNTIMES = (PYTHON_RUNTIME,)
 

@@ -21,8 +21,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .tensor_positions import TensorPositions
-from .torchscript_file import device_of, load, runtime
-from .torchscript_model import TorchInstance, TorchSettings, settings_of
+from .torchscript_model import TorchInstance, device_of, load, runtime, settings_of
 
 PYTHON_RUNTIME = "model.py"
 
@@ -57,7 +56,7 @@ class ModuleModel:
             else:
                 module = _made(modules.load(self._file.stem, self._file), self._file, device)
             module = (module if device is None else module.to(device)).eval()
-        return ModuleInstance(module, config, TensorPositions(inputs, outputs), settings, gpu, own, modules)
+        return ModuleInstance(own, modules, module, config, TensorPositions(inputs, outputs), settings, gpu)
 
 
 def _made(loaded: Any, file: Path, device: str | None) -> Any:
@@ -77,17 +76,8 @@ def _made(loaded: Any, file: Path, device: str | None) -> Any:
 class ModuleInstance(TorchInstance):
     """One instance, with its own GPU state and its own import system."""
 
-    def __init__(
-        self,
-        module: Any,
-        config: dict[str, Any],
-        names: TensorPositions,
-        settings: TorchSettings,
-        gpu: int | None,
-        own: OwnGPU,
-        modules: Modules | None,
-    ) -> None:
-        super().__init__(module, config, names, settings, gpu)
+    def __init__(self, own: OwnGPU, modules: Modules | None, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._simulated = False  # its code uses the simulated GPU like a real one
         self._own, self._modules = own, modules
 

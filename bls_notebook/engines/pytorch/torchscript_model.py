@@ -1,4 +1,4 @@
-"""A TorchScript model and its instances: one call of `forward` per batch.
+"""A TorchScript model, its file and its instances: one call of `forward` per batch.
 
 BYTES tensors become lists of strings, TorchScript's only text type. PyTorch releases the GIL while it runs.
 """
@@ -6,8 +6,10 @@ BYTES tensors become lists of strings, TorchScript's only text type. PyTorch rel
 from __future__ import annotations
 
 import json
+import warnings
+import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,116 @@ import numpy as np
 from bls_notebook.backends.batched import BatchedInstance, BatchError
 from bls_notebook.backends.completed import refuse_parts, truth, whole
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.devices.registry import need_gpu
+from bls_notebook.devices.registry import need_gpu, simulated_gpus
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .tensor_positions import TensorPositions, positions_of
-from .torchscript_file import arguments_of, load, runtime
+from .tensor_positions import Argument, TensorPositions, positions_of
+
+_AS_TORCHSCRIPT = "save it as TorchScript: torch.jit.script(module).save(...), or torch.jit.trace"
+
+
+def runtime() -> Any:
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a shared library is missing
+        raise BackendError(
+            f'backend "pytorch" needs the package torch, which cannot be imported here ({error}); '
+            'install it: pip install "bls_notebook[torch]"'
+        ) from error
+    return torch
+
+
+def has_gpu() -> bool:
+    """Whether this build can use the GPUs here; simulated GPUs need no CUDA build."""
+    if simulated_gpus():
+        return True
+    try:
+        return bool(runtime().cuda.is_available())
+    except BackendError:
+        return True  # opening a model reports the missing package
+
+
+def device_of(kind: str, number: int) -> str | None:
+    """Return PyTorch's device for an instance, or None for kind ``MODEL``, whose file names devices."""
+    torch = runtime()
+    if kind == "CPU" or simulated_gpus():
+        return "cpu"
+    if kind == "GPU" and not torch.cuda.is_available():
+        raise BackendError(
+            "an instance of kind KIND_GPU needs a build of PyTorch with CUDA, and this one "
+            f"({torch.__version__}) finds no GPU; install one, or use kind: KIND_CPU",
+            "Invalid argument",
+        )
+    return f"cuda:{number}" if kind == "GPU" else None
+
+
+def load(file: Path, model: str, kind: str, number: int) -> Any:
+    """Load a module for an instance of a kind: ``CPU``, ``GPU`` or ``MODEL``."""
+    torch, device = runtime(), device_of(kind, number)
+    # PyTorch deprecates TorchScript; the warning is for authors of models, and Triton still runs it.
+    warnings.filterwarnings("ignore", r"`torch\.jit\.load` is ", DeprecationWarning)
+    try:
+        module = torch.jit.load(str(file), map_location=device)
+    except Exception as error:  # PyTorch's exceptions have no common base class
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
+        raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
+    if simulated_gpus() and kind != "CPU":
+        from bls_notebook.simulation.torch.installation import compute_on_host
+
+        compute_on_host(module)
+    return module
+
+
+def arguments_of(module: Any) -> list[Argument]:
+    """Return the arguments of a module's `forward` without `self`."""
+    forward = getattr(module, "forward", None)
+    if forward is None:
+        raise BackendError("Method 'forward' is not defined.")
+    found = [Argument(a.name, a.type.kind(), str(a.type)) for a in forward.schema.arguments]
+    return found[1:] if found and found[0].kind == "ClassType" else found
+
+
+def _what_else(file: Path) -> str:
+    """Return what a file contains instead of TorchScript and what to do, or "" if unknown."""
+    with file.open("rb") as opened:
+        start = opened.read(64)
+    if not start:
+        return "the file is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "the file is a pointer of Git LFS, not the model itself; fetch it: git lfs pull"
+    if zipfile.is_zipfile(file):
+        return _what_archive(file)
+    if start.startswith(b"\x80"):
+        return f"the file is a pickle (torch.save), expected TorchScript; load it, and {_AS_TORCHSCRIPT}"
+    return f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
+
+
+def _what_archive(file: Path) -> str:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = {name.partition("/")[2]: name for name in archive.namelist()}
+            if "constants.pkl" in members:
+                return ""
+            if "archive_format" in members or "models/model.json" in members:
+                return (
+                    "the file is an archive of torch.export (.pt2), expected TorchScript; load it by "
+                    f"torch.export.load(...).module(), and {_AS_TORCHSCRIPT}"
+                )
+            if "data.pkl" not in members:
+                listed = ", ".join(sorted(archive.namelist())[:4])
+                return f"the file is a zip archive of something else ({listed}), expected TorchScript"
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+        return f"the archive is damaged ({error}); copy it here once more"
+    return (
+        "the file holds weights or a module that torch.save wrote, without the code that uses them, expected "
+        f"TorchScript; make the module, load the file into it, and {_AS_TORCHSCRIPT}"
+    )
+
 
 # They configure PyTorch for a whole process, which on a server is Triton's own.
 _OF_THE_PROCESS = {
@@ -106,16 +209,8 @@ class TorchModel:
         return TorchInstance(module, config, names, settings, gpu)
 
 
-_DATATYPES = {
-    "torch.bool": "BOOL",
-    "torch.uint8": "UINT8",
-    "torch.int8": "INT8",
-    "torch.int16": "INT16",
-    "torch.int32": "INT32",
-    "torch.int64": "INT64",
-    "torch.float16": "FP16",
-    "torch.float32": "FP32",
-    "torch.float64": "FP64",
+_DATATYPES = {f"torch.{name}": name.upper() for name in ("bool", "uint8", "int8", "int16", "int32", "int64")} | {
+    f"torch.float{bits}": f"FP{bits}" for bits in (16, 32, 64)
 }
 
 
@@ -177,17 +272,17 @@ class TorchInstance(BatchedInstance):
                 self._clean()
         return [found[name] for name in names]
 
-    def _as_set(self) -> AbstractContextManager[Any]:
-        torch, settings = self._torch, self._settings
-        mode: AbstractContextManager[Any] = torch.inference_mode() if settings.inference_mode else torch.no_grad()
-        return mode if settings.optimized and settings.cudnn else self._as_set_apart(mode)
-
     @contextmanager
-    def _as_set_apart(self, mode: AbstractContextManager[Any]) -> Iterator[None]:
+    def _as_set(self) -> Iterator[None]:
+        """Apply the model's settings."""
         torch, settings = self._torch, self._settings
-        with mode, torch.jit.optimized_execution(settings.optimized), ExitStack() as stack:
-            if not settings.cudnn and self.gpu is not None and not self._simulated:
-                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        off = nullcontext()
+        on_cuda = self.gpu is not None and not self._simulated
+        with (
+            torch.inference_mode() if settings.inference_mode else torch.no_grad(),
+            off if settings.optimized else torch.jit.optimized_execution(False),
+            torch.backends.cudnn.flags(enabled=False) if on_cuda and not settings.cudnn else off,
+        ):
             yield
 
     def _arguments(self, feed: dict[str, Any]) -> list[Any]:

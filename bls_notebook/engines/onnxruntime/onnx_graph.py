@@ -1,10 +1,16 @@
-"""Signature of an ONNX graph; complete and check a configuration with it, as Triton's backend does."""
+"""Signature of an ONNX graph, from a session or from a file; complete and check a configuration with it.
+
+Mirrors Triton's backend. Reading a file takes no onnxruntime: the parser of its protobuf message skips weights
+without reading them from the disk.
+"""
 
 from __future__ import annotations
 
+import mmap
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts
@@ -14,6 +20,7 @@ _TENSOR = re.compile(r"tensor\((.+)\)")
 _SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _OTHERS = {"float16": "FP16", "bfloat16": "BF16", "float": "FP32", "double": "FP64", "string": "BYTES"}
 _DATATYPES = {name: name.upper() for name in _SAME} | _OTHERS
+DEFAULT_MAX_BATCH_SIZE = 4  # the server's default of --backend-config=onnxruntime,default-max-batch-size
 _OTHER_TYPES = {"seq": "ONNX_TYPE_SEQUENCE", "map": "ONNX_TYPE_MAP", "sparse_tensor": "ONNX_TYPE_SPARSETENSOR"}
 
 
@@ -48,8 +55,8 @@ class Signature:
 
 def signature_of(session: Any) -> Signature:
     """Return the signature of a session's graph."""
-    inputs, outputs = _infos(session.get_inputs()), _infos(session.get_outputs())
-    return Signature(inputs, outputs, _infos(session.get_overridable_initializers()))
+    nodes = session.get_inputs(), session.get_outputs(), session.get_overridable_initializers()
+    return Signature(*map(_infos, nodes))
 
 
 def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
@@ -65,10 +72,6 @@ def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
         dims = tuple(d if isinstance(d, int) and d >= 0 else -1 for d in node.shape)
         infos[node.name] = TensorInfo(node.name, _DATATYPES.get(tensor[1], "INVALID"), dims)
     return infos
-
-
-# The server's default of --backend-config=onnxruntime,default-max-batch-size.
-DEFAULT_MAX_BATCH_SIZE = 4
 
 
 def needs_completing(config: dict[str, Any]) -> bool:
@@ -88,7 +91,7 @@ def complete_config(config: dict[str, Any], signature: Signature) -> None:
         raise BackendError(
             f"autofill failed for model '{config['name']}': model does not support batching while non-zero "
             "max_batch_size is specified",
-            "Invalid argument",
+            INVALID,
         )
     batching = config.get("max_batch_size", 0) > 0
     if not config.get("input") and not config.get("batch_input"):
@@ -111,28 +114,19 @@ def _tensor(info: TensorInfo, batching: bool) -> dict[str, Any]:
 def check_config(config: dict[str, Any], signature: Signature) -> None:
     """Raise BackendError if a configuration contradicts the graph: inputs, names, data types or shapes."""
     refuse_parts(config)
-    _check_inputs(config, signature)
-    for output in config.get("output", ()):
-        info = _matching_info(config["name"], "output", output, signature.outputs)
-        _check_shape(config, output, info, exact=True)
-
-
-def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
-    model, inputs = config["name"], config.get("input", ())
-    controls = controls_of(config)
-    expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
+    model, inputs, controls = config["name"], config.get("input", ()), controls_of(config)
     for control in controls:
         if control not in signature.inputs:
             raise BackendError(
                 f"configuration specified sequence control '{control}', but model does not provide that input"
             )
+    expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
     if len(signature.inputs) != expected:
         raise BackendError(
             f"unable to load model '{model}', configuration expects {expected} inputs, model provides "
             f"{len(signature.inputs)}",
             INVALID,
         )
-    allowed = {**signature.inputs, **signature.overridable}
     for tensor in inputs:
         if tensor.get("optional") and config["max_batch_size"]:
             raise BackendError(
@@ -140,8 +134,10 @@ def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
                 "models that support batching",
                 INVALID,
             )
-        info = _matching_info(model, "input", tensor, allowed)
+        info = _matching_info(model, "input", tensor, {**signature.inputs, **signature.overridable})
         _check_shape(config, tensor, info, exact=False)
+    for output in config.get("output", ()):
+        _check_shape(config, output, _matching_info(model, "output", output, signature.outputs), exact=True)
 
 
 def _matching_info(model: str, which: str, tensor: dict[str, Any], allowed: dict[str, TensorInfo]) -> TensorInfo:
@@ -200,3 +196,108 @@ def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInf
 
 def _shown(dims: Sequence[int]) -> str:
     return f"[{','.join(map(str, dims))}]"
+
+
+# onnx.proto: numbers of fields, and of element types.
+_VERSION, _GRAPH = 1, 7
+_INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
+_NAME_OF_TENSOR = 8
+_TYPES = {
+    1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 8: "BYTES", 9: "BOOL",
+    10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
+}  # fmt: skip
+_Field = tuple[int, int, int, int]  # number, first byte, last byte + 1, value of a varint
+
+
+def signature_in(file: Path) -> Signature | None:
+    """Return the signature of a file's graph, or None if it is unknown.
+
+    It is unknown if the file is not ONNX, or if an input or output is not a tensor or has no shape.
+    """
+    try:
+        with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _signature(data)
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+def _signature(data: mmap.mmap) -> Signature:
+    top = _message(data, 0, len(data))
+    if _GRAPH not in top:
+        raise ValueError("no ONNX")
+    found: dict[int, dict[str, TensorInfo]] = {_INPUT: {}, _OUTPUT: {}}
+    initialized: set[str] = set()
+    for number, first, end, _ in _fields(data, *top[_GRAPH][1:3]):
+        if number == _INITIALIZER:
+            initialized.add(_text(data, _message(data, first, end)[_NAME_OF_TENSOR]))
+        elif number in found:
+            info = _info(data, first, end)
+            found[number][info.name] = info
+    if not found[_OUTPUT]:
+        raise ValueError("no outputs")
+    inputs = {name: info for name, info in found[_INPUT].items() if name not in initialized}
+    overridable: dict[str, TensorInfo] = {}
+    if _VERSION in top and top[_VERSION][3] >= 4:  # older graphs list weights among the inputs
+        overridable = {name: info for name, info in found[_INPUT].items() if name in initialized}
+    return Signature(inputs, found[_OUTPUT], overridable)
+
+
+def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
+    """Parse an input or output: ``ValueInfoProto``, which contains ``TypeProto`` and ``TypeProto.Tensor``."""
+    value = _message(data, first, end)
+    kind = _message(data, *value[2][1:3]) if 2 in value else {}
+    tensor = _message(data, *kind[1][1:3]) if 1 in kind else {}
+    if 2 not in tensor:
+        raise ValueError("no tensor, or no shape")
+    dims = tuple(_size(data, *dim[1:3]) for dim in _fields(data, *tensor[2][1:3]) if dim[0] == 1)
+    datatype = _TYPES.get(tensor[1][3], "INVALID") if 1 in tensor else "INVALID"
+    return TensorInfo(_text(data, value[1]), datatype, dims)
+
+
+def _size(data: mmap.mmap, first: int, end: int) -> int:
+    dim = _message(data, first, end)
+    return dim[1][3] if 1 in dim else -1  # a named or unknown dimension
+
+
+def _text(data: mmap.mmap, field: _Field) -> str:
+    return data[field[1] : field[2]].decode()
+
+
+def _message(data: mmap.mmap, first: int, end: int) -> dict[int, _Field]:
+    """Return the last field of each number."""
+    return {field[0]: field for field in _fields(data, first, end)}
+
+
+def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[_Field]:
+    while at < end:
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        value = 0
+        first = at
+        if wire == 0:
+            value, at = _varint(data, at)
+        elif wire == 1:
+            at += 8
+        elif wire == 2:
+            length, first = _varint(data, at)
+            at = first + length
+        elif wire == 5:
+            at += 4
+        else:
+            raise ValueError("no protobuf")
+        if at > end or number == 0:
+            raise ValueError("no protobuf")
+        yield number, first, at, value
+
+
+def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("no protobuf")
