@@ -2,14 +2,13 @@
 
 Operators, NumPy's ufuncs and functions, slices and `.get()` work as with CuPy. What CuPy refuses is refused
 with CuPy's message: implicit conversion to NumPy, NumPy arrays as operands, and arrays of a GPU that is not
-the current one.
+the current one. Names of NumPy that CuPy (14.2) lacks are missing here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -21,7 +20,37 @@ from bls_notebook.devices import dlpack, observer
 from bls_notebook.devices.device import DLPackError
 
 from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
-from .missing_in_cupy import is_absent
+
+_NUMPY = """
+    False_ ScalarType True_ asmatrix block bmat busday_count busday_offset busdaycalendar bytes_ character
+    clongdouble complex256 datetime64 datetime_as_string datetime_data einsum_path errstate flexible float128
+    frompyfunc fromregex geomspace get_include getbufsize geterr geterrcall histogram_bin_edges info insert
+    is_busday isnat little_endian longdouble matrix matvec memmap nanpercentile nanquantile ndenumerate nditer
+    nested_iters object_ polyder polydiv polyint recarray record sctypeDict setbufsize seterr seterrcall
+    show_runtime spacing str_ test timedelta64 typecodes unstack vecdot vecmat void
+"""
+_LINALG = "diagonal matrix_norm multi_dot outer svdvals tensordot test trace vecdot vector_norm"
+_RANDOM = """
+    Generator MT19937 PCG64 PCG64DXSM Philox SFC64 SeedSequence get_bit_generator get_state set_bit_generator
+    set_state test
+"""
+
+ABSENT: dict[str, frozenset[str]] = {
+    "numpy": frozenset(_NUMPY.split()),
+    "numpy.linalg": frozenset(_LINALG.split()),
+    "numpy.fft": frozenset({"test"}),
+    "numpy.random": frozenset(_RANDOM.split()),
+}
+"""By NumPy's modules."""
+
+_Array = np.ndarray[Any, Any]
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+def is_absent(module: str, name: str) -> bool:
+    """Whether CuPy lacks this function."""
+    return name in ABSENT.get(module, ())
+
 
 # By the address of a capsule's tensor.
 _exported: WeakValueDictionary[int, SimulatedBlock] = WeakValueDictionary()
@@ -44,10 +73,6 @@ def block_of_capsule(capsule: object) -> SimulatedBlock:
             "simulated GPU"
         )
     return memory
-
-
-_Array = np.ndarray[Any, Any]
-_SCALARS = (bool, int, float, complex, np.generic)
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -97,19 +122,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         """None for an array that has its memory to itself."""
         return None if self._host.size * self._host.itemsize == self._memory.size else self._memory
 
-    @property
-    def shape(self) -> Any:
-        """Size of each dimension, a tuple of whole numbers."""
-        return self._host.shape
-
-    @shape.setter
-    def shape(self, value: Any) -> None:
-        host = self._host.reshape(value)
-        if host.size and host.ctypes.data != self._host.ctypes.data:
-            raise AttributeError("incompatible shape: an array that is not contiguous keeps its own")
-        self._host = host
-
-    if TYPE_CHECKING:  # what `_METHODS` and the other tables below name
+    if TYPE_CHECKING:  # the names in the tables below
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -212,12 +225,12 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             result = np.bool_(result)
         elif type(result) is int and func is np.count_nonzero:  # as older versions of NumPy count
             result = np.intp(result)
-        return wrapped(result, *_memories(args))
+        return wrapped(result, *memories(args))
 
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> object:
-        """Return a capsule: as of CUDA's memory; a copy in host memory where `dl_device` asks for the CPU."""
+        """Return a capsule of GPU memory, or of a copy in host memory if `dl_device` is the CPU."""
         if dl_device is not None and tuple(dl_device) == (1, 0):
             if copy is False:
                 raise ValueError("GPU memory cannot be exported to CPU without copy.")
@@ -239,9 +252,8 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return exported(array._host.__dlpack__(), array._memory)
 
 
-# What does as NumPy's does. No work of the GPU: it may be had of an array of any GPU, whichever is current.
-_ATTRIBUTES = "dtype flags itemsize nbytes ndim size strides"
-_VIEWS = "T imag real"
+# They do no work on the GPU, so they accept an array of any GPU, whichever is current.
+_ATTRIBUTES = "T dtype flags imag itemsize nbytes ndim real shape size strides"
 _PLAIN_METHODS = """
     __bool__ __complex__ __float__ __int__ __len__ __str__ diagonal fill item ravel reshape sort squeeze
     swapaxes tobytes tolist transpose view
@@ -252,6 +264,10 @@ _METHODS = """
 """
 
 
+def _attribute(name: str) -> property:
+    return property(lambda self: wrapped(getattr(self._host, name), self._memory))
+
+
 def _method(name: str, is_work: bool) -> Callable[..., Any]:
     def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
         if is_work:
@@ -260,18 +276,11 @@ def _method(name: str, is_work: bool) -> Callable[..., Any]:
         return wrapped(getattr(self._host, name)(*args, **kwargs), self._memory)
 
     method.__name__ = name
-    method.__doc__ = f"As `numpy.ndarray.{name}`, on the GPU."
     return method
 
 
-def _view(name: str) -> property:
-    return property(lambda self: wrapped(getattr(self._host, name), self._memory))
-
-
 for _name in _ATTRIBUTES.split():
-    setattr(ndarray, _name, property(attrgetter(f"_host.{_name}")))
-for _name in _VIEWS.split():
-    setattr(ndarray, _name, _view(_name))
+    setattr(ndarray, _name, _attribute(_name))
 for _name in _PLAIN_METHODS.split():
     setattr(ndarray, _name, _method(_name, False))
 for _name in _METHODS.split():
@@ -279,9 +288,9 @@ for _name in _METHODS.split():
 
 
 def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
-    """Return host memory that nobody else has as an array on a GPU, by default the current one.
+    """Return unshared host memory as an array on a GPU, by default the current one.
 
-    An OutOfMemoryError says that the GPU has not that much memory left.
+    Raises OutOfMemoryError if the GPU has too little free memory.
     """
     if not (host.flags.c_contiguous or host.flags.f_contiguous):
         host = host.copy()
@@ -290,15 +299,24 @@ def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
 
 
 def over(host: _Array, memory: SimulatedBlock) -> ndarray:
-    """Return host memory that lies in a block as an array on the block's GPU."""
+    """Return host memory in a block as an array on the block's GPU."""
     array = object.__new__(ndarray)
     array._host = host
     array._memory = memory
     return array
 
 
+def memories(args: Any) -> Iterator[SimulatedBlock]:
+    """Yield the blocks of the arrays among arguments."""
+    for value in args:
+        if isinstance(value, ndarray):
+            yield value._memory
+        elif isinstance(value, (list, tuple)):
+            yield from memories(value)
+
+
 def _memory_of(host: _Array, known: tuple[SimulatedBlock, ...]) -> SimulatedBlock | None:
-    """The block that a host array lies in; `known` are those that cannot be found by its bases."""
+    """Return the block of a host array; `known` are blocks that its bases do not lead to."""
     base: Any = host
     while isinstance(base, np.ndarray):
         base = base.base
@@ -309,7 +327,7 @@ def _memory_of(host: _Array, known: tuple[SimulatedBlock, ...]) -> SimulatedBloc
 
 
 def wrapped(result: Any, *known: SimulatedBlock) -> Any:
-    """Return what NumPy computed as it is on the GPU: new arrays count, views of old ones do not."""
+    """Return a result of NumPy on the GPU: a new array gets its own block, a view that of its base."""
     if isinstance(result, np.ndarray):
         if result.dtype.hasobject:
             raise TypeError(f"Unsupported dtype {result.dtype}")
@@ -319,9 +337,7 @@ def wrapped(result: Any, *known: SimulatedBlock) -> Any:
         return place(np.array(result))
     if isinstance(result, (list, tuple)) and any(isinstance(r, (np.ndarray, np.generic)) for r in result):
         items = [wrapped(r, *known) for r in result]
-        if isinstance(result, list):
-            return items
-        return type(result)(*items) if hasattr(result, "_fields") else tuple(items)
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
     return result
 
 
@@ -337,7 +353,7 @@ def on_gpu(array: ndarray) -> ndarray:
 
 
 def unsupported(value: object) -> TypeError:
-    """What CuPy raises where a NumPy array meets one on a GPU."""
+    """Return CuPy's error for a NumPy array among arguments."""
     return TypeError(
         f"Unsupported type {type(value)}: an array on a GPU does not mix with one of NumPy; "
         "use cupy.asarray to move it there first"
@@ -345,7 +361,7 @@ def unsupported(value: object) -> TypeError:
 
 
 def unwrapped(value: Any, indices: bool = False) -> Any:
-    """Return arguments as NumPy takes them; NumPy arrays among them, but for `indices`, are a TypeError."""
+    """Return arguments for NumPy; a NumPy array among them is a TypeError, except in `indices`."""
     if isinstance(value, ndarray):
         return value._host if indices else on_gpu(value)._host
     if isinstance(value, np.ndarray):
@@ -359,15 +375,7 @@ def unwrapped(value: Any, indices: bool = False) -> Any:
     return value
 
 
-def _memories(args: Any) -> Iterator[SimulatedBlock]:
-    for value in args:
-        if isinstance(value, ndarray):
-            yield value._memory
-        elif isinstance(value, (list, tuple)):
-            yield from _memories(value)
-
-
 def array_of(capsule: object) -> ndarray:
-    """Return the memory of a capsule that `exported` gave as an array, without a copy. It is used up."""
+    """Return the memory of a capsule from `exported` as an array, without a copy; consume the capsule."""
     memory = block_of_capsule(capsule)
     return over(dlpack.view_of_capsule(capsule), memory)

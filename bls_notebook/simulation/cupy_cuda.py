@@ -12,6 +12,10 @@ from bls_notebook.devices.device import DeviceError, OutOfMemoryError
 from . import gpu_memory
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Nothing to do: work is finished at once."""
+
+
 class CudaDevice:
     """A simulated GPU, by default the current one; as a context manager, the current one of the thread."""
 
@@ -23,12 +27,11 @@ class CudaDevice:
     def use(self) -> None:
         gpu_memory.set_current(self.id)
 
-    def synchronize(self) -> None:
-        """Wait for its work: it is done."""
+    synchronize = _nothing
 
     @property
     def mem_info(self) -> tuple[int, int]:
-        """Bytes that are free, and the capacity."""
+        """Free bytes and the capacity."""
         gpu = gpu_memory.gpu_at(self.id)
         return gpu.capacity - gpu.used, gpu.capacity
 
@@ -53,11 +56,12 @@ class CudaDevice:
 
 
 class CudaStream:
-    """A stream. Whatever is done on it is over at once."""
+    """A stream, whose work is finished at once."""
 
     null: CudaStream
     ptr = 0
     done = True
+    synchronize = wait_event = _nothing
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self._before: list[CudaStream] = []
@@ -65,12 +69,6 @@ class CudaStream:
     def use(self) -> CudaStream:
         _streams.current = self
         return self
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def wait_event(self, event: CudaEvent) -> None:
-        """Nothing to wait for."""
 
     def record(self, event: CudaEvent | None = None) -> CudaEvent:
         event = CudaEvent() if event is None else event
@@ -89,7 +87,7 @@ class CudaStream:
 
 
 CudaStream.null = CudaStream(null=True)
-_streams = threading.local()  # the current one of each thread
+_streams = threading.local()  # each thread's current stream
 
 
 def current_stream() -> CudaStream:
@@ -99,6 +97,7 @@ def current_stream() -> CudaStream:
 
 class CudaEvent:
     done = True
+    synchronize = _nothing
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.ns = 0
@@ -106,25 +105,25 @@ class CudaEvent:
     def record(self, stream: CudaStream | None = None) -> None:
         self.ns = perf_counter_ns()
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
+
+class PinnedMemoryPool:
+    """Keeps no host memory."""
+
+    free_all_blocks = _nothing
+
+    def n_free_blocks(self) -> int:
+        return 0
 
 
-class MemoryPool:
-    """The memory of the current GPU, as a pool that keeps nothing back."""
+class MemoryPool(PinnedMemoryPool):
+    """The memory of the current GPU, as a pool that keeps no free blocks."""
+
+    free_bytes = PinnedMemoryPool.n_free_blocks
 
     def used_bytes(self) -> int:
         return gpu_memory.current_gpu().used
 
     total_bytes = used_bytes
-
-    def free_bytes(self) -> int:
-        return 0
-
-    n_free_blocks = free_bytes
-
-    def free_all_blocks(self, stream: Any = None) -> None:
-        """Nothing is kept back."""
 
     def get_limit(self) -> int:
         return gpu_memory.current_gpu().capacity
@@ -134,13 +133,6 @@ class MemoryPool:
         if size is None and fraction is not None:
             size = int(gpu.capacity * fraction)
         gpu.capacity = size or gpu.capacity
-
-
-class PinnedMemoryPool:
-    """Host memory needs no pinning here."""
-
-    n_free_blocks = MemoryPool.n_free_blocks
-    free_all_blocks = MemoryPool.free_all_blocks
 
 
 def _properties(index: int) -> dict[str, Any]:
@@ -160,11 +152,11 @@ runtime = _module(
     getDeviceCount=lambda: len(gpu_memory.gpus()),
     getDevice=lambda: gpu_memory.current_gpu().index,
     setDevice=gpu_memory.set_current,
-    deviceSynchronize=lambda: None,
+    deviceSynchronize=_nothing,
     deviceCanAccessPeer=lambda device, peer: 0,
     getDeviceProperties=_properties,
     memGetInfo=lambda: CudaDevice().mem_info,
-    streamSynchronize=lambda stream: None,
+    streamSynchronize=_nothing,
 )
 """`cupy.cuda.runtime`."""
 

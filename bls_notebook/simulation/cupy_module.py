@@ -1,7 +1,6 @@
 """The module that models import as `cupy` while GPUs are simulated: NumPy's functions, for simulated arrays.
 
-A function has NumPy's name and arguments, like CuPy's; new arrays are on the current GPU. Names of NumPy that
-CuPy lacks are missing here too (`missing_in_cupy.py`).
+A function has NumPy's name and arguments, like CuPy's; new arrays are on the current GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import numpy as np
 from bls_notebook.devices import dlpack, observer
 
 from . import gpu_memory
-from .cupy_array import array_of, ndarray, place, unwrapped, wrapped
+from .cupy_array import ABSENT, array_of, is_absent, memories, ndarray, place, unwrapped, wrapped
 from .cupy_cuda import MemoryPool, PinnedMemoryPool, cuda
-from .missing_in_cupy import ABSENT, is_absent
 
 _Array = np.ndarray[Any, Any]
 
@@ -27,14 +25,13 @@ _Array = np.ndarray[Any, Any]
 def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        known = [a._memory for a in args if isinstance(a, ndarray)]
-        return wrapped(function(*unwrapped(args), **unwrapped(kwargs)), *known)
+        return wrapped(function(*unwrapped(args), **unwrapped(kwargs)), *memories(args))
 
     return call
 
 
 class Namespace(ModuleType):
-    """A module of NumPy (`source`), on the simulated GPU; `own` is what is not taken from there."""
+    """A module of NumPy (`source`) on the simulated GPU; `own` are names that it does not take from NumPy."""
 
     def __init__(self, name: str, source: ModuleType, own: dict[str, Any]) -> None:
         super().__init__(name, f"Stands in for {name} on a simulated GPU.")
@@ -70,13 +67,13 @@ _MODULES = {"fft", "linalg", "random", "testing"}
 def array(
     obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subok: bool = False, ndmin: int = 0
 ) -> ndarray:
-    """Return an array on the current GPU, a copy of anything that NumPy or the GPU can make an array of."""
+    """Return an array on the current GPU, a copy of anything that NumPy or CuPy accepts."""
     if isinstance(obj, ndarray):
         same = dtype is None or np.dtype(dtype) == obj.dtype
         if not copy and same and obj._memory.gpu is gpu_memory.current_gpu() and ndmin <= obj.ndim:
             return obj
         return place(np.array(obj._host, dtype=dtype, ndmin=ndmin))
-    if isinstance(obj, (list, tuple)) and _has_array(obj):
+    if isinstance(obj, (list, tuple)) and any(memories(obj)):
         return place(np.array(_hosts(obj), dtype=dtype, ndmin=ndmin))
     if not isinstance(obj, np.ndarray) and _is_of_gpu(obj):
         shared = array_of(obj.__dlpack__())
@@ -92,15 +89,19 @@ def array(
 
 
 def _is_of_gpu(value: Any) -> bool:
-    """Whether something is a tensor of another library on a GPU."""
+    """Whether a value is a tensor of another library on a GPU."""
     try:
         return value.__dlpack_device__()[0] in dlpack.CUDA_DEVICES
     except (AttributeError, TypeError):
         return False
 
 
+def _hosts(items: Any) -> Any:
+    return [_hosts(item) for item in items] if isinstance(items, (list, tuple)) else unwrapped(items)
+
+
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
-    """Return an array on the current GPU, the same one where it is one already."""
+    """Return an array on the current GPU, the same one if it is there already."""
     return array(a, dtype, copy=False, order=order or "K")
 
 
@@ -114,16 +115,6 @@ def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
     """Return an array on the current GPU, contiguous in Fortran's order."""
     out = asarray(a, dtype)
     return out if out.flags.f_contiguous else place(np.asfortranarray(out._host))
-
-
-def _has_array(items: Any) -> bool:
-    return any(isinstance(i, ndarray) or (isinstance(i, (list, tuple)) and _has_array(i)) for i in items)
-
-
-def _hosts(items: Any) -> Any:
-    if isinstance(items, (list, tuple)):
-        return [_hosts(i) for i in items]
-    return unwrapped(items)
 
 
 def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, blocking: bool = True) -> Any:
@@ -140,7 +131,7 @@ def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, bl
 def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
     """Return an array that shares the memory of a DLPack capsule, or of an object that has DLPack.
 
-    Memory of the host is refused as by CuPy, that of a GPU that is not simulated by a DLPackError.
+    Raises CuPy's errors for host memory, and DLPackError for memory of a GPU that is not simulated.
     """
     if dlpack.is_capsule(array):
         if dlpack.device_of_capsule(array)[0] in dlpack.CPU_DEVICES:
@@ -155,33 +146,24 @@ def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
 
 
 def get_array_module(*args: Any) -> ModuleType:
-    """Return this namespace if there is an array of a GPU among the arguments, NumPy otherwise."""
+    """Return this module if an argument is an array on a GPU, else NumPy."""
     return cupy if any(isinstance(a, ndarray) for a in args) else np
 
 
 _pool = MemoryPool()
 _pinned = PinnedMemoryPool()
+_OWN: dict[str, Any] = {
+    **{f.__name__: f for f in (array, asarray, ascontiguousarray, asfortranarray, asnumpy, from_dlpack, ndarray)},
+    "__version__": "simulated",
+    "__path__": [],
+    "asanyarray": asarray,
+    "cuda": cuda,
+    "fromDlpack": from_dlpack,
+    "get_array_module": get_array_module,
+    "get_default_memory_pool": lambda: _pool,
+    "get_default_pinned_memory_pool": lambda: _pinned,
+    "is_available": lambda: True,
+}
 
-cupy = Namespace(
-    "cupy",
-    np,
-    {
-        "__version__": "simulated",
-        "__path__": [],
-        "array": array,
-        "asanyarray": asarray,
-        "asarray": asarray,
-        "ascontiguousarray": ascontiguousarray,
-        "asfortranarray": asfortranarray,
-        "asnumpy": asnumpy,
-        "cuda": cuda,
-        "from_dlpack": from_dlpack,
-        "fromDlpack": from_dlpack,
-        "get_array_module": get_array_module,
-        "get_default_memory_pool": lambda: _pool,
-        "get_default_pinned_memory_pool": lambda: _pinned,
-        "is_available": lambda: True,
-        "ndarray": ndarray,
-    },
-)
-"""The namespace that stands in for `cupy`."""
+cupy = Namespace("cupy", np, _OWN)
+"""The module that models import as `cupy`."""

@@ -53,13 +53,13 @@ class SimulatedGPU:
             self._settling = False
 
     def check(self, size: int) -> None:
-        """Raise OutOfMemoryError where there is not that much left."""
+        """Raise OutOfMemoryError if too little is free."""
         used = self.used
         if used + size > self.capacity:
             raise OutOfMemoryError(size, used, self.capacity, self.device.label)
 
     def take(self, size: int) -> None:
-        """Count bytes as in use; an OutOfMemoryError where there is not that much left."""
+        """Count bytes as in use; raise like `check`."""
         with self._lock:
             self.check(size)
             self._used += size
@@ -73,8 +73,7 @@ class SimulatedGPU:
 class SimulatedBlock:
     """A block of a simulated GPU's memory, counted for as long as this object lives.
 
-    Its address is the host's, so whoever takes it for one of CUDA gets CUDA's error. Its `key` is below 0,
-    and unique for as long as the process lives.
+    Its address is the host's, so CUDA refuses it. Its `key` is below 0 and unique in the process.
     """
 
     __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
@@ -111,7 +110,7 @@ class SimulatedBlock:
 
 
 class SimulatedMemory(SimulatedBlock):
-    """A block of arrays, which have it as their base, and keep it; nobody else has the memory of `host`."""
+    """A block that arrays have as their base; `host` is its memory, which is not shared."""
 
     __slots__ = ("__array_interface__", "_host")
 
@@ -121,25 +120,21 @@ class SimulatedMemory(SimulatedBlock):
         self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
 
     def array(self) -> _Array:
-        """Return the block as a host array that keeps it."""
         return np.asarray(self)
 
 
 _gpus: tuple[SimulatedGPU, ...] = ()
-
-
 _current = threading.local()
 
 
 def gpus() -> tuple[SimulatedGPU, ...]:
-    """Return the simulated GPUs that there are."""
     return _gpus
 
 
 def set_gpus(count: int, capacity: int) -> None:
-    """Have that many simulated GPUs of that capacity, in bytes.
+    """Create or remove simulated GPUs and set their capacity (bytes).
 
-    Those that are there already keep their arrays; a capacity below what is in use only keeps new arrays out.
+    Existing GPUs keep their arrays; a capacity below the bytes in use only prevents new arrays.
     """
     global _gpus
     kept = _gpus[:count]
@@ -149,7 +144,7 @@ def set_gpus(count: int, capacity: int) -> None:
 
 
 def gpu_at(index: int) -> SimulatedGPU:
-    """Return a simulated GPU; a DeviceError worded as CUDA's where there is none."""
+    """Return a simulated GPU; DeviceError, worded as CUDA's, if there is none."""
     if not 0 <= index < len(_gpus):
         there = ", ".join(str(g.device) for g in _gpus) or "none"
         raise DeviceError(f"cudaErrorInvalidDevice: invalid device ordinal {index}; GPUs here: {there}")
@@ -157,12 +152,12 @@ def gpu_at(index: int) -> SimulatedGPU:
 
 
 def current_gpu() -> SimulatedGPU:
-    """Return the GPU that this thread works on."""
+    """Return the current GPU of this thread."""
     return gpu_at(getattr(_current, "index", 0))
 
 
 def set_current(index: int) -> int:
-    """Make a GPU the one that this thread works on; return the number of the one before."""
+    """Make a GPU the current one of this thread; return the number of the previous one."""
     gpu_at(index)
     before, _current.index = getattr(_current, "index", 0), index
     return before

@@ -10,8 +10,9 @@ import numpy as np
 from bls_notebook.devices.device import Device
 from bls_notebook.records.devices import DeviceRecord
 
-from . import gpu_memory, torch_import_hook
+from . import gpu_memory
 from .cupy_array import array_of, ndarray, place
+from .torch import watch
 
 _Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ class SimulatedGPUs:
 def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:
     """Create `count` GPUs of `capacity` bytes; with `in_torch`, models see them in PyTorch too."""
     if in_torch:
-        torch_import_hook.watch()
+        watch()
     gpu_memory.set_gpus(count, capacity)
     return _gpus
 

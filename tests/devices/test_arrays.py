@@ -285,17 +285,6 @@ def test_it_can_be_pickled(gpu: Kit) -> None:
     same(pickle.loads(pickle.dumps(gpu.array(A))), A)
 
 
-def test_shape_may_be_set(gpu: Kit) -> None:
-    x = gpu.array(A)
-    x.shape = (4, 3)
-    same(x, A.reshape(4, 3))
-    with pytest.raises((ValueError, AttributeError)):
-        x.shape = (5, 5)
-    y = gpu.array(A).T
-    with pytest.raises(AttributeError):
-        y.shape = (12,)
-
-
 def test_iteration_and_length(gpu: Kit) -> None:
     x = gpu.array(A)
     assert len(x) == 3

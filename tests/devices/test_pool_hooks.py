@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.lifetimes.allocation_table import Book
+from bls_notebook.lifetimes.allocation_table import AllocationTable
 
 
 class Pool:
@@ -58,10 +58,10 @@ def pool() -> Iterator[Pool]:
     pool_hooks.end()
 
 
-def begun(pool: Pool) -> tuple[allocation_log.AllocationRecorder, Book]:
+def begun(pool: Pool) -> tuple[allocation_log.AllocationRecorder, AllocationTable]:
     recording = allocation_log.AllocationRecorder(1 << 30, lambda: None)
     pool_hooks.begin(pool.cupy, recording)
-    return recording, Book(100)
+    return recording, AllocationTable(100)
 
 
 def test_blocks_of_the_pool_are_lives(pool: Pool) -> None:

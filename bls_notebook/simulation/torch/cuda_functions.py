@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,22 @@ from .gpu_tensor import chosen, named
 _numbers = itertools.count(1)
 
 
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Nothing to do: work is finished at once."""
+
+
+def _true(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+def _false(*args: Any, **kwargs: Any) -> bool:
+    return False
+
+
 class TorchEvent:
     cuda_event = 0
+    synchronize = wait = _nothing
+    query = _true
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self._timed = enable_timing
@@ -37,42 +52,23 @@ class TorchEvent:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (end_event.ns - self.ns) / 1e6
 
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def wait(self, stream: TorchStream | None = None) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        return True
-
     def __repr__(self) -> str:
         return "<torch.cuda.Event (simulated)>"
 
 
 class TorchStream:
-    """A queue of work that is done at once."""
+    """A stream, whose work is finished at once; as a context manager, the current one and its GPU the current GPU."""
+
+    synchronize = wait_stream = wait_event = _nothing
+    query = _true
+    is_capturing = _false
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = named(chosen(device))
         self.device_index = self.device.index
         self.priority = priority
         self.cuda_stream = self.stream_id = next(_numbers)
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def query(self) -> bool:
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def wait_stream(self, stream: TorchStream) -> None:
-        """Nothing to wait for."""
-
-    def wait_event(self, event: TorchEvent) -> None:
-        """Nothing to wait for."""
+        self._before: list[tuple[int, TorchStream | None]] = []
 
     def record_event(self, event: TorchEvent | None = None) -> TorchEvent:
         event = TorchEvent() if event is None else event
@@ -80,11 +76,16 @@ class TorchStream:
         return event
 
     def __enter__(self) -> TorchStream:
-        self._before = [*getattr(self, "_before", []), _set(self)]
+        self._before.append(_set(self))
         return self
 
     def __exit__(self, *problem: object) -> None:
-        _restore(self._before.pop())
+        gpu, stream = self._before.pop()
+        gpu_memory.set_current(gpu)
+        if stream is None:
+            _here.current.pop(self.device_index, None)
+        else:
+            _here.current[self.device_index] = stream
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x} (simulated)>"
@@ -94,22 +95,6 @@ class ExternalStream(TorchStream):
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
         super().__init__(device)
         self.cuda_stream = self.stream_id = stream_ptr
-
-
-class StreamContext:
-    """Makes a stream the current one, and its GPU."""
-
-    def __init__(self, stream: TorchStream | None) -> None:
-        self.stream = stream
-        self._before: list[tuple[int, TorchStream | None]] = []
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self._before.append(_set(self.stream))
-
-    def __exit__(self, *problem: object) -> None:
-        if self._before:
-            _restore(self._before.pop())
 
 
 class _Streams(threading.local):
@@ -122,7 +107,7 @@ _default: dict[int, TorchStream] = {}
 
 
 def default_stream(device: Any = None) -> TorchStream:
-    """Return the stream that work of a GPU is put on where nobody says otherwise."""
+    """Return the default stream of a GPU."""
     index = chosen(device)
     if index not in _default:
         stream = TorchStream(index)
@@ -132,13 +117,13 @@ def default_stream(device: Any = None) -> TorchStream:
 
 
 def current_stream(device: Any = None) -> TorchStream:
-    """Return the stream that this thread puts work of a GPU on."""
+    """Return the current stream of a GPU on this thread."""
     index = chosen(device)
     return _here.current.get(index) or default_stream(index)
 
 
 def set_stream(stream: TorchStream | None) -> None:
-    """Make a stream the current one of this thread, and its GPU."""
+    """Make a stream and its GPU the current ones of this thread."""
     if stream is not None:
         _set(stream)
 
@@ -150,17 +135,8 @@ def _set(stream: TorchStream) -> tuple[int, TorchStream | None]:
     return before
 
 
-def _restore(before: tuple[int, TorchStream | None]) -> None:
-    gpu, stream = before
-    index = gpu_memory.set_current(gpu)
-    if stream is None:
-        _here.current.pop(index, None)
-    else:
-        _here.current[index] = stream
-
-
 NAME = "simulated GPU"
-CAPABILITY = (8, 0)  # what libraries ask before they use bfloat16, say
+CAPABILITY = (8, 0)  # libraries ask before they use bfloat16
 
 
 def _gpu(device: Any = None) -> SimulatedGPU:
@@ -168,13 +144,13 @@ def _gpu(device: Any = None) -> SimulatedGPU:
 
 
 def _index_of(device: Any) -> int:
-    """The number of a GPU to be made current; below 0 for leaving it as it is."""
-    index = getattr(device, "idx", device)  # of torch.cuda.device
+    """Return the number of a GPU to make current; below 0 to change nothing."""
+    index = getattr(device, "idx", device)  # `idx` of torch.cuda.device
     return int(index) if isinstance(index, int) and index < 0 else chosen(index)
 
 
 def set_device(device: Any) -> None:
-    """Make a GPU the one that this thread works on."""
+    """Make a GPU the current one of this thread."""
     index = _index_of(device)
     if index >= 0:
         gpu_memory.set_current(index)
@@ -193,46 +169,35 @@ def properties(device: Any = None) -> SimpleNamespace:
         total_memory=gpu.capacity,
         multi_processor_count=1,
         warp_size=32,
-        max_threads_per_multi_processor=2048,
-        max_threads_per_block=1024,
-        regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
-        shared_memory_per_block_optin=166912,
-        shared_memory_per_multiprocessor=167936,
-        L2_cache_size=41943040,
         is_integrated=False,
         is_multi_gpu_board=False,
-        gcnArchName=NAME,
-        pci_bus_id=gpu.index,
         uuid=f"simulated-{gpu.index}",
     )
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return the bytes that are free, and the capacity."""
+    """Return the free bytes and the capacity."""
     gpu = _gpu(device)
     return max(0, gpu.capacity - gpu.used), gpu.capacity
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes in use, those of other models and of CuPy's arrays among them."""
+    """Return the bytes in use, including those of other models and of CuPy's arrays."""
     return _gpu(device).used
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the most bytes that were in use at once."""
+    """Return the peak of the bytes in use."""
     gpu = _gpu(device)
     return max(gpu.peak, gpu.used)
 
 
 def reset_peak(device: Any = None) -> None:
-    """Forget what was in use before."""
     gpu = _gpu(device)
     gpu.peak = gpu.used
 
 
 def set_fraction(fraction: float, device: Any = None) -> None:
-    """Let less memory be used."""
     gpu = _gpu(device)
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
@@ -240,7 +205,6 @@ def set_fraction(fraction: float, device: Any = None) -> None:
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:
-    """Return figures of memory, as far as they make sense here."""
     now, peak = memory_allocated(device), max_memory_allocated(device)
     kinds = ("allocated_bytes", "reserved_bytes", "active_bytes")
     figures = {f"{kind}.all.current": now for kind in kinds}
@@ -252,12 +216,8 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Set the state of random numbers, which is the CPU's too."""
+    """Set the state of random numbers, which the CPU shares."""
     torch.set_rng_state(new_state)
-
-
-def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Nothing to be done."""
 
 
 def _synchronize(device: Any = None) -> None:
@@ -270,8 +230,8 @@ _ALIKE: dict[Callable[..., Any], str] = {
     max_memory_allocated: "max_memory_allocated max_memory_cached max_memory_reserved",
     memory_allocated: "memory_allocated memory_cached memory_reserved",
     reset_peak: "reset_max_memory_allocated reset_max_memory_cached reset_peak_memory_stats",
-    (lambda *_, **__: True): "is_bf16_supported is_initialized is_tf32_supported",
-    (lambda *_, **__: False): "can_device_access_peer is_current_stream_capturing",
+    _true: "is_bf16_supported is_initialized is_tf32_supported",
+    _false: "can_device_access_peer is_current_stream_capturing",
     (lambda seed: torch.default_generator.manual_seed(int(seed))): "manual_seed manual_seed_all",
     (lambda: torch.default_generator.seed()): "seed seed_all",
 }
@@ -297,28 +257,23 @@ CUDA: dict[str, Callable[..., Any]] = {
     "set_rng_state": set_rng_state,
     "set_rng_state_all": lambda new_states: set_rng_state(new_states[0]),
     "set_stream": set_stream,
-    "stream": StreamContext,
+    "stream": lambda stream: nullcontext() if stream is None else stream,
     "synchronize": _synchronize,
     "utilization": lambda device=None: 0,
 }
 """Of `torch.cuda`."""
 
 NVTX: dict[str, Callable[..., Any]] = {
-    "mark": _nothing,
-    "range_end": _nothing,
-    "range_pop": lambda: 0,
-    "range_push": lambda msg: 0,
-    "range_start": lambda msg: 0,
+    **dict.fromkeys(("mark", "range_end"), _nothing),
+    **dict.fromkeys(("range_pop", "range_push", "range_start"), lambda msg="": 0),
 }
 """Of `torch.cuda.nvtx`."""
 
 ACCELERATOR: dict[str, Callable[..., Any]] = {
-    **{name: function for name, function in CUDA.items() if name != "get_device_capability"},  # another
+    **{name: function for name, function in CUDA.items() if name != "get_device_capability"},  # a different function
     "current_accelerator": lambda check_available=False: torch.device("cuda"),
-    "current_device_idx": CUDA["current_device"],
-    "current_device_index": CUDA["current_device"],
+    **dict.fromkeys(("current_device_idx", "current_device_index"), CUDA["current_device"]),
     "get_memory_info": mem_get_info,
-    "set_device_idx": set_device,
-    "set_device_index": set_device,
+    **dict.fromkeys(("set_device_idx", "set_device_index"), set_device),
 }
-"""Of `torch.accelerator`; what it does not have is not put there."""
+"""Of `torch.accelerator`, where PyTorch has these functions."""

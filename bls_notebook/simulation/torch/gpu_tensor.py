@@ -139,24 +139,20 @@ def check_room(size: int, index: int) -> None:
 
 def out_of_memory(gpu: SimulatedGPU, size: int) -> Exception:
     """Return PyTorch's out-of-memory error for a GPU."""
+
+    def gib(number: int) -> str:
+        return f"{number / (1 << 30):.2f} GiB" if number >= 1 << 28 else f"{number / (1 << 20):.2f} MiB"
+
     used = gpu.used
     error: Exception = torch.cuda.OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {_in_words(size)}. GPU {gpu.index} has a total capacity of "
-        f"{_in_words(gpu.capacity)} of which {_in_words(max(0, gpu.capacity - used))} is free. "
-        f"Of the allocated memory {_in_words(used)} is allocated by PyTorch and by other models "
-        f"({gpu.device.label})."
+        f"CUDA out of memory. Tried to allocate {gib(size)}. GPU {gpu.index} has a total capacity of "
+        f"{gib(gpu.capacity)} of which {gib(max(0, gpu.capacity - used))} is free. Of the allocated memory "
+        f"{gib(used)} is allocated by PyTorch and by other models ({gpu.device.label})."
     )
     return error
 
 
-def _in_words(size: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.2f} {name}"
-    return f"{size} bytes"
-
-
-def tell_moved(source: Any, result: Any, started: int) -> None:
+def report_transfer(source: Any, result: Any, started: int) -> None:
     """Report a transfer to the observer of memory; call within `NATIVE`."""
     if observer.current is None:
         return
@@ -192,7 +188,6 @@ _MIXING = frozenset(
     }
 )
 _HOST_SECOND = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})  # their second result is on the CPU
-_LARGE = 1 << 20  # elements; smaller allocations are not checked beforehand
 _SIZED = frozenset(
     {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}
 )
@@ -231,7 +226,7 @@ def plainly(func: Any, args: Any, kwargs: Any) -> Any:
     if asked is not None:
         where = gpu_index(asked)
         kwargs = {**kwargs, "device": "cpu" if where >= 0 else asked}
-        if where >= 0 and func in _SIZED and _product((*args, kwargs.get("size", 1))) >= _LARGE:
+        if where >= 0 and func in _SIZED:
             _check_room_for(func, args, kwargs, where)
         index = where
     if index < 0 and asked is None and not kwargs.get("pin_memory"):
@@ -252,8 +247,7 @@ def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
                 raise _of_host(error, index) from None
             raise
         if index >= 0:
-            name = getattr(func, "__name__", "")
-            if name in _HOST_SECOND:
+            if getattr(func, "__name__", "") in _HOST_SECOND:
                 hosts = [*hosts, result[1]]
             _place_all(result, index, hosts)
     if pinned:
@@ -304,17 +298,6 @@ def _mixed(one: str, other: str) -> RuntimeError:
     return RuntimeError(
         f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
     )
-
-
-def _product(sizes: Any) -> int:
-    """Estimate the number of elements from the integers among the arguments."""
-    product = 1
-    for size in sizes:
-        if isinstance(size, int):
-            product *= max(1, size)
-        elif isinstance(size, (tuple, list)):
-            product *= _product(size)
-    return product
 
 
 def _check_room_for(func: Any, args: Any, kwargs: Any, index: int) -> None:

@@ -17,8 +17,176 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from bls_notebook.devices import model_code
 
-from . import cuda_functions, other_functions, tensor_methods
-from .gpu_tensor import block_of, dispatch
+from . import cuda_functions
+from .gpu_tensor import NATIVE, block_of, dispatch, gpu_index, named, placed, plainly
+from .tensor_methods import from_dlpack, to_dlpack, warn_no_effect
+
+
+def compute_on_host(module: Any) -> Any:
+    """Make a loaded module and its submodules use the CPU instead of CUDA devices, in place.
+
+    It changes constants that are CUDA devices, and calls of ``Tensor.cuda()``.
+    """
+    for part in module.modules():
+        code: Any = getattr(part, "_c", None)  # None if it is not TorchScript
+        for name in () if code is None else code._method_names():
+            graph = code._get_method(name).graph
+            for constant in graph.findAllNodes("prim::Constant"):
+                if constant.output().type().kind() == "DeviceObjType" and "value" in constant.attributeNames():
+                    constant.s_("value", "cpu")
+            for node in list(graph.findAllNodes("aten::cuda")):
+                made = graph.create("aten::cpu", list(node.inputs()), 1)
+                made.insertBefore(node)
+                made.output().setType(node.output().type())
+                node.output().replaceAllUsesWith(made.output())
+                node.destroy()
+    return module
+
+
+class Generator(torch._C.Generator):  # type: ignore[misc]
+    """A generator on a GPU; the CPU makes its numbers."""
+
+    _index = 0
+
+    @property
+    def device(self) -> Any:
+        return named(self._index)
+
+
+def generator(original: Any, device: Any = "cpu") -> Any:
+    index = gpu_index(device)
+    if index < 0:
+        return original(device)
+    made = Generator("cpu")
+    made._index = index
+    return made
+
+
+def set_default_device(original: Any, device: Any) -> None:
+    """Set the default device of the model, not of the notebook."""
+    process = model_code.here()
+    assert process is not None
+    device = named(device) if isinstance(device, int) else device
+    process.default_device = None if device is None else torch.device(device)
+
+
+def get_default_device(original: Any) -> Any:
+    """Return the default device of the model."""
+    process, device = model_code.here(), original()
+    if device.type != "cpu" or process is None or process.default_device is None:
+        return device
+    index = gpu_index(process.default_device)
+    return process.default_device if index < 0 else named(index)
+
+
+def compiled(original: Any, model: Any = None, **options: Any) -> Any:
+    warn_no_effect("torch.compile does nothing: the model runs as it is")
+    return (lambda function: function) if model is None else model
+
+
+def compiled_in_place(original: Any, module: Any, *args: Any, **options: Any) -> None:
+    warn_no_effect("Module.compile does nothing: the module runs as it is")
+
+
+def in_parallel(original: Any, module: Any, *args: Any, **options: Any) -> Any:
+    """`DataParallel.forward`: run the whole batch on one GPU."""
+    return module.module(*args, **options)
+
+
+def entered_autocast(original: Any, context: Any) -> Any:
+    """Enter `torch.autocast`; that of CUDA also enters that of the CPU."""
+    if context.device == "cuda":
+        beside = torch.autocast("cpu", context.fast_dtype, context._enabled, context._cache_enabled)
+        context._beside = [*getattr(context, "_beside", []), beside]
+        beside.__enter__()
+    return original(context)
+
+
+def left_autocast(original: Any, context: Any, *problem: Any) -> Any:
+    result = original(context, *problem)
+    beside = getattr(context, "_beside", None)
+    if beside:
+        beside.pop().__exit__(*problem)
+    return result
+
+
+def on_gpu(storage: Any, index: int) -> Any:
+    """Mark a storage so that tensors made from it are on a GPU."""
+    if index >= 0:
+        storage._simulated_gpu = index
+    return storage
+
+
+def storage_on_gpu(original: Any, storage: Any, device: Any = None, **options: Any) -> Any:
+    """`UntypedStorage.cuda`: as `on_gpu`, of a copy."""
+    return on_gpu(storage.clone(), gpu_index("cuda" if device is None else device))
+
+
+def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
+    def place(storage: Any, location: str) -> Any:
+        wanted = map_location.get(location, location) if isinstance(map_location, dict) else map_location
+        wanted = location if wanted is None else wanted
+        if location == "meta" or (isinstance(wanted, str) and wanted.partition(":")[0] not in ("cpu", "cuda")):
+            return None  # PyTorch's default
+        return on_gpu(storage, gpu_index(wanted))
+
+    takes_part = map_location is None or not callable(map_location)
+    return original(f, place if takes_part else map_location, *args, **options)
+
+
+def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
+    """Rebuild a saved tensor on its GPU."""
+    tensor = original(storage, *args)
+    index = getattr(getattr(storage, "_untyped_storage", storage), "_simulated_gpu", -1)
+    if index < 0:
+        return tensor
+    with NATIVE():
+        return placed(tensor, index)
+
+
+def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
+    """`torch.jit.load` to simulated GPUs; code that names CUDA devices runs on the CPU."""
+    index = gpu_index(map_location)
+    if index >= 0:
+        return compute_on_host(original(f, "cpu", *args, **options)).to(named(index))
+    if map_location is not None:
+        return original(f, map_location, *args, **options)
+    start = f.tell() if hasattr(f, "tell") else None
+    try:
+        return original(f, None, *args, **options)
+    except RuntimeError as error:
+        if "CUDA" not in str(error):
+            raise
+    if start is not None:
+        f.seek(start)
+    return compute_on_host(original(f, "cpu", *args, **options)).to("cuda")
+
+
+def on_cpu(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose tensors pass through PyTorch's C++ code, as CPU tensors."""
+    return plainly(lambda *a, **k: original(function, *a, **k), args, kwargs)
+
+
+# By path below `torch`; each is called with PyTorch's own function first.
+OTHERS: dict[str, Callable[..., Any]] = {
+    "_functorch.apis.vmap_impl": on_cpu,
+    "_functorch.eager_transforms.grad_impl": on_cpu,
+    "_utils._rebuild_tensor": rebuilt,
+    "_utils._rebuild_tensor_v3": rebuilt,
+    "amp.autocast_mode.autocast.__enter__": entered_autocast,
+    "amp.autocast_mode.autocast.__exit__": left_autocast,
+    "backends.cuda.is_built": lambda original: True,
+    "backends.cudnn.is_acceptable": lambda original, tensor: False,
+    "compile": compiled,
+    "get_default_device": get_default_device,
+    "jit.ScriptFunction.__call__": on_cpu,
+    "jit.load": script_loaded,
+    "load": loaded,
+    "nn.DataParallel.forward": in_parallel,
+    "nn.Module.compile": compiled_in_place,
+    "set_default_device": set_default_device,
+    "storage.UntypedStorage.cuda": storage_on_gpu,
+}
 
 
 class Mode(TorchFunctionMode):  # type: ignore[misc]
@@ -54,7 +222,7 @@ def install() -> None:
             own = getattr(module, name, None)
             if own is not None and not hasattr(own, "_of_simulated_gpus"):
                 setattr(module, name, _either(own, ours))
-    for path, ours in other_functions.OTHERS.items():
+    for path, ours in OTHERS.items():
         *parents, name = path.split(".")
         try:
             place = functools.reduce(getattr, parents, torch)
@@ -70,19 +238,10 @@ def install() -> None:
         own = getattr(torch.cuda, name)
         for module in (torch.cuda, torch.cuda.streams):
             setattr(module, name, _either_class(own, made, made))
-    for name in tensor_methods.NAMES:
-        if hasattr(torch.cuda, name):
-            setattr(torch.cuda, name, tensor_methods.legacy_type(name))
-    torch.Generator = _either_class(
-        torch._C.Generator, functools.partial(other_functions.generator, torch._C.Generator), other_functions.Generator
-    )
-    to_dlpack, from_dlpack = torch._C._to_dlpack, torch.from_dlpack
-
-    def shared(ext_tensor: Any, **options: Any) -> Any:
-        return tensor_methods.from_dlpack(ext_tensor, from_dlpack, **options)
-
-    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, tensor_methods.to_dlpack)
-    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
+    torch.Generator = _either_class(torch._C.Generator, functools.partial(generator, torch._C.Generator), Generator)
+    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(torch._C._to_dlpack, to_dlpack)
+    shared = functools.partial(from_dlpack, torch.from_dlpack)
+    torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(torch.from_dlpack, shared)
     model_code.foreign_blocks.append(block_of)
     model_code.install(_turn)
 

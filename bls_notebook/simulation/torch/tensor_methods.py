@@ -1,4 +1,4 @@
-"""Overrides of PyTorch's functions on simulated GPUs: devices, transfers, DLPack, tensor types."""
+"""Overrides of PyTorch's functions on simulated GPUs: devices, transfers, DLPack, copies."""
 
 from __future__ import annotations
 
@@ -24,68 +24,12 @@ from .gpu_tensor import (
     named,
     placed,
     plainly,
+    report_transfer,
     special,
-    tell_moved,
     unplaced,
 )
 
-_PREFIX = "torch.cuda."
-NAMES = tuple(
-    f"{kind}Tensor" for kind in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
-)
-
-
-class _Type(type):
-    """A legacy tensor type; PyTorch's own type (`_own`) outside models' code."""
-
-    _own: Any
-    _host: Any
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if model_code.here() is None:
-            return cls._own(*args, **kwargs)
-        with NATIVE():
-            made = cls._host(*args)
-        return dispatch(Tensor.cuda, (made,), {})
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        if index_of(instance) < 0:
-            return isinstance(instance, cls._own)
-        with NATIVE():
-            return isinstance(instance, cls._host)
-
-    @property
-    def dtype(cls) -> Any:
-        return cls._own.dtype
-
-    def __repr__(cls) -> str:
-        return repr(cls._own)
-
-
-def legacy_type(name: str) -> Any:
-    own, host = getattr(torch.cuda, name), getattr(torch, name)
-    return _Type(name, (), {"_own": own, "_host": host, "__module__": "torch.cuda", "__doc__": own.__doc__})
-
-
-def name_of(kind: Any) -> str:
-    """Return the name of a tensor type given as class or string; empty for a dtype."""
-    if isinstance(kind, str):
-        return kind
-    return f"{kind.__module__}.{kind.__name__}" if isinstance(kind, type) else ""
-
-
-def of_host(name: str) -> str:
-    """Return the CPU counterpart of a CUDA tensor type; empty for any other type."""
-    return f"torch.{name.removeprefix(_PREFIX)}" if name.startswith(_PREFIX) else ""
-
-
-def set_default_tensor_type(original: Any, kind: Any) -> None:
-    """Set the default dtype and device of the model's new tensors."""
-    process = model_code.here()
-    assert process is not None
-    host = of_host(name_of(kind))
-    original(host or kind)
-    process.default_device = torch.device("cuda") if host else None
+Getter = Any
 
 
 def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:
@@ -103,7 +47,7 @@ def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device
         if index >= 0 and result is not tensor:
             placed(result, index)
         if crosses:
-            tell_moved(tensor, result, started)
+            report_transfer(tensor, result, started)
     return result
 
 
@@ -156,9 +100,6 @@ def _format(kwargs: Any) -> dict[str, Any]:
     return {"memory_format": kwargs["memory_format"]} if "memory_format" in kwargs else {}
 
 
-Getter = Any
-
-
 def _getter(name: str) -> Getter:
     return getattr(Tensor, name).__get__
 
@@ -209,12 +150,7 @@ def _type(func: Any, args: Any, kwargs: Any) -> Any:
         with NATIVE():
             name: str = func(args[0])
         return name if index < 0 else name.replace("torch.", "torch.cuda.", 1)
-    host_type = of_host(name_of(wanted))
-    if host_type:
-        with NATIVE():
-            host = func(args[0].detach(), host_type)
-        return moved(args[0], index if index >= 0 else gpu_index("cuda"), dtype=host.dtype)
-    if name_of(wanted) and index >= 0:  # torch.FloatTensor is one of the CPU
+    if not isinstance(wanted, torch.dtype) and index >= 0:  # torch.FloatTensor is a type of the CPU
         return func(moved(args[0], -1), wanted)
     return plainly(func, args, kwargs)
 
@@ -241,39 +177,31 @@ def _set_data(func: Any, args: Any, kwargs: Any) -> None:
     index, before = index_of(data), index_of(tensor)
     with NATIVE():
         func(tensor, data)
-        if index >= 0:
-            if before != index:
-                if before >= 0:
-                    unplaced(tensor)
+        if before != index:
+            if before >= 0:
+                unplaced(tensor)
+            if index >= 0:
                 placed(tensor, index)
-        elif before >= 0:
-            unplaced(tensor)
 
 
 @special(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
 def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
     is_new = func == Tensor.new_tensor
     data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
-    asked = kwargs.get("device")
-    if asked is None:
-        process = model_code.here()
-        where = args[0] if is_new else data
-        if isinstance(where, Tensor):
-            to = index_of(where)
-        else:
-            to = -1 if process is None else gpu_index(process.default_device)
+    asked, where = kwargs.get("device"), args[0] if is_new else data
+    if asked is None and isinstance(where, Tensor):
+        index = index_of(where)
     else:
-        to = gpu_index(asked)
-    kwargs = {**kwargs, "device": "cpu"} if to >= 0 else kwargs
-    result = call(func, args, kwargs, -1)
-    # A list of numbers on a GPU is one of the CPU; and memory of NumPy's is copied to a GPU.
-    if to < 0 or index_of(result) == to:
+        process = model_code.here()
+        index = gpu_index(process.default_device if asked is None and process is not None else asked)
+    result = call(func, args, {**kwargs, "device": "cpu"} if index >= 0 else kwargs, -1)
+    if index < 0 or index_of(result) == index:
         return result
     with NATIVE():
-        shared = func != torch.tensor and not is_new
-        needs_grad = result.requires_grad
-        copy = result.detach().clone() if shared else result
-        return placed(copy.requires_grad_(needs_grad) if shared else copy, to)
+        if func != torch.tensor and not is_new:  # it may share memory with its source on the CPU
+            needs_grad = result.requires_grad
+            result = result.detach().clone().requires_grad_(needs_grad)
+        return placed(result, index)
 
 
 @special(Tensor.__repr__, Tensor.__format__)
@@ -309,16 +237,18 @@ def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
     with NATIVE():
         if not tensor.is_leaf:
             return func(*args)  # refuses it
-        copy = tensor.detach().as_subclass(Tensor).clone()
-        if isinstance(tensor, torch.nn.Parameter):
-            copy = torch.nn.Parameter(copy, tensor.requires_grad)
-        else:
-            copy.requires_grad_(tensor.requires_grad)
+        copy = _on_host(tensor, tensor.detach().as_subclass(Tensor).clone())
         memo[id(tensor)] = placed(copy, index)
         if tensor.grad is not None:
-            grad = tensor.grad.detach().as_subclass(Tensor).clone()
-            copy.grad = placed(grad, index)
+            copy.grad = placed(tensor.grad.detach().as_subclass(Tensor).clone(), index)
     return copy
+
+
+def _on_host(tensor: Any, host: Any) -> Any:
+    """Return memory of the host as a parameter or tensor like `tensor`."""
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(host, tensor.requires_grad)
+    return host.requires_grad_(tensor.requires_grad)
 
 
 @special(Tensor.__reduce_ex__)
@@ -326,11 +256,8 @@ def _reduced(func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     if index_of(tensor) < 0:
         return func(*args)
-    with NATIVE():  # it is saved as one of the CPU
-        host = tensor.detach().as_subclass(Tensor)
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(host, tensor.requires_grad).__reduce_ex__(args[1])
-        return host.requires_grad_(tensor.requires_grad).__reduce_ex__(args[1])
+    with NATIVE():  # it is saved as a tensor of the CPU
+        return _on_host(tensor, tensor.detach().as_subclass(Tensor)).__reduce_ex__(args[1])
 
 
 @special(Tensor.__dlpack_device__)
@@ -354,7 +281,7 @@ def to_dlpack(tensor: Any) -> object:
         return capsule if block is None else exported(capsule, block)
 
 
-def from_dlpack(ext_tensor: Any, original: Any, **options: Any) -> Any:
+def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
     """Return a tensor that shares the memory of a capsule, or of an object that has DLPack."""
     if isinstance(ext_tensor, GpuTensor):
         capsule = to_dlpack(ext_tensor)
@@ -362,14 +289,12 @@ def from_dlpack(ext_tensor: Any, original: Any, **options: Any) -> Any:
         if dlpack.device_of_capsule(ext_tensor)[0] in dlpack.CPU_DEVICES:
             return original(ext_tensor, **options)
         capsule = ext_tensor
-    else:
-        asked = options.get("device")
-        kind = ext_tensor.__dlpack_device__()[0] if hasattr(ext_tensor, "__dlpack_device__") else 0
-        if kind not in dlpack.CUDA_DEVICES:
-            if asked is None or gpu_index(asked) < 0:
-                return original(ext_tensor, **options)
-            return dispatch(Tensor.to, (original(ext_tensor), asked), {})
+    elif hasattr(ext_tensor, "__dlpack_device__") and ext_tensor.__dlpack_device__()[0] in dlpack.CUDA_DEVICES:
         capsule = ext_tensor.__dlpack__()
+    elif gpu_index(options.get("device")) < 0:
+        return original(ext_tensor, **options)
+    else:
+        return dispatch(Tensor.to, (original(ext_tensor), options["device"]), {})
     block = block_of_capsule(capsule)
     dlpack.move_capsule(capsule, (1, 0))
     with NATIVE():
