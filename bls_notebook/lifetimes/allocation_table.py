@@ -15,47 +15,42 @@ from typing import Any
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Block, Key, Place, TrackedRequest, Who
 
-MOST_REQUESTS = 10_000  # that are known at a time, at least
+MOST_REQUESTS = 10_000  # that are kept, at least
 _ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
 }  # fmt: skip
 
 
-Index = int | tuple[str, int]  # of a block: its key, or the id of that
+_Index = int | tuple[str, int]  # of a block: its key on a GPU, or the id of its key in host memory
 
 
-def _index(key: Key) -> Index:
-    return key if isinstance(key, tuple) else id(key)
+def _index(key: Key) -> tuple[_Index, str]:
+    """Return the index and the device of a block."""
+    return (key, key[0]) if isinstance(key, tuple) else (id(key), "cpu")
 
 
-def _device(key: Key) -> str:
-    return key[0] if isinstance(key, tuple) else "cpu"
-
-
-class Book:
-    """Lives, at most so many, as they come out of the log; `base` is the number before the first request."""
+class AllocationTable:
+    """At most `limit` lifetimes from the log; `base` is the number before that of the first request."""
 
     def __init__(self, limit: int, base: int = 0) -> None:
         self._limit = limit
         self._base = base
         self._next = 1
         self._cell = ""
-        self._dead: deque[Block] = deque()  # that are kept, in the order of their deaths
-        self._living: dict[Index, Block] = {}
-        # Alive, but over the limit: device and bytes; and the key, so that no other gets its id.
-        self._uncounted: dict[Index, tuple[str, int, Key]] = {}
+        self._dead: deque[Block] = deque()  # in the order of their deaths
+        self._living: dict[_Index, Block] = {}
+        # Alive, but over the limit: their bytes; the key is kept, so that no other gets its id.
+        self._uncounted: dict[_Index, tuple[int, Key]] = {}
         self._kept = 0
         self._requests: dict[int, TrackedRequest] = {}
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
-        self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
-
-    # -- reading the log -----------------------------------------------------------------------------
+        self.older: Counter[str] = Counter()  # changes to the bytes of a GPU outside of all lifetimes
 
     def read(self, log: Sequence[Any], deaths: Sequence[Any] = ()) -> None:
-        """Take rows in, and the deaths that were noted before the last of them."""
-        early: list[tuple[Key, int]] = []  # of blocks that a later row names: another thread's
+        """Read rows of the log, and the deaths that were logged meanwhile."""
+        early: list[tuple[Key, int]] = []  # of blocks that a later row names, from another thread
         end, ends = 0, len(deaths)
         for start in range(0, len(log), WIDTH):
             word, at, number, other, who, options, span, *fields = log[start : start + WIDTH]
@@ -63,23 +58,21 @@ class Book:
                 if not self._died(deaths[end], deaths[end + 1]):
                     early.append((deaths[end], deaths[end + 1]))
                 end += 2
-            if word == IN:
-                request = self._requests.get(number)
-                if request is None:
-                    request = self._request(number, other, who, options, span)
-                self._crossed(at, "input", request.parent, request, request, fields)
-            elif word in (OUT, allocation_log.AGAIN):
-                known = self._requests.get(number)
-                if known is not None and other:
-                    known.instance = other
-                if word == allocation_log.AGAIN:
-                    self._crossed(at, "input", known, known, known, fields)
-                else:
-                    self._crossed(at, "output", known, known, None if known is None else known.parent, fields)
-            elif word == allocation_log.ALONE:
-                self._request(number, other, who, options, span)
-            else:
+            if word in _RARE:
                 _RARE[word](self, at, *number)
+                continue
+            request = self._requests.get(number)
+            if request is None and word in (IN, allocation_log.ALONE):
+                request = self._request(number, other, who, options, span)
+            elif request is not None and other and word in (OUT, allocation_log.AGAIN):
+                request.instance = other
+            sender = None if request is None else request.parent
+            if word == IN:
+                self._crossed(at, "input", sender, request, request, fields)
+            elif word == allocation_log.AGAIN:
+                self._crossed(at, "input", request, request, request, fields)
+            elif word == OUT:
+                self._crossed(at, "output", request, request, sender, fields)
         for key, at in early:
             self._died(key, at)
         for index in range(end, ends, 2):
@@ -103,7 +96,7 @@ class Book:
         taker: TrackedRequest | None,
         fields: Sequence[Any],
     ) -> None:
-        """A tensor went from one to another; `maker` has the copy, if it was copied."""
+        """A tensor went from `giver` to `taker`; if it was copied, `maker` has the copy."""
         name, datatype, shape, source, size, target, room, line = fields
         plain = 0
         if allocation_log.PLAIN in (size, room):
@@ -118,30 +111,28 @@ class Book:
             got = self._seen(target, plain if room == allocation_log.PLAIN else room, at, maker)
             if got is not None and got.id >= known:
                 got.how, got.source = "copy", 0 if given is None else given.id
-                if role == "output":  # of an input, nobody has written a line that copies it
+                if role == "output":  # no line of the model copies an input
                     got.line = line
             if got is not None and not got.stays:
-                got.maker = maker  # the device gave it to whoever was running then
+                got.maker = maker  # instead of the request that ran when the device allocated it
         for block in (given, got):
             if block is not None and block.kind != "tensor":
                 block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
         if got is not None:
             got.stop_at((at, role, name, datatype, shape, taker, self._cell))
 
-    # -- devices -------------------------------------------------------------------------------------
-
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name
 
     def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None) -> None:
-        self._died(key, at)  # where its end was not seen
+        self._died(key, at)  # if its end was not seen
         block = self._add(key, size, at, self._requests.get(number))
         if block is not None:
             block.line = line
 
     def _freed(self, at: int, key: tuple[str, int], size: int) -> None:
         if not self._died(key, at):
-            self.older[_device(key)] -= size
+            self.older[key[0]] -= size
 
     def _moved(self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int) -> None:
         request = self._requests.get(number)
@@ -158,18 +149,16 @@ class Book:
         if block is not None:
             block.stop_at((at, "view", name, datatype, shape, request, self._cell))
 
-    # -- lives ---------------------------------------------------------------------------------------
-
     def _seen(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
-        """The block of a key, which begins now where it is not known; None for one over the limit."""
-        index = _index(key)
+        """Return the block of a key, or a new one if there is none; None for one over the limit."""
+        index, device = _index(key)
         block = self._living.get(index)
         if block is None and index not in self._uncounted:
             if isinstance(key, tuple):
                 around = self._around(key)
                 if around is not None:
                     return around
-                self.older[_device(key)] -= max(size, 0)  # it was there before the track
+                self.older[device] -= max(size, 0)  # it was there before the recording
             return self._add(key, max(size, 0), at, maker)
         if block is not None and size > 0 and not block.bytes:  # another thread was first to name it
             block.bytes = size
@@ -177,7 +166,7 @@ class Book:
         return block
 
     def _around(self, key: tuple[str, int]) -> Block | None:
-        """The block of a GPU's pool that an address lies in: where a part of it came over DLPack."""
+        """Return the block of a GPU's pool around an address: DLPack may pass a part of a block."""
         gpu, address = key
         for block in self._living.values():
             if isinstance(block.key, tuple) and block.key[0] == gpu:
@@ -187,12 +176,12 @@ class Book:
         return None
 
     def _add(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
-        index, device = _index(key), _device(key)
+        index, device = _index(key)
         self.in_use[device] += size
         if self._kept >= self._limit:
             self.dropped += 1
             if not self._dead:
-                self._uncounted[index] = device, size, key
+                self._uncounted[index] = size, key
                 return None
             self._dead.popleft()
             self._kept -= 1
@@ -203,37 +192,33 @@ class Book:
         return block
 
     def _died(self, key: Key, at: int) -> bool:
-        """A block is dead; whether it was known."""
-        index = _index(key)
+        """Record the death of a block; return whether it was known."""
+        index, device = _index(key)
         block = self._living.pop(index, None)
         if block is not None:
             block.died = at
             self.in_use[block.device] -= block.bytes
             self._dead.append(block)
             return True
-        device, size, _ = self._uncounted.pop(index, ("", 0, key))
-        if device:
-            self.in_use[device] -= size
-        return device != ""
-
-    @property
-    def living(self) -> list[Block]:
-        return list(self._living.values())
+        if index not in self._uncounted:
+            return False
+        self.in_use[device] -= self._uncounted.pop(index)[0]
+        return True
 
     @property
     def dropped_bytes(self) -> int:
-        """Bytes that are alive and in none of the lives."""
-        return sum(size for _, size, _ in self._uncounted.values())
+        """Bytes alive in blocks over the limit."""
+        return sum(size for size, _ in self._uncounted.values())
 
     def blocks(self) -> Iterator[Block]:
-        """Every life that is kept, in the order of birth."""
+        """Yield the blocks that are kept, in the order of birth."""
         yield from sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
 
 
 _RARE: dict[int, Callable[..., None]] = {
-    allocation_log.CELL: Book._in_cell,
-    allocation_log.ALLOCATED: Book._allocated,
-    allocation_log.FREED: Book._freed,
-    allocation_log.MOVED: Book._moved,
-    allocation_log.EXPORTED: Book._exported,
+    allocation_log.CELL: AllocationTable._in_cell,
+    allocation_log.ALLOCATED: AllocationTable._allocated,
+    allocation_log.FREED: AllocationTable._freed,
+    allocation_log.MOVED: AllocationTable._moved,
+    allocation_log.EXPORTED: AllocationTable._exported,
 }

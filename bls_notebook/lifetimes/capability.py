@@ -9,7 +9,7 @@ CAPABILITY = Capability(
     magics={"%%blsmemory": ".magic:MAGIC"},
     displays={
         ".memory_recording:MemoryTrack": Drawing(),
-        ".records:Lifetimes": Drawing(display=".display.interactive:lifetimes_display"),
+        ".records:Lifetimes": Drawing(display=".display:lifetimes_display"),
     },
     loaders={"bls_notebook.lifetimes": ".records:load_lifetimes"},
     shell=(".notebook_variables:watch_memory",),

@@ -1,8 +1,8 @@
 """`track_memory` records the memory of every tensor that passes through a request while a block of code runs.
 
-Guarantees: one recording at a time in the process. Asking a recording changes nothing about what it sees.
-When it ends, nothing of it remains in the engine or in the tensors. Ctrl-C at any byte code leaves no
-recording on that is unknown: its block, its end, or the next recording ends it.
+Guarantees: one recording at a time in the process. Reading a recording changes nothing about what it sees.
+When it ends, nothing of it remains in the engine or in the tensors. After Ctrl-C at any byte code, the
+recording's block, its end, or the next recording ends it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 
-from . import owners as _model_roots  # noqa: F401 - where the search for holders begins
-from .allocation_table import Book
+from .allocation_table import AllocationTable
 from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
 
 DEFAULT_LIMIT = 50_000
 MOST_LOG = 40_000  # items of the log; a longer one is read into the allocation table
-HELD = 200  # blocks whose holders are looked for, the largest
+HELD = 200  # the largest blocks; only their holders are searched
 _starting = threading.RLock()
 
 
 def track_memory(
     limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = True, holders: bool = True
 ) -> MemoryTrack:
-    """Watch where tensors live, move and die, while a block of code runs.
+    """Record where tensors are allocated, moved and freed while a block of code runs.
 
     Parameters
     ----------
     limit : int
-        How many lives are kept. Beyond it the oldest that are over are dropped; what is alive is kept,
+        The number of lifetimes to keep. Beyond it the oldest dead ones are dropped; those alive are kept,
         and the bytes in use are right, whatever is dropped.
     name : str
         Shown with the result.
     lines : bool
-        Whether the line of code that made a tensor is noted: of a track's cost, a fifth.
+        Whether to record the line of code that made a tensor: a fifth of the cost.
     holders : bool
-        Whether who holds what is still alive is looked for at the end, among all that the process has.
+        Whether to search for the holders of blocks that are still alive at the end.
 
     Returns
     -------
@@ -62,7 +61,7 @@ def track_memory(
     Raises
     ------
     BLSError
-        When it is entered while another track is on; or for a limit that makes no sense.
+        The limit is invalid; or, when the block is entered, another recording is on.
 
     Examples
     --------
@@ -77,9 +76,9 @@ def track_memory(
 
 
 class MemoryTrack(LifetimesAnalysis):
-    """What `track_memory` returns. It answers while the block runs, and afterwards.
+    """A memory recording, which can be read while its block runs and afterwards.
 
-    `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
+    `record` is a `Lifetimes`: while the block runs, that of the moment.
     """
 
     def __init__(self, limit: int, name: str = "", lines: bool = True, holders: bool = True) -> None:
@@ -87,8 +86,8 @@ class MemoryTrack(LifetimesAnalysis):
         self._lines = lines
         self._look_for_holders = holders
         self._limit = limit
-        self._book = Book(limit)
-        self._lock = threading.Lock()  # of the book
+        self._table = AllocationTable(limit)
+        self._lock = threading.Lock()  # of the table
         self._recording: allocation_log.AllocationRecorder | None = None
         self._sentinel: _Sentinel | None = None
         self._switching = False  # on or off
@@ -97,14 +96,12 @@ class MemoryTrack(LifetimesAnalysis):
         self._began = ""
         self._used: dict[str, int] = {}
 
-    # -- on and off ----------------------------------------------------------------------------------
-
     def __enter__(self) -> MemoryTrack:
         recording: allocation_log.AllocationRecorder | None = None
         try:
             with critical(), _starting:
                 self._refuse_a_second()
-                me = ref(self)  # no more: a track that nobody has ends
+                me = ref(self)  # weak, so that an abandoned recording ends
                 place = place_finder() if self._lines else None
                 recording = allocation_log.AllocationRecorder(MOST_LOG, lambda: _shorten(me), place)
                 self._begin(recording)
@@ -121,7 +118,7 @@ class MemoryTrack(LifetimesAnalysis):
             return
         on = None if _on is None else _on()
         if on is None or on._recording is not allocation_log.recording or on._switching:
-            _quiet(allocation_log.recording)  # Ctrl-C as that one began or ended
+            _quiet(allocation_log.recording)  # Ctrl-C left it half on
             return
         raise BLSError(
             "track_memory: memory is being tracked already, and one track can be on at a time: leave "
@@ -133,7 +130,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._switching = True
         self._recording = recording
         self._sentinel = _Sentinel(recording)
-        self._book = Book(self._limit, recording.base)
+        self._table = AllocationTable(self._limit, recording.base)
         self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self._used = _in_use()
         self._start = perf_counter_ns()
@@ -153,7 +150,7 @@ class MemoryTrack(LifetimesAnalysis):
                 return
             self._end = perf_counter_ns()
             try:
-                gc.collect()  # what only garbage holds is no leak: it died when the block ended
+                gc.collect()  # garbage is no leak
                 _quiet(recording)
                 self._record = self._now()
                 tracks.add(self)
@@ -161,21 +158,15 @@ class MemoryTrack(LifetimesAnalysis):
                 self._off(recording)
 
     def _off(self, recording: allocation_log.AllocationRecorder) -> None:
-        """Leave nothing behind."""
         self._switching = True
         _quiet(recording)
         self._recording = self._sentinel = None
         recording.stop()
-        self._book = Book(1)
-
-    # -- answers -------------------------------------------------------------------------------------
+        self._table = AllocationTable(1)
 
     @property
     def record(self) -> Lifetimes:
-        """The lifetimes so far, or all of them once the block has been left.
-
-        Raises BLSError: the block has not been entered.
-        """
+        """The lifetimes so far, or all of them after the block; BLSError before it."""
         if self._record is not None:
             return self._record
         if self._recording is None:
@@ -183,7 +174,7 @@ class MemoryTrack(LifetimesAnalysis):
         return self._now()
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
-        """Return how many bytes are alive; see `Lifetimes.bytes`."""
+        """Return the bytes alive; see `Lifetimes.bytes`."""
         if self._record is not None or ns >= 0 or self._recording is None:
             return super().bytes(device, ns)
         with self._lock:
@@ -198,39 +189,33 @@ class MemoryTrack(LifetimesAnalysis):
         lives, alive = len(self._record.lives), len(self._record.alive())
         return f"<MemoryTrack: {lives:,} lives, {alive:,} alive at the end>"
 
-    # -- the book ------------------------------------------------------------------------------------
-
-    def _fold(self) -> Book:
-        """Read the log; the book's lock is held."""
-        if self._recording is not None:
-            self._read(self._recording)
-        return self._book
-
-    def _read(self, recording: allocation_log.AllocationRecorder) -> None:
-        # Deaths first: what has died by now is named by a row that is there already.
-        log, deaths = recording.log, recording.deaths
-        ended = deaths[: len(deaths)]
-        del deaths[: len(ended)]
-        new = log[: len(log)]
-        del log[: len(new)]
-        self._book.read(new, ended)
+    def _fold(self) -> AllocationTable:
+        """Read the log into the table, under its lock."""
+        recording = self._recording
+        if recording is not None:
+            # Deaths first: the log already has the rows of the blocks that have died by now.
+            log, deaths = recording.log, recording.deaths
+            ended = deaths[: len(deaths)]
+            del deaths[: len(ended)]
+            new = log[: len(log)]
+            del log[: len(new)]
+            self._table.read(new, ended)
+        return self._table
 
     def _shorten(self) -> None:
-        """Read the log, which is long, unless another thread reads it now."""
-        recording = self._recording
-        if recording is None or not self._lock.acquire(False):
-            return
-        try:
-            self._read(recording)
-        finally:
-            self._lock.release()
+        """Read a long log, unless another thread does."""
+        if self._lock.acquire(False):
+            try:
+                self._fold()
+            finally:
+                self._lock.release()
 
     def _now(self) -> Lifetimes:
         with self._lock:
-            book = self._fold()
+            table = self._fold()
             wall = (self._end or perf_counter_ns()) - self._start
-            blocks, older = list(book.blocks()), dict(book.older)
-            dropped, dropped_bytes = book.dropped, book.dropped_bytes
+            blocks, older = list(table.blocks()), dict(table.older)
+            dropped, dropped_bytes = table.dropped, table.dropped_bytes
         holders = self._holders(blocks) if self._look_for_holders else {}
         lines = lines_of(blocks)
         return Lifetimes(
@@ -278,7 +263,6 @@ class MemoryTrack(LifetimesAnalysis):
 
 
 def _quiet(recording: allocation_log.AllocationRecorder) -> None:
-    """Note nothing any more."""
     with _starting:
         if allocation_log.recording is recording:
             allocation_log.recording = allocation_log.place = observer.current = None
@@ -288,7 +272,7 @@ def _quiet(recording: allocation_log.AllocationRecorder) -> None:
 
 
 class _Sentinel:
-    """Belongs to a track that is on, and switches it off when that goes away: its end never began."""
+    """Belongs to a recording, and switches it off when that is freed before its end."""
 
     __slots__ = ("_recording",)
 
@@ -299,7 +283,7 @@ class _Sentinel:
         _quiet(self._recording)
 
 
-_on: ref[MemoryTrack] | None = None  # the track that was the last to begin
+_on: ref[MemoryTrack] | None = None  # the recording that began last
 
 
 def _shorten(track: ref[MemoryTrack]) -> None:
@@ -318,7 +302,7 @@ def _roots() -> Iterator[SearchRoot]:
     main = sys.modules.get("__main__")
     variables = {} if main is None else dict(vars(main))
     for name, value in variables.items():
-        if not name.startswith("_") and "get_ipython" not in variables:  # a notebook's are known better
+        if not name.startswith("_") and "get_ipython" not in variables:  # a notebook provides its own
             yield SearchRoot("variable", name, value)
     yield from frame_roots(__name__)
 

@@ -2,23 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.records.base import Record
-from bls_notebook.records.raw_events import NOWHERE, CodeLine, Holder, Maker
-from bls_notebook.records.record_file import RecordFile
+from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.records.record_file import RecordFile, write_file
 
-from .lives import Life, Stay
+__all__ = [
+    "NOWHERE",
+    "SCHEMA",
+    "CodeLine",
+    "DeviceSeen",
+    "Holder",
+    "Life",
+    "Lifetimes",
+    "LifetimesAnalysis",
+    "LineBytes",
+    "Maker",
+    "MemoryLevel",
+    "Peak",
+    "Stay",
+    "bytes_over_time",
+    "is_left_behind",
+    "load_lifetimes",
+    "memory_viz",
+]  # fmt: skip
+
+SCHEMA = 1
+_PROTOCOL = 4  # of pickle; the newest that pytorch.org/memory_viz reads
+_BASE = 1 << 40  # first address of a device there
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stay(Record):
+    """A block of memory as a tensor of a model or of the notebook (``at``), from ``ns`` on.
+
+    ``role`` is input (a model's input), output (a response that its requester got) or view (exported by
+    DLPack). ``shape`` may be that of a part of the block.
+    """
+
+    ns: int
+    role: str
+    tensor: str
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    at: Maker = NOBODY
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Life(Record):
+    """The lifetime of a block of memory. Times are nanoseconds since the recording began.
+
+    ``kind`` is tensor (it passed through a request) or allocation (a block of a GPU's pool that no request
+    has seen). ``source`` is the ``id`` of the block that it is a copy of, 0 for none. ``how`` is new, copy, or
+    transfer (from another device; it took ``transfer_ns``). ``died`` is -1 while it is alive. ``tensor`` is
+    its first name. ``line`` allocated it; the engine's copy of an input has none.
+    """
+
+    id: int
+    device: str
+    bytes: int
+    born: int
+    died: int = -1
+    kind: str = "tensor"
+    tensor: str = ""
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    maker: Maker = NOBODY
+    source: int = 0
+    how: str = "new"
+    transfer_ns: int = 0
+    stays: tuple[Stay, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    line: CodeLine = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LineBytes(Record):
-    """What one line of a model's code has made of some blocks: ``bytes`` in so many ``blocks``.
+    """The blocks that one line of a model's code allocated; an empty ``model`` is the notebook.
 
-    An empty ``model`` is the notebook. Where no line made them, ``what`` says why they are there.
+    If no line is known, ``what`` says where the blocks come from.
     """
 
     model: str
@@ -29,48 +96,16 @@ class LineBytes(Record):
     tensors: tuple[str, ...] = ()
 
 
-def by_line(lives: Iterable[Life]) -> tuple[LineBytes, ...]:
-    """Return what made some blocks, by lines of code; the largest first."""
-    found: dict[tuple[str, str, int, str], list[Life]] = {}
-    for life in lives:
-        if life.bytes:
-            key = life.maker.model, life.line.file, life.line.line, _what(life)
-            found.setdefault(key, []).append(life)
-    lines = [
-        LineBytes(
-            lives[0].maker.model,
-            lives[0].line,
-            _what(lives[0]),
-            sum(life.bytes for life in lives),
-            len(lives),
-            tuple(dict.fromkeys(life.tensor for life in lives if life.tensor)),
-        )
-        for lives in found.values()
-    ]
-    return tuple(sorted(lines, key=lambda each: (-each.bytes, each.model, each.line.line)))
-
-
-def _what(life: Life) -> str:
-    if life.line.line:
-        return ""
-    if life.how == "new":
-        return "line not known"
-    return "inputs moved to it" if life.how == "transfer" else "copies of inputs"
-
-
-__all__ = [
-    "NOWHERE", "SCHEMA", "CodeLine", "DeviceSeen", "Holder", "Life", "Lifetimes", "LifetimesAnalysis",
-    "Maker", "MemoryLevel", "Peak", "Stay", "is_left_behind", "load_lifetimes",
-]  # fmt: skip
-
-SCHEMA = 1
+def _origin(life: Life) -> str:
+    origins = {"new": "line not known", "transfer": "inputs moved to it"}
+    return "" if life.line.line else origins.get(life.how, "copies of inputs")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeviceSeen(Record):
-    """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known.
+    """A device during a recording; ``total`` is its capacity in bytes, 0 if unknown.
 
-    ``used`` is what was allocated there by this process when the track began: it is in no life.
+    ``used`` are the bytes that this process had allocated there when the recording began; no life includes them.
     """
 
     name: str
@@ -81,7 +116,7 @@ class DeviceSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryLevel(Record):
-    """From ``ns`` on, so many ``bytes`` were alive on a device."""
+    """The bytes alive on a device from ``ns`` on."""
 
     ns: int
     bytes: int
@@ -89,7 +124,7 @@ class MemoryLevel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Peak(Record):
-    """When most bytes were alive on a device, and the lives that they were, the largest first."""
+    """Peak memory of a device: its time and the blocks alive then, largest first."""
 
     ns: int = 0
     bytes: int = 0
@@ -97,16 +132,31 @@ class Peak(Record):
 
 
 def is_left_behind(life: Life) -> bool:
-    """Whether a request made it and somebody still holds it.
+    """Whether a block that a request or a model allocated is still alive.
 
-    An array that the notebook made itself and gave as an input is its own affair. What a model allocated on
-    a GPU is left behind, also where no request has seen it.
+    An array that the notebook made itself and sent as an input does not count.
     """
     return life.died < 0 and life.bytes > 0 and bool(life.maker.model or life.how != "new")
 
 
+def bytes_over_time(lives: Iterable[Life]) -> list[tuple[int, int, int]]:
+    """Return (ns, bytes alive, bytes left behind) of some blocks, each from its time on; the first at 0 ns."""
+    changes = {0: (0, 0)}
+    for life in lives:
+        for ns, change in ((life.born, life.bytes), (life.died, -life.bytes)):
+            if ns >= 0:
+                alive, left = changes.get(ns, (0, 0))
+                changes[ns] = alive + change, left + change * is_left_behind(life)
+    steps = []
+    alive = left = 0
+    for ns in sorted(changes):
+        alive, left = alive + changes[ns][0], left + changes[ns][1]
+        steps.append((ns, alive, left))
+    return steps
+
+
 def _lives_at(life: Life, ns: int) -> bool:
-    """Whether a life has begun and not ended; a moment belongs to what begins in it."""
+    """Whether a block is alive at a time, -1 for the end; it is at its birth, and not at its death."""
     return life.died < 0 if ns < 0 else life.born <= ns and (life.died < 0 or ns < life.died)
 
 
@@ -115,7 +165,7 @@ def _largest_first(lives: Iterable[Life]) -> tuple[Life, ...]:
 
 
 class LifetimesAnalysis:
-    """What lifetimes answer; for those that have a `Lifetimes` as `record`."""
+    """The questions that a `Lifetimes` answers; for classes with one as `record`."""
 
     __slots__ = ()
 
@@ -126,68 +176,68 @@ class LifetimesAnalysis:
             """The lifetimes."""
 
     def alive(self, ns: int = -1) -> tuple[Life, ...]:
-        """Return what was alive at a moment of the track, -1 for its end; the largest first."""
+        """Return the blocks alive at a time (ns since the beginning, -1 for the end), the largest first."""
         return _largest_first(life for life in self.record.lives if _lives_at(life, ns))
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
-        """Return how many bytes were alive at a moment of the track, -1 for its end.
+        """Return the bytes alive at a time.
 
         Parameters
         ----------
         device : str
             ``cpu``, ``gpu:0``; all of them by default.
         ns : int
-            Nanoseconds since the track began.
+            Nanoseconds since the recording began, -1 for its end.
         """
         here = (life for life in self.record.lives if device in ("", life.device))
         return sum(life.bytes for life in here if _lives_at(life, ns))
 
     def levels(self, device: str) -> tuple[MemoryLevel, ...]:
         """Return the bytes alive on a device over time, a step for each change; the first at 0 ns."""
-        changes: dict[int, int] = {0: 0}
-        for life in self.record.lives:
-            if life.device == device and life.bytes and life.died != life.born:
-                changes[life.born] = changes.get(life.born, 0) + life.bytes
-                if life.died >= 0:
-                    changes[life.died] = changes.get(life.died, 0) - life.bytes
-        out: list[MemoryLevel] = []
-        total = 0
-        for ns in sorted(changes):
-            total += changes[ns]
-            if not out or changes[ns]:
-                out.append(MemoryLevel(ns, total))
-        return tuple(out)
+        steps = bytes_over_time(life for life in self.record.lives if life.device == device)
+        changed = [step for i, step in enumerate(steps) if not i or step[1] != steps[i - 1][1]]
+        return tuple(MemoryLevel(ns, alive) for ns, alive, _ in changed)
 
     def peak(self, device: str) -> Peak:
-        """Return when most bytes were alive on a device, and what they were."""
+        """Return the peak memory of a device."""
         top = max(self.levels(device), key=lambda level: (level.bytes, -level.ns))
         return Peak(top.ns, top.bytes, tuple(life for life in self.alive(top.ns) if life.device == device))
 
     def lines(self, device: str) -> tuple[LineBytes, ...]:
-        """Return which lines of code made what was alive at the peak of a device, the largest first.
+        """Return the lines of code that allocated the blocks alive at the peak of a device, the largest first.
 
         Parameters
         ----------
         device : str
             ``cpu``, ``gpu:0``.
         """
-        return by_line(self.peak(device).lives)
+        groups: dict[tuple[object, ...], list[Life]] = {}
+        for life in self.peak(device).lives:
+            if life.bytes:
+                key = life.maker.model, life.line.file, life.line.line, _origin(life)
+                groups.setdefault(key, []).append(life)
+        lines = []
+        for lives in groups.values():
+            first, total = lives[0], sum(life.bytes for life in lives)
+            tensors = tuple(dict.fromkeys(life.tensor for life in lives if life.tensor))
+            lines.append(LineBytes(first.maker.model, first.line, _origin(first), total, len(lives), tensors))
+        return tuple(sorted(lines, key=lambda each: (-each.bytes, each.model, each.line.line)))
 
     def left_behind(self) -> tuple[Life, ...]:
-        """Return what requests made and somebody still holds, the largest first.
+        """Return the blocks that requests and models allocated and that are still alive, the largest first.
 
-        Arrays that the notebook made itself, and sent, are not among them.
+        Arrays that the notebook made itself and sent are not among them.
         """
         return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
-        """Write the lifetimes to a file; what its name ends with says how.
+        """Write the lifetimes to a file, in the format of its suffix.
 
         Parameters
         ----------
         path : str or Path
-            ``.pickle`` is a memory snapshot of PyTorch's, for pytorch.org/memory_viz; all else is JSON for
-            `bls.load`, compressed where it ends with ``.gz``.
+            ``.pickle`` is a memory snapshot of PyTorch's, for pytorch.org/memory_viz; any other is JSON for
+            `bls.load`, compressed if it ends with ``.gz``.
 
         Returns
         -------
@@ -200,19 +250,16 @@ class LifetimesAnalysis:
             It cannot be written.
         """
         if Path(path).suffix == ".pickle":
-            from .memory_viz import save_memory_viz
-
-            return save_memory_viz(self.record.lives, path)
+            return write_file(Path(path), pickle.dumps(memory_viz(self.record.lives), _PROTOCOL), "lifetimes")
         return _FILE.save(self.record, path)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Lifetimes(Record, LifetimesAnalysis):
-    """Everything that lived while a track was on. Times are nanoseconds since it began.
+    """The blocks of memory that were alive during a recording. Times are nanoseconds since it began.
 
-    ``lives`` are in the order of birth. Beyond the track's limit the oldest that are dead are dropped, and
-    where all live, new ones: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that
-    are still alive.
+    ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, or new ones if all
+    are alive: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that are still alive.
     """
 
     lives: tuple[Life, ...] = ()
@@ -226,7 +273,7 @@ class Lifetimes(Record, LifetimesAnalysis):
 
     @property
     def record(self) -> Lifetimes:
-        """The lifetimes themselves: functions take them, or what has them."""
+        """The lifetimes themselves, as of a `MemoryTrack`."""
         return self
 
 
@@ -234,12 +281,12 @@ _FILE = RecordFile(Lifetimes, "bls_notebook.lifetimes", SCHEMA, "a file of lifet
 
 
 def load_lifetimes(path: str | Path) -> Lifetimes:
-    """Read lifetimes that were saved.
+    """Read saved lifetimes.
 
     Parameters
     ----------
     path : str or Path
-        Of a file that `save` has written.
+        A file that `save` wrote.
 
     Returns
     -------
@@ -252,3 +299,82 @@ def load_lifetimes(path: str | Path) -> Lifetimes:
         which.
     """
     return _FILE.load(path)
+
+
+def memory_viz(lives: Iterable[Life]) -> dict[str, Any]:
+    """Return lifetimes as a memory snapshot of PyTorch (pytorch.org/memory_viz, `torch.cuda._memory_viz`).
+
+    A device is one segment: blocks get addresses in it, and a block reuses the address of a freed block of its
+    size. The format numbers devices: GPUs first, then the CPU.
+    """
+    devices: dict[str, list[Life]] = {}
+    for life in lives:
+        if life.bytes:
+            devices.setdefault(life.device, []).append(life)
+    segments, traces = [], []
+    for number, name in enumerate(sorted(devices, key=lambda name: (name == "cpu", len(name), name))):
+        events, segment = _snapshot_device(number, devices[name])
+        traces.append(events)
+        segments.append(segment)
+    return {"segments": segments, "device_traces": traces, "allocator_settings": {}}
+
+
+def _snapshot_device(number: int, lives: Sequence[Life]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    start = top = (number + 1) * _BASE
+    free: dict[int, list[int]] = {}
+    places: dict[int, int] = {}
+    events = []
+    for ns, born, life in _events_of(lives):
+        if born:
+            room = free.get(life.bytes)
+            places[life.id] = room.pop() if room else top
+            top = max(top, places[life.id] + life.bytes)
+        else:
+            free.setdefault(life.bytes, []).append(places[life.id])
+        about = {"addr": places[life.id], "size": life.bytes, "stream": 0, "time_us": ns // 1000}
+        for action in ("alloc",) if born else ("free_requested", "free_completed"):
+            events.append({"action": action, **about, "frames": _frames(life)})
+        if not born:
+            del places[life.id]
+    alive = sorted((places[life.id], life) for life in lives if life.id in places)
+    used = sum(life.bytes for life in lives if life.id in places)
+    return events, {
+        "device": number, "address": start, "total_size": top - start, "allocated_size": used,
+        "active_size": used, "requested_size": used, "stream": 0, "segment_type": "large",
+        "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+        "blocks": list(_segment_blocks(alive, start, top)),
+    }  # fmt: skip
+
+
+def _events_of(lives: Iterable[Life]) -> Iterator[tuple[int, bool, Life]]:
+    """Births and deaths in their order; a block that another one follows at once makes room for it."""
+    events = [(life.born, 1, life.id, life) for life in lives]
+    events += [(life.died, 2 * (life.died == life.born), life.id, life) for life in lives if life.died >= 0]
+    for ns, kind, _, life in sorted(events, key=lambda event: event[:3]):
+        yield ns, kind == 1, life
+
+
+def _segment_blocks(alive: Sequence[tuple[int, Life]], start: int, top: int) -> Iterator[dict[str, Any]]:
+    """The blocks of a segment without gaps: those that are alive, and the room between them."""
+    at = start
+    for address, life in alive:
+        if address > at:
+            yield {"address": at, "size": address - at, "requested_size": 0, "state": "inactive", "frames": []}
+        yield {
+            "address": address, "size": life.bytes, "requested_size": life.bytes, "state": "active_allocated",
+            "frames": _frames(life),
+        }  # fmt: skip
+        at = address + life.bytes
+    if top > at:
+        yield {"address": at, "size": top - at, "requested_size": 0, "state": "inactive", "frames": []}
+
+
+def _frames(life: Life) -> list[dict[str, Any]]:
+    """Innermost first: the line that made it, the model and its request, the cell."""
+    line, maker = life.line, life.maker
+    name = f"{life.tensor or life.kind} {life.datatype} {list(life.shape) if life.shape else ''}".rstrip()
+    frames = [(line.file, line.line, line.function or line.text)] if line.line else []
+    frames.append((maker.model or "notebook", maker.request, f"{life.how} {name} on {life.device}"))
+    if maker.cell:
+        frames.append((maker.cell, 0, "cell"))
+    return [{"filename": file, "line": number, "name": what} for file, number, what in frames]

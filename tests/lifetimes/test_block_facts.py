@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts, held, left_behind, sums_text
-from bls_notebook.lifetimes.display.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
+from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, highest, layout, life_lanes, pack
 from bls_notebook.lifetimes.display.widget import packed
-from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker
+from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker, bytes_over_time
 from tests.lifetimes import samples
 
 
@@ -32,7 +32,7 @@ def tracks(draw: st.DrawFn) -> Lifetimes:
                 maker=Maker(draw(st.sampled_from(["", "one", "two"]))),
                 how=draw(st.sampled_from(["new", "copy"])),
                 source=draw(st.integers(0, number)),
-                holders=draw(st.sampled_from([(), (Holder("variable", "x", "del x"),), (Holder("view"),)])),
+                holders=draw(st.sampled_from([(), (Holder("variable", "x", "del x"),), (Holder("frame"),)])),
             )
         )
     return Lifetimes(tuple(sorted(lives, key=lambda life: (life.born, life.id))), (), 90, name="In [1]")
@@ -102,7 +102,7 @@ def test_thousands_are_folded_and_those_that_left_most_behind_come_first() -> No
 def test_more_models_than_rows() -> None:
     lives = tuple(Life(n + 1, "cpu", n, n, n + 1, tensor="T", maker=Maker(f"m{n}")) for n in range(50))
     groups = layout(Lifetimes(lives, (), 60), 10)
-    assert [group.label for group in groups][-1] == "other models"
+    assert [group.label for group in groups][-1] == "others"
     assert len(groups) == 10
     assert groups[-1].rows[0].label == "+41 names"
 
@@ -118,7 +118,7 @@ def test_thinning_keeps_the_highest() -> None:
 
 def test_a_profile_ends_with_what_stays() -> None:
     record = samples.leak()
-    assert profile(record.lives)[-1][1] == sum(life.bytes for life in record.alive())
+    assert bytes_over_time(record.lives)[-1][1] == sum(life.bytes for life in record.alive())
 
 
 def test_what_was_left_behind_is_said_with_what_to_type() -> None:
@@ -140,8 +140,8 @@ def test_what_the_notebook_made_itself_was_not_left_behind() -> None:
     ("holders", "words"),
     [
         ([], "held by nothing that was found"),
-        ([("view", "", ""), ("variable", "r", "del r")], "held by r; to let go: del r"),
-        ([("capsule", "", "")], "held by a DLPack capsule"),
+        ([("frame", "", ""), ("variable", "r", "del r")], "held by r; to let go: del r"),
+        ([("response", "", "")], "held by a response"),
         ([("iterator", "stream", "")], "held by an iterator of responses stream"),
         ([("attribute", "m.cache['a'][0]", "x")], "held by m.cache['a'][0]; to let go: x"),
     ],

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.lifetimes.memory_viz import memory_viz
-from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes, memory_viz
 from bls_notebook.records.errors import FileError
 from tests.lifetimes import samples
 from tests.lifetimes.test_block_facts import tracks

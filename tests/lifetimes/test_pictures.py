@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 from bls_notebook.display import render
 from bls_notebook.display.pen import SvgPen, width_of
-from bls_notebook.lifetimes.display.picture import lifetimes_svg
+from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes
 from tests.display.page import Page, as_html, as_text, svg_words
@@ -173,7 +173,7 @@ def in_a_new_process(code: str, given: bytes = b"") -> str:
 def test_the_figure_is_the_same_in_every_process() -> None:
     code = (
         "import sys; from tests.lifetimes import samples as s;"
-        "from bls_notebook.lifetimes.display.picture import lifetimes_svg;"
+        "from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg;"
         "sys.stdout.buffer.write(lifetimes_svg(s.leak()).encode()); assert 'matplotlib' not in sys.modules"
     )
     one, other = in_a_new_process(code), in_a_new_process(code)

@@ -28,7 +28,6 @@ BIG = 5_000  # elements: larger than what is copied in any case
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine changes nothing about what is found."""
     monkeypatch.setattr(holders_of, "SECONDS", 60.0)
-    monkeypatch.setattr(holders_of, "UNNAMED_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -295,9 +294,9 @@ def test_what_nothing_with_a_name_holds(repo: bls.ModelRepository, monkeypatch: 
     hiding = hide()
     with bls.track_memory() as lifetimes:
         next(hiding)
-        monkeypatch.setattr(colorsys, "hidden", hiding, raising=False)  # a module, where nobody looks
+        monkeypatch.setattr(colorsys, "hidden", hiding, raising=False)  # a library, which is not searched
         del hiding
-    assert holders(lifetimes) == {("frame", "test_what_nothing_with_a_name_holds.<locals>.hide()")}
+    assert holders(lifetimes) == {("frame", "hidden in hide()")}
 
 
 def test_what_only_garbage_holds_is_not_left_behind(repo: bls.ModelRepository) -> None:

@@ -10,7 +10,7 @@ from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes
 
 from .block_facts import (
-    Alive,
+    BlockGroup,
     DeviceFacts,
     alive_kinds,
     device_facts,
@@ -22,7 +22,7 @@ from .block_facts import (
     sums_text,
 )
 from .flame_graph import flame_lines, flame_svg, flames
-from .picture import chart_lines, lifetimes_svg
+from .lifetime_chart import chart_lines, lifetimes_svg
 
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
 
@@ -132,11 +132,11 @@ def _alive(record: Lifetimes) -> list[doc.Block]:
     return [doc.Forms(text, [doc.Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
 
 
-def _lines_of(kind: Alive) -> str:
+def _lines_of(kind: BlockGroup) -> str:
     return ", ".join(dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives))))
 
 
-def _row(record: Lifetimes, kind: Alive) -> doc.Row:
+def _row(record: Lifetimes, kind: BlockGroup) -> doc.Row:
     life = kind.lives[0]
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
     return doc.Row([

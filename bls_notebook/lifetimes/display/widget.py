@@ -19,12 +19,12 @@ from bls_notebook.display.as_text import document_text
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.units import size
 from bls_notebook.display.widgets import Names, covered, new_place, pack_columns, widget_source, with_view
-from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, is_left_behind
+from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, bytes_over_time, is_left_behind
 from bls_notebook.records.visible_text import visible
 
-from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner, profile
+from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner
 from .flame_graph import Flame, flames
-from .lanes import LifeLane, heaviest_first, life_lanes
+from .lifetime_chart import LifeLane, heaviest_first, life_lanes
 from .report import lifetimes_document, summary
 
 _HOW = {"copy": 1, "transfer": 2}
@@ -143,7 +143,7 @@ def _ranks(lanes: Sequence[LifeLane]) -> list[int]:
 
 def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
     sizes = {life.bytes for life in lane.lives}
-    peak = max(bytes_ for _, bytes_, _ in profile(lane.lives))
+    peak = max(bytes_ for _, bytes_, _ in bytes_over_time(lane.lives))
     return {
         "label": visible(lane.label),
         "deep": len(lane.rows),

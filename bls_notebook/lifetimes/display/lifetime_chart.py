@@ -1,22 +1,28 @@
-"""The lifetime chart, as a picture and as text: bytes over time on each device, a bar for each block. Pure.
+"""The lifetime chart as a picture and as text: bytes over time on each device, a bar for each block. Pure.
 
-The bars of the text go from event to event, not by the clock: a text has few columns, and this way two runs
-of the same cell look the same.
+Blocks are grouped by model, then by name and device; blocks of one name that never overlap share a row. If
+there are more rows than the picture has, the names with most rows are folded into one row each that shows
+their bytes over time; then the smallest names are folded together.
+
+The text has few columns: its bars go from event to event instead of by the clock, so two runs of the same
+cell look the same.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from bls_notebook.display import as_text as text
 from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
 from bls_notebook.display.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, SvgPen, legend_signs, steps_area, width_of
-from bls_notebook.display.units import size
-from bls_notebook.lifetimes.records import Life, Lifetimes, is_left_behind
+from bls_notebook.display.units import count, size
+from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_left_behind
+from bls_notebook.records.intervals import Rows
 
 from .block_facts import (
     DeviceFacts,
@@ -25,15 +31,163 @@ from .block_facts import (
     end_of,
     held,
     line_text,
+    name_of,
     owner,
-    profile,
     stacked,
     sums_text,
 )
-from .lanes import LifeGroup, LifeRow, highest, layout
 
 _ROW, _HEAD, _BAR = 18.0, 23.0, 13.0  # px
 _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a row with all their marks
+_NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
+_PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
+_ROWS, _DEVICES, _INKS = 36, 4, 10
+_STEPS = 300  # of a line; of more, the highest stay
+_NEAR = 1.8  # a capacity of less than so many peaks is drawn
+_TEXT_ROWS, _TEXT_COLUMNS = 24, 48
+_LEVELS = " ▁▂▃▄▅▆▇█"
+_OTHERS = "\0"  # the model of a row of several
+
+
+@dataclass(frozen=True, slots=True)
+class LifeRow:
+    """A row of the chart.
+
+    ``lives`` are in the order of birth. Unless ``folded``, no two of them overlap and each is a bar;
+    otherwise they are drawn as one band. ``first`` says whether the row begins a name.
+    """
+
+    label: str
+    device: str
+    lives: tuple[Life, ...]
+    first: bool = True
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LifeGroup:
+    """The rows of one model, by its name in words."""
+
+    model: str
+    label: str
+    rows: tuple[LifeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LifeLane:
+    """All blocks of one name, maker and device, and the rows in which no two of them overlap."""
+
+    model: str
+    label: str
+    device: str
+    rows: list[list[Life]]
+    lives: tuple[Life, ...]
+
+
+def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
+    """Distribute blocks to at most `most` rows (2 or more), without the headings of groups.
+
+    Groups are in the order of their first birth while every block has a bar; if some are folded, those that
+    left most behind come first, then the largest.
+    """
+    lanes = _fold_names(life_lanes(record), most)
+    shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))
+    if any(shares[id(lane)] < len(lane.rows) for lane in lanes):
+        lanes = heaviest_first(lanes)
+    return _groups(lanes, [shares[id(lane)] for lane in lanes])
+
+
+def life_lanes(record: Lifetimes) -> list[LifeLane]:
+    """Group blocks by name, those of one model together, in the order of first birth."""
+    found: dict[str, dict[tuple[str, str], list[Life]]] = {}
+    for life in sorted(record.lives, key=lambda each: (each.born, each.id)):
+        names = found.setdefault(life.maker.model, {})
+        names.setdefault((name_of(life), life.device), []).append(life)
+    return [
+        LifeLane(model, name, device, pack(lives), tuple(lives))
+        for model, names in found.items()
+        for (name, device), lives in names.items()
+    ]
+
+
+def pack(lives: Iterable[Life]) -> list[list[Life]]:
+    """Give each block, in the order of birth, the first free row; a block that stays alive keeps its row."""
+    rows, found = Rows(), list[list[Life]]()
+    for life in lives:
+        row = rows.take(life.born, inf if life.died < 0 else max(life.died, life.born + 1))
+        if row == len(found):
+            found.append([])
+        found[row].append(life)
+    return found
+
+
+def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple[int, ...]]:
+    """Thin out (ns, bytes, ...): of each of `most` pieces of time until `end` the step with most bytes."""
+    if len(steps) <= most:
+        return list(steps)
+    best: dict[int, tuple[int, ...]] = {}
+    for step in steps:
+        piece = step[0] * most // (end + 1)
+        if piece not in best or step[1] > best[piece][1]:
+            best[piece] = step
+    kept = [best[piece] for piece in sorted(best)]
+    return kept if kept[-1] == steps[-1] else [*kept, steps[-1]]
+
+
+def _fold_names(lanes: list[LifeLane], most: int) -> list[LifeLane]:
+    """Join the smallest lanes into one, if there are more than `most`."""
+    if len(lanes) <= most:
+        return lanes
+    kept = {id(lane) for lane in sorted(lanes, key=_weight, reverse=True)[: most - 1]}
+    rest = [lane for lane in lanes if id(lane) not in kept]
+    lives = tuple(sorted((life for lane in rest for life in lane.lives), key=lambda each: (each.born, each.id)))
+    devices = {lane.device for lane in rest}
+    label = f"+{count(len({(lane.model, lane.label) for lane in rest}), 'name')}"
+    rows: list[list[Life]] = [[]] * (len(lives) + 2)  # more than fit, so that it is folded
+    joined = LifeLane(_OTHERS, label, devices.pop() if len(devices) == 1 else "", rows, lives)
+    return [*(lane for lane in lanes if id(lane) in kept), joined]
+
+
+def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
+    """Order lanes by the bytes that their models, then they themselves, left behind and had at most."""
+    weights = {id(lane): _weight(lane) for lane in lanes}
+    models: dict[str, tuple[int, int]] = {}
+    for lane in lanes:
+        left, peak = models.get(lane.model, (0, 0))
+        models[lane.model] = (left + weights[id(lane)][0], peak + weights[id(lane)][1])
+    order = sorted(models, key=lambda model: (model != _OTHERS, models[model]), reverse=True)
+    return sorted(lanes, key=lambda lane: (order.index(lane.model), -weights[id(lane)][0], -weights[id(lane)][1]))
+
+
+def _weight(lane: LifeLane) -> tuple[int, int]:
+    """Return the bytes that a lane left behind, and had at most."""
+    steps = bytes_over_time(lane.lives)
+    return steps[-1][2], max(bytes_ for _, bytes_, _ in steps)
+
+
+def _shares(wanted: list[int], most: int) -> list[int]:
+    """Give each lane the rows that it wants, or, where they run short, one."""
+    left = most - len(wanted)
+    shares = [1] * len(wanted)
+    for i in sorted(range(len(wanted)), key=lambda each: wanted[each]):
+        if wanted[i] - 1 <= left:
+            left -= wanted[i] - 1
+            shares[i] = wanted[i]
+    return shares
+
+
+def _groups(lanes: list[LifeLane], shares: list[int]) -> list[LifeGroup]:
+    rows: dict[str, list[LifeRow]] = {}
+    for lane, share in zip(lanes, shares, strict=True):
+        own = rows.setdefault(lane.model, [])
+        if len(lane.rows) > share:
+            own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
+        else:
+            own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
+    return [
+        LifeGroup(model, "others" if model == _OTHERS else owner(found[0].lives[0].maker), tuple(found))
+        for model, found in rows.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +207,8 @@ class _Place:
         return self.base - _BAR * tall(life.bytes, self.most)
 
 
-def lives_height(groups: Sequence[LifeGroup]) -> float:
-    """Return how many pixels the rows of `groups` take."""
-    return sum(_HEAD + _ROW * len(group.rows) for group in groups) + 6
-
-
 def tall(bytes_: int, most: int) -> float:
-    """Return how high something is drawn, from 0 to 1: by the root, so that a hundredth can still be seen."""
+    """Return a height from 0 to 1, by the root, so that a hundredth can still be seen."""
     return max(math.sqrt(bytes_ / (most or 1)), 0.15)
 
 
@@ -92,13 +241,12 @@ def draw_lives(pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], t
 
 
 def row_most(row: LifeRow) -> int:
-    """Return the most bytes that the blocks of a row had together."""
-    together = max(bytes_ for _, bytes_, _ in profile(row.lives))
-    return max(together, *(life.bytes for life in row.lives))  # one that was gone at once counts too
+    """Return the peak of a row's blocks together, or the largest block if that was gone at once."""
+    return max(*(alive for _, alive, _ in bytes_over_time(row.lives)), *(life.bytes for life in row.lives))
 
 
 def row_line(row: LifeRow) -> str:
-    """Return the line that made the blocks of a row, if it is one."""
+    """Return the line that allocated the blocks of a row, or the number of lines."""
     lines = {line_text(life.line) for life in row.lives}
     return lines.pop() if len(lines) == 1 else f"{len(lines)} lines"
 
@@ -112,7 +260,7 @@ def _label(row: LifeRow, device: str) -> str:
 
 
 def _until(pen: Pen, life: Life) -> float:
-    """Return where a bar ends; even the shortest can be seen."""
+    """Return the end of a bar, which is never too short to be seen."""
     return max(pen.end if life.died < 0 else life.died, life.born + pen.end / pen.plot * 1.6)
 
 
@@ -136,7 +284,7 @@ def _draw_bars(pen: Pen, place: _Place) -> None:
 
 
 def _draw_stays(pen: Pen, place: _Place) -> None:
-    """Mark on the bars when somebody else got the block, and write who where there is room."""
+    """Mark on the bars when another model got the block, with its name if there is room."""
     scale = pen.plot / pen.end
     wide = [life for life in place.row.lives if (_until(pen, life) - life.born) * scale > 9]
     ticks = [(stay.ns, place.top(life) - 1.5, place.base + 1.5) for life in wide for stay in life.stays]
@@ -144,16 +292,15 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
     pen.stems(ticks, Look(INK), 1.2)
     for life in wide:
         ends = [*(stay.ns for stay in life.stays[1:]), _until(pen, life)]
-        for stay, until in zip(life.stays, ends, strict=False):  # nobody may have had it
+        for stay, until in zip(life.stays, ends, strict=False):
             text = f"→ {owner(stay.at)}"
-            # Its own: the heading says so.
             if stay.at.model != life.maker.model and (until - stay.ns) * scale > width_of(text, 9) + 12:
                 pen.words(text, stay.ns, place.middle, right=6, size=9, halo=True)
 
 
 def _draw_band(pen: Pen, place: _Place) -> None:
     """Draw the blocks of a folded row as one band, as high as their bytes."""
-    steps = profile(place.row.lives)
+    steps = bytes_over_time(place.row.lives)
     shown = [
         (step[0], place.base - (_BAR * tall(step[1], place.most) if step[1] else 0))
         for step in highest(steps, int(pen.end), _PIECES)
@@ -162,31 +309,22 @@ def _draw_band(pen: Pen, place: _Place) -> None:
 
 
 def _draw_holders(pen: Pen, place: _Place) -> None:
-    """Write beside a bar that stays who holds it."""
+    """Write the holder of the blocks that are still alive beside their row."""
     left = [life for life in place.row.lives if life.died < 0]
     if not left:
         return
-    holders = held(left)
-    first, *others = holders[0].text.split(" and ")
-    model = first.partition(".")[0] + "."
-    text = ", ".join([first, *(each[len(model) - 1 :] if each.startswith(model) else each for each in others)])
-    text += f" and {len(holders) - 1:,} more" if len(holders) > 1 else ""
+    largest, *others = held(left)
+    text = largest.held_by.replace(" and ", ", ") + (f" and {len(others):,} more" if others else "")
     if len(left) > 1:
         text = f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
     colour = LEFT_BEHIND if any(map(is_left_behind, left)) else INK
     pen.words(clip(text, 27), pen.end, place.middle, right=12, colour=colour)
 
 
-def _links(places: Sequence[_Place]) -> Iterator[tuple[_Place, Life, _Place, Life]]:
-    where = {life.id: (place, life) for place in places if not place.row.folded for life in place.row.lives}
-    for place, life in where.values():
-        if life.source in where:
-            yield *where[life.source], place, life
-
-
 def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
     """Draw an arrow from each block to its copies: dark for a transfer, pale for a copy on one device."""
-    links = list(_links(places))
+    where = {life.id: (place, life) for place in places if not place.row.folded for life in place.row.lives}
+    links = [(*where[life.source], here, life) for here, life in where.values() if life.source in where]
     for there, source, here, life in links if len(links) <= _LINKS else ():
         down = here.middle > there.middle
         look = Look(INK, 1 if life.how == "transfer" else 0.45)
@@ -196,25 +334,15 @@ def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
         pen.marks([tip], "v" if down else "^", look, 5)
 
 
-_NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
-_PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
-_ROWS, _DEVICES, _INKS = 36, 4, 10
-_STEPS = 300  # of a line; of more, the highest stay
-_NEAR = 1.8  # a capacity less than so many peaks is drawn
-
-
 def lifetimes_svg(record: Lifetimes) -> str:
-    """Draw a memory track as an SVG document, as wide as its page: equal records give equal text."""
-    pen = SvgPen(end_of(record), _side(record), _HOLDERS)
-    return pen.document(*_draw(pen, record))
+    """Draw the lifetime chart as an SVG document, as wide as its page: equal records give equal text."""
+    side = _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
+    pen = SvgPen(end_of(record), side, _HOLDERS)
+    return pen.document(*_draw(pen, record, side))
 
 
-def _side(record: Lifetimes) -> float:
-    return _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
-
-
-def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
-    """Draw everything, and return how high it is, and how far down the lines of the time axis go."""
+def _draw(pen: Pen, record: Lifetimes, side: float) -> tuple[float, float]:
+    """Draw everything; return the height, and how far down the lines of the time axis go."""
     used = [facts for facts in device_facts(record) if facts.blocks]
     fullest = sorted(used, key=lambda each: -each.peak)[:_DEVICES]
     groups = layout(record, _ROWS)
@@ -224,15 +352,15 @@ def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
         if facts in fullest:
             _draw_bytes(pen, facts, [life for life in record.lives if life.device == facts.name], inks, top)
             top += _PANEL + _GAP
-    draw_lives(pen, groups, inks, top, _side(record))
-    top += lives_height(groups)
+    draw_lives(pen, groups, inks, top, side)
+    top += sum(_HEAD + _ROW * len(group.rows) for group in groups) + 6
     for x, words in pen.ticks:
         pen.words(words, x, top + 8, align="middle" if x else "start", size=10, colour="#555555")
     return legend_signs(pen, top + _AXIS, _signs(groups, inks)), top
 
 
 def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float) -> None:
-    """The panel of one device: bytes over time by model, what stays behind, what was there at the peak."""
+    """Draw the panel of one device: bytes over time by model, bytes left behind, the blocks at the peak."""
     room = max(facts.total - facts.used, 0)
     near = 0 < room < _NEAR * facts.peak
     base = top + _PANEL
@@ -267,7 +395,7 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
 
 
 def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[Look | str, str]]:
-    """What colours, ticks and lines mean: only what is in the picture."""
+    """Return the legend of the colours, ticks and lines in the picture."""
     rows = [row for group in groups for row in group.rows]
     signs: list[tuple[Look | str, str]] = [
         (Look(inks[group.model].light, over=inks[group.model].hatch), clip(group.label, 24))
@@ -291,20 +419,15 @@ def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[L
     return signs
 
 
-_ROWS = 24
-_COLUMNS = 48
-_LEVELS = " ▁▂▃▄▅▆▇█"
-
-
 def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
-    """Return a chart of lives, a bar for each block, as lines of text."""
+    """Return the lifetime chart as lines of text, a bar for each block."""
     times = sorted({life.born for life in record.lives} | {life.died for life in record.lives if life.died >= 0})
-    columns = min(len(times), _COLUMNS)
+    columns = min(len(times), _TEXT_COLUMNS)
 
     def column(ns: int) -> int:
         return bisect_left(times, ns) * columns // len(times)
 
-    groups = layout(record, _ROWS)
+    groups = layout(record, _TEXT_ROWS)
     most = max((row_most(row) for group in groups for row in group.rows), default=1)
     rows: list[list[str]] = []
     for group in groups:
@@ -340,17 +463,14 @@ def _bars(row: LifeRow, columns: int, column: Callable[[int], int], most: int) -
 
 
 def _band(row: LifeRow, columns: int, column: Callable[[int], int], most: int) -> str:
-    """Draw many blocks as one line of bytes: the most in each column."""
-    steps = profile(row.lives)
-    highest = [0] * columns
-    now, at = 0, 0
-    for ns, bytes_, _ in steps:
-        start = column(ns)
+    """Draw the blocks of a folded row as one line: the most bytes in each column."""
+    heights = [0] * columns
+    before, at = 0, 0
+    for ns, alive, _ in [*bytes_over_time(row.lives), (-1, 0, 0)]:
+        start = columns - 1 if ns < 0 else column(ns)
         for i in range(at, start + 1):
-            highest[i] = max(highest[i], now)
-        now, at = bytes_, start
-        highest[start] = max(highest[start], now)
-    for i in range(at + 1, columns):
-        highest[i] = now
-    cells = "".join(_glyph(bytes_, most) for bytes_ in highest)
+            heights[i] = max(heights[i], before)
+        heights[start] = max(heights[start], alive)
+        before, at = alive, start
+    cells = "".join(_glyph(alive, most) for alive in heights)
     return (cells + ("▶" if any(life.died < 0 for life in row.lives) else "")).rstrip()
