@@ -65,65 +65,73 @@ def suggest(
     line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
 ) -> tuple[str, list[str]] | None:
     """Return the part of the fragment to replace, and what fits there; None for a Python expression."""
+    fragment = line.fragment
     verb = verb_named(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
     if line.magic == "%tritonrepo" and verb is None:
-        return line.fragment, [] if line.words else _begin(line.fragment, registry().keys("verbs"))
+        return fragment, [] if line.words else _begin(fragment, registry().keys("verbs"))
     magic = magic_named(line.magic)
     parser = magic.parser if verb is None else verb.parser
+    if fragment.startswith("-"):
+        return fragment, _options(parser, line)
     option, position = _awaited_option(parser, line)
     expected = parser.expects(option)
-    if expected in ("FILE", "FOLDER", "WHAT") and not line.fragment.startswith("-"):
-        configs = _begin(line.fragment, _texts(variables)) if expected == "WHAT" else []
-        return line.fragment, configs + paths(line.fragment, folders=expected == "FOLDER")
-    if option in ("--input", "--output") and not line.fragment.startswith("-"):
-        return _datatypes(line.fragment, position)
-    if expected == "VALUE" and not line.fragment.startswith("-"):
+    if expected in ("FILE", "FOLDER", "WHAT"):
+        configs = _begin(fragment, _texts(variables)) if expected == "WHAT" else []
+        return fragment, configs + paths(fragment, folders=expected == "FOLDER")
+    if option in ("--input", "--output"):
+        return _datatypes(fragment, position)
+    if expected == "VALUE":
         found = _values(line, models, variables)
-        return (line.fragment, found) if found else None
+        return (fragment, found) if found else None
     if line.opened:
-        return line.fragment, []
+        return fragment, []
     metavar = expected.removesuffix(",...")
-    if metavar in registry().keys("completions") and not line.fragment.startswith("-"):
-        begun = line.fragment.rpartition(",")[2] if metavar != expected else line.fragment
+    begun = fragment if metavar == expected else fragment.rpartition(",")[2]
+    if metavar in registry().keys("completions"):
         return begun, _begin(begun, registry().load("completions", metavar)(line.words, models))
-    if option and expected == "MODEL":
-        return line.fragment, _names(models, line.fragment)
-    if option and parser.choices(option):
-        return line.fragment, _begin(line.fragment, parser.choices(option))
-    if verb is not None:
-        return line.fragment, _repository(verb, line, models)
-    if magic.takes_inputs:
-        return _request(parser, option, line, models)
     if option:
-        return line.fragment, []
-    if expected == "NAME" and not line.words:
-        return line.fragment, _names(models, line.fragment)
-    return line.fragment, _options(parser, line)
+        return begun, _begin(begun, _of_option(metavar, parser, option, line, models))
+    if verb is not None:
+        return fragment, _arguments(verb, line, models)
+    if magic.takes_inputs:
+        return _request(parser, line, models)
+    if metavar == "MODEL" and not line.words:
+        return fragment, _names(models, fragment)
+    return fragment, _options(parser, line)
 
 
-def _request(
-    parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
-) -> tuple[str, list[str]] | None:
+def _of_option(
+    metavar: str, parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
+) -> Iterable[str]:
+    """What the value of an option may be."""
+    if metavar == "MODEL":
+        return dict.fromkeys(model.name for model in models)
+    if metavar == "DEVICE":
+        return dict.fromkeys([*(device.name for device in bls.list_devices()), "gpu:0"])
+    if metavar == "OUTPUT":
+        model = _ready_model(_model(parser, line.words), models)
+        return [tensor.name for tensor in model.outputs] if model is not None else []
+    return parser.choices(option)
+
+
+def _request(parser: Parser, line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]] | None:
     name, fragment = _model(parser, line.words), line.fragment
-    model = next((m for m in models if m.name == name and m.state == "READY"), None)
-    if option == "--device":
-        return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
-    if option == "--outputs" and model is not None:
-        begun = fragment.rpartition(",")[2]
-        return begun, _begin(begun, (tensor.name for tensor in model.outputs))
     if input_name(fragment):
         return None
-    if option:
-        return fragment, []
     if name is None:
         ready = [m for m in models if m.state == "READY"]
         return fragment, _names(ready, fragment) or _options(parser, line)
+    model = _ready_model(name, models)
     used = {input_name(word) for word in line.words}
     inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
     return fragment, [f"{name}=" for name in _begin(fragment, inputs)] or _options(parser, line)
 
 
-def _repository(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
+def _ready_model(name: str | None, models: Sequence[ModelRecord]) -> ModelRecord | None:
+    return next((m for m in models if m.name == name and m.state == "READY"), None)
+
+
+def _arguments(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
     offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
     return _names(fitting, line.fragment) or offered or _options(verb.parser, line)

@@ -1,17 +1,17 @@
-"""Completions in Python code: names of models, tensors and devices inside quotes, Triton's names in cells of
-models.
+"""Completions in Python code: names of models, tensors and devices inside quotes, Triton's names in cells of models.
 
-Such quotes are ``repo.infer("``, ``model_name="``, ``get_input_tensor_by_name(request, "``. The code is
-being written and need not parse, so it is read token by token up to the cursor. jedi knows Triton's names
-from the stubs package; it is told what it cannot see in a cell: that `pb_utils` is imported, and the type of
-what `execute` receives.
+Such quotes are ``repo.infer("``, ``model_name="``, ``get_input_tensor_by_name(request, "``. The signature of the
+called function says what the argument is. The code is being written and need not parse, so it is read token by
+token up to the cursor. jedi knows Triton's names from the stubs package; it is told what it cannot see in a
+cell: that `pb_utils` is imported, and the type of what `execute` receives.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import jedi
@@ -22,15 +22,15 @@ from .config_fields import enumeration
 from .magic_lines import paths
 
 if TYPE_CHECKING:
-    from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
-
+    from bls_notebook.records.repository import ModelRecord
 
 _TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*)
-    |(?P<string>(?P<prefix>[A-Za-z]{0,2})(?P<quote>\"{3}|'{3}|"|'))
+    r"""\#[^\n]*|[^\S\n]+|\\\n
+    |(?P<prefix>[A-Za-z]{0,2})(?:
+        (?P<triple>\"{3}|'{3})(?P<lines>(?:\\.|(?!(?P=triple)).)*)(?P<end>(?P=triple)?)
+        |(?P<quote>["'])(?P<line>(?:\\.|(?!(?P=quote))[^\n\\])*)\\?(?P<close>(?P=quote)?))
     |(?P<name>[^\W\d]\w*)
-    |(?P<space>[^\S\n]+|\\\n)
-    |(?P<mark>==|[<>!:]=|->|\d[\w.]*|.|\n)""",
+    |(?P<mark>==|[<>!:]=|->|\d[\w.]*|.)""",
     re.VERBOSE | re.DOTALL,
 )
 _CLOSING = {")": "(", "]": "[", "}": "{"}
@@ -76,25 +76,25 @@ def without_magics(code: str) -> str:
     return _MAGIC.sub(lambda found: " " * len(found[0]), code)
 
 
-def place_of(code: str) -> CodePosition:
+def position_of(code: str) -> CodePosition:
     """Return where the end of the code is."""
-    place = CodePosition()
+    position = CodePosition()
     said, string = "", ""  # the expression that ends here, as far as it is names; the string before
     for kind, text, start, prefix in _tokens(code):
-        inner = place.brackets[-1] if place.brackets else None
+        inner = position.brackets[-1] if position.brackets else None
         if kind == "open":
             if "f" in prefix.lower() and "{" in text:
                 return CodePosition()
-            return CodePosition(place.brackets, code[start], text)
+            return CodePosition(position.brackets, code[start], text)
         if kind == "string":
             said, string = "", text
         elif kind == "name":
             said = said + text if said.endswith(".") else text
         elif text in "([{":
-            place.brackets.append(Bracket(text, said, start))
+            position.brackets.append(Bracket(text, said, start))
             said = ""
         elif text in _CLOSING:
-            closed = place.brackets.pop() if inner is not None and inner.opener == _CLOSING[text] else None
+            closed = position.brackets.pop() if inner is not None and inner.opener == _CLOSING[text] else None
             said = f"{closed.of}{closed.opener}{text}" if closed is not None and closed.of else ""
         elif text == ".":
             said = f"{said}." if said else ""
@@ -108,8 +108,8 @@ def place_of(code: str) -> CodePosition:
             if text != "\n" or inner is None:
                 said = ""
             string = string if text == "\n" else ""
-    place.fragment = said
-    return place
+    position.fragment = said
+    return position
 
 
 def call_text(code: str, bracket: Bracket) -> str:
@@ -123,56 +123,19 @@ def call_text(code: str, bracket: Bracket) -> str:
 
 
 def _tokens(code: str) -> Iterator[tuple[str, str, int, str]]:
-    """Kind, text, place and prefix of each token; of strings what is in the quotes, ``open`` for the last."""
-    at = 0
-    while at < len(code):
-        found = _TOKEN.match(code, at)
-        assert found is not None  # it matches any character
-        at = found.end()
-        kind = found.lastgroup if found["string"] is None else "string"
-        if kind == "string":
-            end, closed = _end_of_string(code, at, found["quote"])
-            yield "string" if closed else "open", code[at:end], found.start(), found["prefix"]
-            at = end + len(found["quote"]) * (closed and code.startswith(found["quote"], end))
-        elif kind in ("name", "mark"):
-            yield kind, found[0], found.start(), ""
-
-
-def _end_of_string(code: str, at: int, quote: str) -> tuple[int, bool]:
-    """Where the text of a string ends, and whether that is before the code does."""
-    while at < len(code):
-        if code[at] == "\\":
-            at += 2
-        elif code.startswith(quote, at) or (len(quote) == 1 and code[at] == "\n"):
-            return at, True
-        else:
-            at += 1
-    return len(code), False
+    """Kind, text, start and prefix of each token; a string has its text without quotes, ``open`` if it has no end."""
+    for found in _TOKEN.finditer(code):
+        if found["triple"] or found["quote"]:
+            is_closed = found["end"] or found["close"] or found.end() < len(code)
+            text = found["lines"] if found["triple"] else found["line"]
+            yield "string" if is_closed else "open", text, found.start(), found["prefix"]
+        elif found["name"] or found["mark"]:
+            yield str(found.lastgroup), found[0], found.start(), ""
 
 
 _CELL = re.compile(r"^%%triton(?:model|config)\s+(?:[^\n]*?\s)??([A-Za-z][\w.\-]*)")
 _OPTION = re.compile(r"""--(input|output)\s+["']?([A-Za-z_][^\s"']*)""")
 _ADDED = re.compile(r"""\badd_(input|output)\(\s*\{[^}]*?["']name["']\s*:\s*["']([^"'\n]+)["']""")
-
-
-def model_of_cell(code: str) -> str:
-    """Return the model that a cell is about, or nothing."""
-    found = _CELL.match(code)
-    return found[1] if found else ""
-
-
-def tensors_of_cell(code: str, models: Sequence[ModelRecord]) -> tuple[list[str], list[str]]:
-    """Return the names of inputs and outputs: as the cell says them, and as its model has them by now."""
-    line, _, body = code.partition("\n")
-    said = [*_OPTION.findall(line), *_ADDED.findall(body)] if line.startswith("%%tritonmodel") else []
-    name = model_of_cell(code)
-    known = [model for model in models if model.name == name and model.state == "READY"]
-    inputs = [tensor for side, tensor in said if side == "input"]
-    outputs = [tensor for side, tensor in said if side == "output"]
-    inputs += [spec.name for model in known for spec in model.inputs]
-    outputs += [spec.name for model in known for spec in model.outputs]
-    return list(dict.fromkeys(inputs)), list(dict.fromkeys(outputs))
-
 
 _IN_MODEL = ("%%tritonmodel", "%%bls")
 _GIVEN = "import triton_python_backend_utils as pb_utils\n"
@@ -221,99 +184,93 @@ class Code:
         return [each for each in answers if str(each.module_name).startswith(_MODULES)]
 
 
-_FILES = ("load", "replay")  # of the package, of a file each
-_FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
-_REQUESTS = ("infer", "infer_async", "stream", "stream_async")
-_BY_NAME = ("load", "reload", "unload", "config", "record", "ready", "statistics", "statistics_records")
-_FOR_MODELS = ("load_model", "unload_model", "is_model_ready")
 _TEXT = re.compile(r"""\s*[rR]?["']([^"'\n]+)["']""")
 _MODEL_NAME = re.compile(r"""\bmodel_name\s*=\s*(?:[rR]?["']([^"'\n]+)["']|([^\W\d]\w*))""")
 _ENUMERATIONS = {"data_type": "DataType", "kind": "ModelInstanceGroup.Kind"}
+_FOLDERS, _FILES = ("paths", "folder"), ("path", "place", "recording")  # parameters that take them
+_MODELS = ("model_name", "model", "models", "name", "names", "only", "value")
 
-Found = tuple[str, list[str]]
 
-
-def in_python(code: Code, current: Sequence[ModelRecord]) -> Found | None:
-    """Return the text to replace and what may stand there; None where that is not ours to say.
+def in_python(code: Code, current: Sequence[ModelRecord]) -> tuple[str, list[str]] | None:
+    """Return the text to replace and what may stand there; None where that is IPython's to say.
 
     ``current`` are the models of the current repository.
     """
-    place = place_of(without_magics(code.before))
-    if not place.quote:
-        _, dot, begun = place.fragment.rpartition(".")
+    position = position_of(without_magics(code.before))
+    if not position.quote:
+        _, dot, begun = position.fragment.rpartition(".")
         own = code.names() if dot and code.before.endswith(begun or ".") else []
         return (begun, own) if own else None
-    if not place.brackets or "\n" in place.fragment:
+    if not position.brackets or "\n" in position.fragment:
         return None
-    names = _Strings(code, place, current).names()
-    return None if names is None else (place.fragment, [n for n in names if n.startswith(place.fragment)])
+    names = _Strings(code, position, current).names()
+    return None if names is None else (position.fragment, [n for n in names if n.startswith(position.fragment)])
 
 
 class _Strings:
     """Finds what a string in a call may be."""
 
-    def __init__(self, code: Code, place: CodePosition, current: Sequence[ModelRecord]) -> None:
-        self._code, self._place, self._current = code, place, current
+    def __init__(self, code: Code, position: CodePosition, current: Sequence[ModelRecord]) -> None:
+        self._code, self._brackets, self._current = code, position.brackets, current
+        self._fragment = position.fragment
 
     def names(self) -> Iterable[str] | None:
         """Return the names that fit; None where any text does."""
-        inner = self._place.brackets[-1]
-        outer = self._place.brackets[-2] if len(self._place.brackets) > 1 else inner
-        if inner.opener == "{" and inner.key in _ENUMERATIONS and inner.key is not None:
-            return enumeration(_ENUMERATIONS[inner.key])
-        if inner.function == "Tensor" and self._argument(inner, 0, "name"):
-            return self._of_tensor(outer)
-        if self._argument(inner, 1, "name") and inner.function.endswith("put_tensor_by_name"):
-            return self._received(inner.function)
-        if inner.function in ("get_input_config_by_name", "get_output_config_by_name"):
-            inputs, outputs = self._own()
-            return inputs if "input" in inner.function else outputs
-        if inner.function in ("ModelRepository", *_FILES) and self._is_of_package(inner):
-            return self._paths(inner)
-        if inner.keyword == "model_name":
-            return _ready(self._current)
-        if inner.function in _FOR_MODELS and self._argument(inner, 0, "model_name"):
-            return _names(self._current)
-        if inner.opener == "[" and outer.function == "InferenceRequest":
-            if outer.keyword == "requested_output_names" or (not outer.keyword and outer.argument == 3):
-                return self._tensors(outer, self._current, "outputs")
-            return None
-        return self._of_repository(inner, outer)
+        inner = self._brackets[-1]
+        if inner.opener == "{" and inner.key is not None:
+            return enumeration(_ENUMERATIONS[inner.key]) if inner.key in _ENUMERATIONS else None
+        if inner.opener == "(":
+            return self._argument(inner)
+        call = self._brackets[-2] if len(self._brackets) > 1 else inner
+        sides = {"inputs": ("{", "inputs"), "outputs": ("[", "outputs"), "requested_output_names": ("[", "outputs")}
+        opener, side = sides.get(self._parameter(call), ("", ""))
+        return self._tensors(call, side) if inner.opener == opener else None
 
-    def _paths(self, call: Bracket) -> Iterable[str] | None:
-        if call.keyword:
+    def _argument(self, call: Bracket) -> Iterable[str] | None:
+        parameter = self._parameter(call)
+        if parameter == "preferred_memory":
+            return dict.fromkeys([*(device.name for device in bls.list_devices()), "gpu:0"])
+        if parameter == "name" and call.function == "Tensor":
+            return self._of_new_tensor()
+        if parameter == "name" and call.function.endswith("put_tensor_by_name"):
+            return self._received(call.function)
+        if parameter == "name" and call.function in ("get_input_config_by_name", "get_output_config_by_name"):
+            return self._own("input" if "input" in call.function else "output")
+        if parameter in _FOLDERS or parameter in _FILES:
+            return [path[1:] for path in paths(f'"{self._fragment}', folders=parameter in _FOLDERS)]
+        if parameter not in _MODELS:
             return None
-        found = paths(f'"{self._place.fragment}', folders=call.function == "ModelRepository")
-        return [path[1:] for path in found]
-
-    def _of_repository(self, inner: Bracket, outer: Bracket) -> Iterable[str] | None:
-        call = inner if inner.opener == "(" else outer
+        also_unloaded = "load" in call.function or "ready" in call.function
         models = self._models_of(call)
-        if models is None:
-            return None
-        if call is inner:
-            if inner.keyword == "preferred_memory":
-                return _devices()
-            if not self._argument(inner, 0, "name") and inner.function != "statistics_records":
-                return None
-            asks = inner.function in (*_REQUESTS, *_FUNCTIONS, "config", "record", "statistics", "reload")
-            return _ready(models) if asks else _names(models)
-        sends = call.function in (*_REQUESTS, "compare")
-        if sends and inner.opener == "{" and inner.key is None and self._argument(call, 1, "inputs"):
-            return self._tensors(call, models, "inputs")
-        if call.function in _REQUESTS and inner.opener == "[" and self._argument(call, 2, "outputs"):
-            return self._tensors(call, models, "outputs")
-        return None
+        return dict.fromkeys(model.name for model in models if also_unloaded or model.state == "READY")
 
-    def _models_of(self, call: Bracket) -> Sequence[ModelRecord] | None:
-        """The models that a call of a repository is about; None where it is something else's."""
-        receiver = call.of.rpartition(".")[0]
-        if call.function in _FUNCTIONS:
-            return self._current if self._is_of_package(call) else None
-        if call.function not in (*_REQUESTS, *_BY_NAME) or not receiver:
-            return None
+    def _parameter(self, call: Bracket) -> str:
+        """The parameter that an argument of a call is for; empty if the function is not known."""
+        if call.keyword:
+            return call.keyword
+        function = self._function(call)
+        if function is None:
+            return ""
+        named = [p for p in signature(function).parameters.values() if p.name != "self"]
+        rest = next((at for at, p in enumerate(named) if p.kind is Parameter.VAR_POSITIONAL), call.argument)
+        at = min(call.argument, rest)
+        return named[at].name if at < len(named) else ""
+
+    def _function(self, call: Bracket) -> Callable[..., Any] | None:
+        """The function of Triton, of a repository or of this package that is called."""
+        receiver, name = call.of.rpartition(".")[0], call.function
+        if name in bls.pb_utils.__all__:
+            found = getattr(bls.pb_utils, name)
+        elif self._repository(receiver) is not None:
+            found = getattr(bls.ModelRepository, name, None)
+        else:
+            found = getattr(bls, name, None) if self._is_of_package(receiver or call.of, name) else None
+        return found if callable(found) else None
+
+    def _repository(self, receiver: str) -> Sequence[ModelRecord] | None:
+        """The models of the repository that a name is; None where it is something else."""
         known = self._code.variables.get(receiver)
-        if known is not None:
+        if known is not None or not receiver:
             return known.index() if isinstance(known, bls.ModelRepository) and not known.closed else None
         made = rf"\b{re.escape(receiver)}\s*=[^\n]*\b(ModelRepository|current_repository)\("
         made += rf"|\b(ModelRepository|current_repository)\([^\n]*\bas {re.escape(receiver)}\b"
@@ -321,73 +278,60 @@ class _Strings:
             return self._current
         return self._current if re.search(made, self._code.text) else None
 
-    def _of_tensor(self, outer: Bracket) -> Iterable[str]:
+    def _models_of(self, call: Bracket) -> Sequence[ModelRecord]:
+        models = self._repository(call.of.rpartition(".")[0])
+        return self._current if models is None else models
+
+    def _is_of_package(self, receiver: str, function: str) -> bool:
+        known = self._code.variables.get(receiver)
+        if known is not None:
+            return known is bls or known is getattr(bls, function, None)
+        return bool(re.search(rf"\bbls_notebook (as {re.escape(receiver)}\b|import\b)", self._code.text))
+
+    def _of_new_tensor(self) -> Iterable[str]:
         """The names of a tensor that is made: for a request, for a response, or nobody knows yet."""
-        calls = [b.function for b in self._place.brackets]
-        request = next((b for b in self._place.brackets if b.function == "InferenceRequest"), None)
+        request = next((b for b in self._brackets if b.function == "InferenceRequest"), None)
         if request is not None:
-            return self._tensors(request, self._current, "inputs")
-        own = self._own()[1]
-        return own if "InferenceResponse" in calls else [*own, *self._called("inputs")]
+            return self._tensors(request, "inputs")
+        own = self._own("output")
+        is_response = any(b.function == "InferenceResponse" for b in self._brackets)
+        return own if is_response else [*own, *self._called("inputs")]
 
     def _received(self, function: str) -> Iterable[str]:
         if function == "get_output_tensor_by_name":
             return self._called("outputs")
-        return self._own()[0] if self._code.in_model else _specs(_ready_models(self._current), "inputs")
+        return self._own("input") if self._code.in_model else _tensors_of(self._current, "inputs")
 
     def _called(self, side: str) -> list[str]:
         """Tensors of the models that requests in this cell name."""
         called = {self._value(*found.groups()) for found in _MODEL_NAME.finditer(self._code.text)}
-        models = [m for m in _ready_models(self._current) if m.name in called]
-        return _specs(models or _ready_models(self._current), side)
+        return _tensors_of([m for m in self._current if m.name in called], side) or _tensors_of(self._current, side)
 
-    def _own(self) -> tuple[list[str], list[str]]:
-        return tensors_of_cell(self._code.text, self._current)
+    def _own(self, side: str) -> list[str]:
+        """Inputs or outputs of the model that this cell defines: as the cell says, and as the model has them."""
+        line, _, body = self._code.text.partition("\n")
+        said = [*_OPTION.findall(line), *_ADDED.findall(body)] if line.startswith("%%tritonmodel") else []
+        named = _CELL.match(line)
+        loaded = _tensors_of([m for m in self._current if named and m.name == named[1]], f"{side}s")
+        return list(dict.fromkeys([*(tensor for each, tensor in said if each == side), *loaded]))
 
-    def _tensors(self, call: Bracket, models: Sequence[ModelRecord], side: str) -> list[str]:
+    def _tensors(self, call: Bracket, side: str) -> list[str]:
         """Tensors of the model that a call names; where it does not say, of every one."""
         text = call_text(self._code.text, call)
-        name = _MODEL_NAME.search(text) if call.function == "InferenceRequest" else None
-        asked = self._value(*name.groups()) if name is not None else ""
-        if call.function != "InferenceRequest":
+        if call.function == "InferenceRequest":
+            name = _MODEL_NAME.search(text)
+            asked = self._value(*name.groups()) if name is not None else ""
+        else:
             first = _TEXT.match(text)
             asked = first[1] if first else self._value(None, text.partition(",")[0].strip())
-        return _specs([m for m in _ready_models(models) if asked in ("", m.name)], side)
+        return _tensors_of([m for m in self._models_of(call) if asked in ("", m.name)], side)
 
     def _value(self, text: str | None, name: str | None) -> str:
         """The text that is written, or that a variable has."""
         value = text if text is not None else self._code.variables.get(name or "")
         return value if isinstance(value, str) else ""
 
-    def _is_of_package(self, call: Bracket) -> bool:
-        """Whether a function is called that is one of this package's."""
-        receiver = call.of.rpartition(".")[0] or call.of
-        known = self._code.variables.get(receiver)
-        if known is not None:
-            return known is bls or known is getattr(bls, call.function, None)
-        return bool(re.search(rf"\bbls_notebook (as {re.escape(receiver)}\b|import\b)", self._code.text))
 
-    @staticmethod
-    def _argument(call: Bracket, position: int, keyword: str) -> bool:
-        return call.keyword == keyword if call.keyword else call.argument == position
-
-
-def _devices() -> list[str]:
-    return list(dict.fromkeys([*(device.name for device in bls.list_devices()), "gpu:0"]))
-
-
-def _names(models: Iterable[ModelRecord]) -> list[str]:
-    return list(dict.fromkeys(model.name for model in models))
-
-
-def _ready_models(models: Iterable[ModelRecord]) -> list[ModelRecord]:
-    return [model for model in models if model.state == "READY"]
-
-
-def _ready(models: Iterable[ModelRecord]) -> list[str]:
-    return _names(_ready_models(models))
-
-
-def _specs(models: Iterable[ModelRecord], side: str) -> list[str]:
-    specs: Iterable[TensorSpecRecord] = (spec for model in models for spec in getattr(model, side))
-    return list(dict.fromkeys(spec.name for spec in specs))
+def _tensors_of(models: Iterable[ModelRecord], side: str) -> list[str]:
+    loaded = (model for model in models if model.state == "READY")
+    return list(dict.fromkeys(spec.name for model in loaded for spec in getattr(model, side)))
