@@ -8,7 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, identifier, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, evaluate, identifier, seconds, whole_number
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic, Verb
 from bls_notebook.magics.notebook import Notebook
@@ -74,7 +74,7 @@ MAGIC = Magic(PARSER, blsinspect)
 
 def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
     with reported(notebook):
-        return bls.watch(arguments.seconds)
+        return bls.watch(arguments.interval)
 
 
 WATCH = Verb(
@@ -84,4 +84,6 @@ WATCH = Verb(
     "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
     "  %tritonrepo watch\n",
 )  # fmt: skip
-WATCH.parser.add_argument("--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)")
+WATCH.parser.add_argument(
+    "--interval", type=seconds, default=0.5, metavar="TIME", help="time between looks (default: 500ms)"
+)

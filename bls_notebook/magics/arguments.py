@@ -16,8 +16,14 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from bls_notebook.commands import add_tolerance as add_tolerance
+from bls_notebook.commands import counts as counts
+from bls_notebook.commands import key_and_value as key_and_value
+from bls_notebook.commands import names as names
+from bls_notebook.commands import number as number
+from bls_notebook.commands import seconds as seconds
+from bls_notebook.commands import whole_number as whole_number
 from bls_notebook.engine.exception_text import describe, traceback_of
-from bls_notebook.records.quantities import seconds_in
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
@@ -230,61 +236,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=26, width=_WIDTH)
 
 
-def whole_number(least: int, unit: str = "") -> Callable[[str], int]:
-    """Return a converter to whole numbers."""
-
-    def convert(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least or number >= 2**63:
-            of = f" of {unit}" if unit else ""
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number{of} from {least}")
-        return number
-
-    return convert
-
-
-def counts(text: str) -> tuple[int, ...]:
-    """Read numbers of instances."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 to 64, such as 1,2,4")
-    return tuple(int(word) for word in words)
-
-
-def add_tolerance(parser: Parser) -> None:
-    """Add the options that say how far the floats of two answers may be apart."""
-    parser.add_argument(
-        "--tolerance", type=number, default=0.0, metavar="X",
-        help="floats may differ by X, absolutely or in proportion (default: not at all)",
-    )  # fmt: skip
-    ulps = "or by N neighbouring floats"
-    parser.add_argument("--ulps", type=whole_number(0), default=0, metavar="N", help=ulps)
-
-
-def number(text: str) -> float:
-    """Read a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number such as 1e-6") from None
-
-
 def identifier(text: str) -> str:
     """Return the name of a variable."""
     if not text.isidentifier():
         raise argparse.ArgumentTypeError(f"got {text!r}, expected the name of a variable, such as answer")
     return text
-
-
-def names(text: str) -> list[str]:
-    """Return the names of a list with commas."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected names with commas between, such as A,B")
-    return found
 
 
 def new_file(text: str) -> str:
@@ -296,19 +252,3 @@ def new_file(text: str) -> str:
     if not is_possible:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a file in a folder that exists")
     return text
-
-
-def key_and_value(text: str) -> tuple[str, str]:
-    """Return what stands before and after the first equals sign."""
-    key, equals, value = text.partition("=")
-    if not (key and equals):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected KEY=VALUE, such as engine_dir=/models/llm")
-    return key, value
-
-
-def seconds(text: str) -> float:
-    """Return a time."""
-    found = seconds_in(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 500ms or 2s")
-    return found

@@ -97,7 +97,7 @@ def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -
         return _traced(code, run, _stop_in_frontend)
     kernel: Any = getattr(notebook.shell, "kernel", None)
     if kernel is not None and not getattr(kernel, "_allow_stdin", True):
-        raise bls.BLSError("--at opens a debugger, and whoever runs this notebook cannot be asked anything")
+        raise bls.BLSError("no debugger can open: whoever runs this notebook cannot be asked anything")
     debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_SKIPPED)
     stops = debugger.stop_here
 

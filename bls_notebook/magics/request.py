@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.records.progress import Progress, progress
 
-from .arguments import Parser, Variables, identifier, names, whole_number
+from .arguments import Parser, Variables, identifier, names, seconds, whole_number
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook
@@ -79,18 +79,19 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")
-_add("--outputs", type=names, metavar="A,B", help="only these outputs")
-_add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")
+_add("--outputs", type=names, metavar="OUTPUT,...", help="only these outputs")
+_add("--device", metavar="DEVICE", help="where the outputs should be: cpu, gpu:0")
 _add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
 _add("--stream", action="store_true", help="collect all responses of a decoupled model")
 _add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
 _add(
-    "--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US",
-    help="microseconds in the queue, where the model's queue policy allows it (told where it does not)",
+    "--timeout", type=seconds, default=0, metavar="TIME",
+    help="how long it may wait in the queue, such as 5ms, if the model's queue policy allows a request to set that "
+    "(a warning says if not); Triton gets whole microseconds",
 )  # fmt: skip
-_add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
-_add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
-_add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
+_add("--sequence", type=sequence, metavar="ID[:start,end]", help="correlation ID, then :start, :end or :start,end")
+_add("--parameters", metavar="NAME=VALUE,...", help="request parameters: name=value, or an expression for a dict")
+_add("--version", type=whole_number(1), default=-1, metavar="N", help="of the model (default: the newest)")
 _add("--trace", action="store_true", help="begin a trace: request.trace() has a context then")
 _add("--request-id", default="", metavar="ID", help="any text")
 _add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
@@ -129,7 +130,7 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
         "outputs": arguments.outputs,
         "version": arguments.version,
         "preferred_memory": arguments.device,
-        "timeout": arguments.timeout,
+        "timeout": round(arguments.timeout * 1_000_000),  # microseconds
         "request_id": arguments.request_id,
         "correlation_id": correlation_id,
         "flags": flags,

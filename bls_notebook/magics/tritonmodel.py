@@ -109,7 +109,7 @@ PARSER = Parser(
 """,
 )
 _add = PARSER.add_argument
-_add("name", metavar="NAME", help="the model's name")
+_add("name", metavar="MODEL", help="the model's name")
 _add("--version", type=whole_number(1), default=1, metavar="N", help="number of the version (default: 1)")
 add_config_options(PARSER)
 _add("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
@@ -120,7 +120,7 @@ CONFIG_PARSER = Parser(
     "name that was defined by a cell is loaded again with it; otherwise the next %%tritonmodel uses it.",
     "  %%tritonconfig add_sub\n",
 )
-CONFIG_PARSER.add_argument("name", metavar="NAME", help="the model's name")
+CONFIG_PARSER.add_argument("name", metavar="MODEL", help="the model's name")
 CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
 
 

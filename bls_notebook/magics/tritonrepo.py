@@ -144,7 +144,7 @@ LOAD = Verb(
     examples="  %tritonrepo load add_sub bls_sync\n  %tritonrepo load --all\n",
     suggests=lambda record: record.state != "READY",
 )  # fmt: skip
-LOAD.parser.add_argument("names", nargs="*", metavar="NAME", help="names of models")
+LOAD.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models")
 LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
 
 RELOAD = Verb(
@@ -152,10 +152,10 @@ RELOAD = Verb(
     lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
     suggests=serves,
 )  # fmt: skip
-RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+RELOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="names of models")
 
 UNLOAD = Verb("unload", "take models out of service; requests under way are finished first", _unload, suggests=serves)
-UNLOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="names of models")
 UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
 
 USE = Verb(
@@ -224,7 +224,7 @@ LIST = Verb(
     "A model of a cell is stale when one that it calls has other inputs or outputs than it knew.",
 )  # fmt: skip
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
-CONFIG.parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
+CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a model that is loaded")
 
 STATS = Verb(
     "stats", "show what models have done: requests, executions, batches, times, cache", _stats,

@@ -61,12 +61,12 @@ _add(
     "every model that they reach, and batches), and the lines of config.pbtxt to change; --verify runs it",
 )  # fmt: skip
 _add(
-    "--instances", type=counts, metavar="1,2,4",
+    "--instances", type=counts, metavar="N,...",
     help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
     "afterwards the instances are the ones from before",
 )  # fmt: skip
 _add(
-    "--repeat", type=whole_number(1), metavar="R",
+    "--repeat", type=whole_number(1), metavar="N",
     help="runs of each way (default: 5, and up to 25 within a few seconds where they differ much)",
 )  # fmt: skip
 _add(

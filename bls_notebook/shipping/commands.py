@@ -10,7 +10,7 @@ from contextlib import ExitStack, redirect_stdout
 from functools import partial
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
+from bls_notebook.commands import Command, add_tolerance, counts, print_record
 from bls_notebook.repository.call_order import load_with_callees
 
 from .exports.deployment import TARGETS
@@ -38,7 +38,7 @@ def add_container_option(parser: argparse.ArgumentParser) -> None:
 def _add_models(parser: argparse.ArgumentParser, place: str = "") -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     if place:
-        parser.add_argument("place", help=place)
+        parser.add_argument("place", metavar="FOLDER", help=place)
     parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -95,11 +95,8 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N",
         help="the same makes the same requests, by one version of hypothesis",
     )  # fmt: skip
-    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
-    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
-    parser.add_argument(
-        "--instances", type=int, nargs="+", default=(), metavar="N", help="instance counts to try as well"
-    )
+    add_tolerance(parser)
+    parser.add_argument("--instances", type=counts, default=(), metavar="N,...", help="instance counts to try as well")
     parser.add_argument("--server", default="", metavar="URL", help="one that runs: grpc://host:port")
 
 

@@ -146,7 +146,7 @@ _add_to_prove(
 )  # fmt: skip
 add_tolerance(PROVE.parser)
 _add_to_prove(
-    "--instances", type=counts, default=(), metavar="N,N",
+    "--instances", type=counts, default=(), metavar="N,...",
     help="send requests once more, side by side, to so many instances here and there",
 )  # fmt: skip
 _add_to_prove("--requests", default="", metavar="FILE", help="a recording (bls.record), whose requests are sent")

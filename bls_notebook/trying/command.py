@@ -7,31 +7,27 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
-from bls_notebook.records.quantities import seconds_in
+from bls_notebook.commands import Command, key_and_value, names, print_record, seconds
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="a model repository, or a folder that holds one")
-    parser.add_argument("--real", metavar="A,B", help="run the code of these models alone; none for nobody's")
-    parser.add_argument("--fill", action="append", default=[], metavar="KEY=VALUE", help="fill a template")
-    parser.add_argument("--load-timeout", default="60s", metavar="TIME", help="of each model, such as 60s")
+    parser.add_argument(
+        "--real", type=names, metavar="MODEL,...", help="run the code of these models alone; none for nobody's"
+    )
+    parser.add_argument(
+        "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="fill a template"
+    )
+    parser.add_argument("--load-timeout", type=seconds, default=60.0, metavar="TIME", help="of each model, such as 60s")
     parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    pairs = [pair.partition("=") for pair in arguments.fill]
-    wrong = next((key for key, equals, _ in pairs if not key or not equals), None)
-    if wrong is not None:
-        raise bls.BLSError(f"--fill: got {wrong!r}, expected KEY=VALUE, such as max_batch_size=8")
-    real = None if arguments.real is None else [name for name in arguments.real.split(",") if name != "none"]
-    seconds = seconds_in(arguments.load_timeout)
-    if seconds is None:
-        raise bls.BLSError(f"--load-timeout: got {arguments.load_timeout!r}, expected a time such as 60s")
+    real = None if arguments.real is None else [name for name in arguments.real if name != "none"]
     with redirect_stdout(sys.stderr):  # what models print is no part of the report
         repository, report = bls.try_repository(
-            arguments.folder, fill={key: value for key, _, value in pairs}, real=real,
-            load_timeout=seconds, tell=print,
+            arguments.folder, fill=dict(arguments.fill), real=real,
+            load_timeout=arguments.load_timeout, tell=print,
         )  # fmt: skip
         repository.close()
     print_record(report, arguments.json)

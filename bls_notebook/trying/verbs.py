@@ -69,7 +69,7 @@ TRY = Verb(
 )  # fmt: skip
 _add = TRY.parser.add_argument
 _add("folder", metavar="FOLDER", help="a model repository, or a folder that holds one")
-_add("--real", type=names, metavar="A,B", help="run the code of these models alone; none for nobody's")
+_add("--real", type=names, metavar="MODEL,...", help="run the code of these models alone; none for nobody's")
 _add(
     "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
     help="a value for the template ${KEY} in configurations",

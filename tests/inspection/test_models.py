@@ -116,9 +116,9 @@ def test_memory_is_counted_once_and_nothing_of_the_model_is_asked(repository: bl
 
 
 def test_who_calls_whom_and_the_last_error_with_its_request(repository: bls.ModelRepository) -> None:
-    assert (view("callee").callers, view("caller").calls) == (("caller",), ("callee",))
     assert view("callee").error is None
     repository.infer("caller", {"IN": np.full(3, -1, np.float32)})
+    assert (view("callee").callers, view("caller").calls) == (("caller",), ("callee",))
     error = view("callee").error
     assert error is not None
     assert "negative" in error.message

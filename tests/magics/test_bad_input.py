@@ -101,14 +101,14 @@ def test_models_text_is_escaped_in_html(cells) -> None:
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
         ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),
-        ("%bls times IN=[1] --timeout soon", "%bls: --timeout: got 'soon', expected a whole number of"),
+        ("%bls times IN=[1] --timeout 5000", "%bls: --timeout: got '5000', expected a time with its unit"),
         ("%bls counter N=[1]", "%bls: model 'counter' is decoupled"),
         ("%%bls times\n1", "%%bls: got 'times', which is one word too many."),
-        ("%%tritonmodel\nx = 1", "%%tritonmodel: missing: NAME."),
-        ("%%tritonconfig\nx: 1", "%%tritonconfig: missing: NAME."),
+        ("%%tritonmodel\nx = 1", "%%tritonmodel: missing: MODEL."),
+        ("%%tritonconfig\nx: 1", "%%tritonconfig: missing: MODEL."),
         ("%tritonrepo lod", "%tritonrepo: unknown verb 'lod' (did you mean load?); the verbs are list,"),
         ("%tritonrepo load", "%tritonrepo load: expected names of models, or --all."),
-        ("%tritonrepo config", "%tritonrepo config: missing: NAME. %tritonrepo? shows the help."),
+        ("%tritonrepo config", "%tritonrepo config: missing: MODEL. %tritonrepo? shows the help."),
     ],
 )
 def test_a_bad_argument_gets_one_line(cells, cell: str, message: str) -> None:

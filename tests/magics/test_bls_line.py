@@ -146,7 +146,7 @@ def test_a_fast_stream_or_a_terminal_shows_it_once(cells, monkeypatch: pytest.Mo
 
 def test_request_options_reach_the_model(cells) -> None:
     cells("%%tritonmodel teller --output OUT STRING [1]\n" + _TELLER)
-    line = "%bls teller --timeout 5000 --request-id r7 --sequence seq:start --parameters a=1,b='x y'"
+    line = "%bls teller --timeout 5ms --request-id r7 --sequence seq:start --parameters a=1,b='x y'"
     told = eval(cells(line).value["OUT"].as_numpy()[0].decode())
     assert told == (5000, "r7", "seq", 1, {"a": 1, "b": "x y"})
 

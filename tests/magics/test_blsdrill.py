@@ -42,7 +42,7 @@ def test_a_table_says_what_came_of_each_fault(drilled: Cells) -> None:
         ("%blsdrill nobody IN=[1.0]", "model 'nobody' is not loaded"),
         ("%blsdrill crashes", "fails though nothing is wrong yet"),
         ("%blsdrill crashes IN=[1.0] --faults eror", "no fault 'eror'"),
-        ("%blsdrill crashes IN=[1.0] --timeout soon", "expected a time such as 500ms"),
+        ("%blsdrill crashes IN=[1.0] --timeout soon", "expected a time with its unit, such as 500ms"),
         ("%blsdrill crashes IN=[1.0] --save drill.txt", "expected a name such as tests/test_drill_x.py"),
         ("%blsdrill crashes IN=[1.0] --save nowhere/test_x.py", "a folder that exists"),
     ],

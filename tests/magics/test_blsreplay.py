@@ -79,7 +79,7 @@ def test_differences_fail_a_cell_where_errors_do(cells: Cells, run: str) -> None
 
 def test_the_debugger_opens_at_the_first_line(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     debugger = typed(cells, monkeypatch, "p requests[0].inputs()[0].as_numpy()", "n", "n", "s", "p requests", "c")
-    outcome = cells(f"%blsreplay {run} --at 1")
+    outcome = cells(f"%blsreplay {run} --debug 1")
     said = debugger.said.getvalue()
     assert outcome.success
     assert "array([1., 2.], dtype=float32)" in said
@@ -93,26 +93,26 @@ def test_the_debugger_opens_at_the_first_line(cells: Cells, run: str, monkeypatc
 def test_in_a_coroutine_and_a_callee(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells(ASYNC)
     debugger = typed(cells, monkeypatch, "p len(requests)", *"nnnnnnn", "c")
-    outcome = cells(f"%blsreplay {run} --at 1")
+    outcome = cells(f"%blsreplay {run} --debug 1")
     assert "----> 8 " in debugger.said.getvalue()  # over the await
     assert "skipped" not in outcome.stdout  # nor told of what ran meanwhile
     assert outcome.value.output_tensors()[0].as_numpy().tolist() == [3, 5]
     assert "ipdb> 1" in debugger.said.getvalue()
     debugger = typed(cells, monkeypatch, "p requests[0].inputs()[0].shape()", "c")
-    assert cells(f"%blsreplay {run} --at 2").success
+    assert cells(f"%blsreplay {run} --debug 2").success
     assert "ipdb> [2]" in debugger.said.getvalue()
 
 
 def test_what_it_called_is_answered_as_recorded(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.model("times", factor=10)
     typed(cells, monkeypatch, "c")
-    assert cells(f"%blsreplay {run} --at 1 --only caller").value.output_tensors()[0].as_numpy().tolist() == [3, 5]
+    assert cells(f"%blsreplay {run} --debug 1 --only caller").value.output_tensors()[0].as_numpy().tolist() == [3, 5]
 
 
 def test_leaving_it_leaves_nothing(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sys.gettrace()
     typed(cells, monkeypatch, "q")
-    cells(f"%blsreplay {run} --at 1")
+    cells(f"%blsreplay {run} --debug 1")
     assert sys.gettrace() is before
     assert cells("%bls caller IN=[1]").value["OUT"].as_numpy().tolist() == [3]
 
@@ -120,10 +120,10 @@ def test_leaving_it_leaves_nothing(cells: Cells, run: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
-        ("--at 7", "there is no request 7; they go from 1 to 2"),
-        ("--at 1 --only times", "--at 1 is a request to 'caller', --only 'times': give the same"),
+        ("--debug 7", "there is no request 7; they go from 1 to 2"),
+        ("--debug 1 --only times", "--debug 1 is a request to 'caller', --only 'times': give the same"),
         ("--only none", "no request to model 'none'"),
-        ("--at x", "--at"),
+        ("--debug x", "--debug"),
         ("--tolerance x", "got 'x', expected a number such as 1e-6"),
     ],
 )

@@ -83,7 +83,7 @@ def test_many_requests_have_a_histogram(cells: Cells) -> None:
 
 def test_a_timeout_that_cannot_act_is_told(cells: Cells) -> None:
     cells.model()
-    shown = " ".join(cells("%bls times IN=[1] --timeout 500").text.split())
+    shown = " ".join(cells("%bls times IN=[1] --timeout 500us").text.split())
     assert "the timeout of 500 µs cannot act: without dynamic_batching" in shown
     assert "cannot act" not in cells("%bls times IN=[1]").text
     for policy, told in (
@@ -93,5 +93,5 @@ def test_a_timeout_that_cannot_act_is_told(cells: Cells) -> None:
     ):
         cells(BATCHING.format(policy))
         cells.model()
-        shown = " ".join(cells("%bls times IN=[1] --timeout 500000").text.split())
+        shown = " ".join(cells("%bls times IN=[1] --timeout 500ms").text.split())
         assert (told in shown) if told else ("cannot act" not in shown), shown

@@ -102,7 +102,7 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "missing: NAME"),
+        ("", "missing: MODEL"),
         ("m n", "got 'n', which is one word too many"),
         ("m --config nowhere", "--config: got 'nowhere', which is neither a variable of the notebook nor a"),
         ("m --config x --instances 2", "exclude each other"),

@@ -8,8 +8,7 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
-from bls_notebook.records.quantities import seconds_in
+from bls_notebook.commands import Command, names, print_record, seconds
 from bls_notebook.repository.call_order import load_with_callees
 
 
@@ -19,25 +18,25 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="*", metavar="INPUT=VALUE", help="JSON, or @FILE.npy: of a request that is answered"
     )
-    parser.add_argument("--faults", metavar="A,B", help="these faults alone, such as error,stall,nan")
-    parser.add_argument("--load", default="", metavar="A,B", help="models that it calls by names in its inputs")
+    parser.add_argument("--faults", type=names, metavar="FAULT,...", help="these faults alone, such as error,stall,nan")
+    parser.add_argument(
+        "--load", type=names, default=[], metavar="MODEL,...", help="models that it calls by names in its inputs"
+    )
     parser.add_argument("--pairs", action="store_true", help="try two models at a time too")
-    parser.add_argument("--timeout", default="1s", metavar="TIME", help="an answer may take more than usual")
+    parser.add_argument(
+        "--timeout", type=seconds, default=1.0, metavar="TIME", help="an answer may take more than usual"
+    )
     parser.add_argument("--save", metavar="FILE", help="write tests for pytest, such as tests/test_drill_x.py")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    seconds = seconds_in(arguments.timeout)
-    if not seconds:
-        raise bls.BLSError(f"--timeout: got {arguments.timeout!r}, expected a time such as 500ms or 2s")
     inputs = dict(_input(pair) for pair in arguments.inputs)
-    faults = None if arguments.faults is None else [each.strip() for each in arguments.faults.split(",")]
     with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
-        load_with_callees(repository, filter(None, (arguments.model, *arguments.load.split(","))))
+        load_with_callees(repository, [arguments.model, *arguments.load])
         found = bls.drill(
-            arguments.model, inputs, faults=faults, pairs=arguments.pairs, timeout=seconds, repo=repository,
-            save=arguments.save,
+            arguments.model, inputs, faults=arguments.faults, pairs=arguments.pairs, timeout=arguments.timeout,
+            repo=repository, save=arguments.save,
         )  # fmt: skip
     print_record(found, arguments.json)
     return int(bool(found.of("bad")))

@@ -43,7 +43,7 @@ _add(
     help="that an answer may take more than when all is well, and in which a caller reaches a time limit of "
     "its own (default: 1s); time limits of event loops need none",
 )  # fmt: skip
-_add("--parameters", metavar="VALUE", help="of the request: name=value,... or an expression for a dict")
+_add("--parameters", metavar="NAME=VALUE,...", help="of the request: name=value,... or an expression for a dict")
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence that the request belongs to")
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was found")
 _add(

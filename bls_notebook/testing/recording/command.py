@@ -7,7 +7,7 @@ import sys
 from contextlib import redirect_stdout
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, print_record
+from bls_notebook.commands import Command, add_tolerance, print_record
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,9 +15,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("--model", metavar="MODEL", help="send the requests to this model")
     parser.add_argument("--only", metavar="MODEL", help="run this one alone, answer for others as recorded")
-    parser.add_argument("--server", action="store_true", help="send them to a real tritonserver")
-    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
-    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument("--serve", action="store_true", help="send them to a real tritonserver")
+    add_tolerance(parser)
     parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
 
 
@@ -32,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> int:
             if name in there and not repository.ready(name):
                 repository.load(name)
         found = bls.replay(
-            recording, arguments.model, only=arguments.only, repo=repository, server=arguments.server,
+            recording, arguments.model, only=arguments.only, repo=repository, server=arguments.serve,
             tolerance=arguments.tolerance, ulps=arguments.ulps,
         )  # fmt: skip
     print_record(found, arguments.json)

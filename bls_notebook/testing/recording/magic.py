@@ -17,28 +17,28 @@ PARSER = Parser(
     "Sends recorded requests again, to the same models or a changed one, and says which answers are other "
     "than recorded, and where. Recordings are made by with bls.record('run.blsrec', tensors='all') or "
     "%%blsprofile --record run.blsrec. With --only one model runs alone, and what it called is answered from "
-    "the recording. With --at a request is given to its model's execute once more, with the tensors that it "
+    "the recording. With --debug a request is given to its model's execute once more, with the tensors that it "
     "had then, and the debugger stops at the first line (that of %debug; where JupyterLab's is switched on, "
     "that). KServe v2 requests and perf_analyzer's input data (JSON, with --model) are read "
-    "too: what has answers to compare with is sent, and --at takes any. "
+    "too: what has answers to compare with is sent, and --debug takes any. "
     "In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
     """\
   %blsreplay run.blsrec
   %blsreplay run.blsrec --only resize
   %blsreplay run.blsrec --model resize_v2 --only resize
-  %blsreplay run.blsrec --at 17
+  %blsreplay run.blsrec --debug 17
 """,
 )
-PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--at ID] [options]"
+PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
 _add = PARSER.add_argument
 _add("file", metavar="FILE", help="the recording")
 _add("--model", metavar="MODEL", help="send them to this model; of a recording of it, its requests alone")
 _add("--only", metavar="MODEL", help="run this model alone, with all requests that it got")
 _add(
-    "--at", type=whole_number(1), metavar="ID",
+    "--debug", type=whole_number(1), metavar="ID",
     help="open the debugger in this request: its number in the recording, and of its span in a profile",
 )  # fmt: skip
-_add("--server", action="store_true", help="send them to a real tritonserver with a copy of the models")
+_add("--serve", action="store_true", help="send them to a real tritonserver with a copy of the models")
 add_tolerance(PARSER)
 _add("--into", type=identifier, metavar="NAME", help="a variable for what came of it")
 
@@ -47,11 +47,11 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
     """Send recorded requests again."""
     __tracebackhide__ = True
     arguments = PARSER.parse_line(line, variables)
-    if arguments.at is not None:
-        return _opened(notebook, arguments.file, arguments.at, arguments.model, arguments.only)
+    if arguments.debug is not None:
+        return _opened(notebook, arguments.file, arguments.debug, arguments.model, arguments.only)
     with reported(notebook):
         found = bls.replay(
-            arguments.file, arguments.model, only=arguments.only, server=arguments.server,
+            arguments.file, arguments.model, only=arguments.only, server=arguments.serve,
             tolerance=arguments.tolerance, ulps=arguments.ulps,
         )  # fmt: skip
     notebook.assign(arguments.into, found)
@@ -69,7 +69,7 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
         recording = load_recording(file, model)
         asked = recording.request(at).model
         if only not in (None, asked):
-            raise bls.BLSError(f"--at {at} is a request to {asked!r}, --only {only!r}: give the same")
+            raise bls.BLSError(f"--debug {at} is a request to {asked!r}, --only {only!r}: give the same")
         execution = again(recording, at, model, only is not None)
     inputs = ", ".join(f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs)
     notebook.say(
