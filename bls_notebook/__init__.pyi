@@ -29,7 +29,7 @@ from .repository.requests.response import Response as Response
 from .shipping.exports.exporter import export as export
 from .shipping.proof.prover import prove as prove
 from .shipping.servers.serving import serve as serve
-from .testing.claims import judge as judge
+from .testing.claim_checks import judge as judge
 from .testing.drills.driller import drill as drill
 from .testing.recording.recorder import record as record
 from .testing.recording.replaying import replay as replay

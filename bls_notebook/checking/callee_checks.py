@@ -14,8 +14,7 @@ from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders
 
 from .check_input import CheckedModel
-from .constant_folding import last_name
-from .python_source import CalleeRequest, PythonSource
+from .python_source import CalleeRequest, PythonSource, last_name
 from .records import Finding
 
 Models = Mapping[str, CheckedModel]

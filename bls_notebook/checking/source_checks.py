@@ -27,8 +27,7 @@ from bls_notebook.repository.source.syntax import (
 )
 
 from .check_input import CheckedModel
-from .constant_folding import argument, last_name, spreads
-from .python_source import PythonSource
+from .python_source import PythonSource, argument, last_name, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")

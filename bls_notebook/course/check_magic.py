@@ -14,7 +14,7 @@ from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.profiling.records.comparison import CAUSES
-from bls_notebook.testing.claims import FORMS
+from bls_notebook.testing.claim_checks import FORMS
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
@@ -98,7 +98,7 @@ def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variable
 def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Run a cell, and judge claims of what it did."""
     __tracebackhide__ = True
-    from bls_notebook.testing.claims import recorded_by
+    from bls_notebook.testing.claim_checks import recorded_by
 
     claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
     with reported(notebook):
@@ -122,7 +122,7 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
 
 def _last_records(notebook: Notebook) -> dict[str, Any]:
     """Return what claims can be about, by the magic that recorded it last."""
-    from bls_notebook.testing.claims import records_of
+    from bls_notebook.testing.claim_checks import records_of
 
     found: dict[str, Any] = {}
     for record in notebook.recorded.values():

@@ -4,7 +4,7 @@ from .recording.recording import Recording as Recording
 from .under_test import RepositoryUnderTest as RepositoryUnderTest
 from .cases import TritonTestCase as TritonTestCase
 from .drills.driller import drill as drill
-from .claims import judge as judge
+from .claim_checks import judge as judge
 from .recording.recorder import record as record
 from .recording.replaying import replay as replay
 from bls_notebook.pb_utils.request import responses_of as responses_of

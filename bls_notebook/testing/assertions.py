@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,18 +19,16 @@ from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.layout import find_model
 from bls_notebook.repository.substitution.stub import StubCall
 
-from . import judging
-from .claims import judge
-from .judging import Judgement
+from . import claim_checks as judging
+from .claim_checks import Judgement, judge
+from .failure_text import calls_text, differences_text, error_text, input_text, unlike
 from .served import Servers, skipping
-from .telling import calls_text, differences_text, error_text, input_text
-from .tensors import unlike
 
 if TYPE_CHECKING:
     from bls_notebook.shipping.records import Certificate
 
     from .calls import Calls
-    from .records.drilled import Drilled
+    from .records import Drilled
 
 __unittest = True  # tracebacks of unittest end in the test
 
@@ -194,7 +194,7 @@ class Assertions:
     def assert_nothing_left(self, device: str = "") -> AbstractContextManager[None]:
         """Assert that nothing is held at the end of a ``with`` that its requests made."""
         self._here_alone("memory")
-        return _Tracked(lambda lifetimes: self._judge(judging.left_nothing(lifetimes, device)))
+        return _Tracked(lambda lifetimes: self._judge(judging.left_nothing(lifetimes, device)), True)
 
     def assert_peak(self, most: str | int, device: str = "") -> AbstractContextManager[None]:
         """Assert that no more was alive at a moment of a ``with``: bytes, or text such as ``2 MB``."""
@@ -228,7 +228,7 @@ class Assertions:
         """
         __tracebackhide__ = True
         from bls_notebook.display import render
-        from bls_notebook.shipping.proof.prover import prove  # first needed here
+        from bls_notebook.shipping.proof.prover import prove
         from bls_notebook.shipping.servers.environment import TritonServerError
 
         self._here_alone("whether a model answers as on a server")
@@ -318,10 +318,10 @@ class Assertions:
 
 
 class _Tracked(AbstractContextManager[None]):
-    """A ``with`` whose memory is judged at its end."""
+    """A ``with`` whose memory is judged at its end; with `empty`, once the threads of models had time to release it."""
 
-    def __init__(self, judge: Callable[[Lifetimes], None]) -> None:
-        self._judge = judge
+    def __init__(self, judge: Callable[[Lifetimes], None], empty: bool = False) -> None:
+        self._judge, self._empty = judge, empty
         self._track = track_memory()
 
     def __enter__(self) -> None:
@@ -329,9 +329,20 @@ class _Tracked(AbstractContextManager[None]):
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         __tracebackhide__ = True
+        if error is None and self._empty:
+            self._wait_for_threads()
         self._track.__exit__(kind, error, traceback)
         if error is None:
             self._judge(self._track.record)
+
+    def _wait_for_threads(self) -> None:
+        """Wait until nothing is left, or for a second: the thread that answered a request may still run."""
+        pause = threading.Event()
+        for milliseconds in (0, 5, 10, 20, 40, 80, 160, 320, 400):
+            pause.wait(milliseconds / 1000)
+            gc.collect()
+            if not self._track.record.left_behind():
+                return
 
 
 def _failed(*told: str) -> AssertionError:

@@ -7,7 +7,7 @@ CAPABILITY = Capability(
     needs=("profiling", "lifetimes", "shipping"),
     names={
         "drill": ".drills.driller:drill",
-        "judge": ".claims:judge",
+        "judge": ".claim_checks:judge",
         "record": ".recording.recorder:record",
         "replay": ".recording.replaying:replay",
     },
@@ -26,11 +26,11 @@ CAPABILITY = Capability(
     commands={"drill": ".drills.command:DRILL", "replay": ".recording.command:REPLAY"},
     completions={"FAULT": ".drills.faults:suggested_faults"},
     displays={
-        ".judging:Judgement": Drawing(".display.judgement:judgement_document"),
+        ".claim_checks:Judgement": Drawing(".claim_checks:judgement_document"),
         ".recording.recorder:Recorder": Drawing(),
         ".recording.recording:Recording": Drawing(),
-        ".records.drilled:Drilled": Drawing(".display.drilled:drilled_document"),
-        ".records.replayed:Replay": Drawing(".display.replay:replay_document"),
-        ".records.recorded:Recorded": Drawing(".display.recording:recording_document"),
+        ".records:Drilled": Drawing(".drills.display:drilled_document"),
+        ".records:Replay": Drawing(".recording.display:replay_document"),
+        ".records:Recorded": Drawing(".recording.display:recording_document"),
     },
 )

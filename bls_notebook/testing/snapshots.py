@@ -26,8 +26,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.records.quantities import count
 from bls_notebook.records.visible_text import first_line, without_traceback
 
-from .telling import differences_text, error_text
-from .tensors import unlike
+from .failure_text import differences_text, error_text, unlike
 
 FORMAT = "bls_notebook snapshot"
 VERSION = 1

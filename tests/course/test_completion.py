@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.course.check_magic import after
-from bls_notebook.testing.claims import FORMS
+from bls_notebook.testing.claim_checks import FORMS
 
 
 def test_a_claim_begins_with_one_of_its_forms() -> None:

@@ -48,10 +48,8 @@ from bls_notebook.shipping.records import (
     ServerRecord,
     Unequal,
 )
-from bls_notebook.testing.judging import Judgement
-from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase, Planted
-from bls_notebook.testing.records.recorded import Recorded
-from bls_notebook.testing.records.replayed import Replay, Resent
+from bls_notebook.testing.claim_checks import Judgement
+from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase, Planted, Recorded, Replay, Resent
 from bls_notebook.trying.records import Tried, TriedModel
 
 HOSTILE = (

@@ -26,7 +26,7 @@ from bls_notebook.records.metrics import MetricRecord
 from bls_notebook.records.repository import Change, MessageRecord, StreamRecord
 from bls_notebook.records.statistics import Times
 from bls_notebook.shipping.records import Exported, ExportedModel, ServedModel, ServerRecord
-from bls_notebook.testing.judging import Judgement
+from bls_notebook.testing.claim_checks import Judgement
 from bls_notebook.trying.records import TriedModel
 from tests.display.page import Page
 from tests.display.samples import (

@@ -10,7 +10,7 @@ import pytest
 from IPython.core.debugger import Pdb
 
 from bls_notebook.testing import Recording
-from bls_notebook.testing.records.replayed import Replay
+from bls_notebook.testing.records import Replay
 from tests.magics.conftest import Cells
 
 CALLER = """%%tritonmodel caller --input IN FP32 [-1] --output OUT FP32 [-1]

@@ -12,8 +12,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import BLSError, ErrorRecord
 from bls_notebook.records.quantities import quantity
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.testing.claims import FORMS, judge
-from bls_notebook.testing.judging import Judgement
+from bls_notebook.testing.claim_checks import FORMS, Judgement, judge
 from tests.lifetimes.samples import ALL
 from tests.profiling.simulated import Model, Simulation
 

@@ -1,6 +1,6 @@
-"""Use the core of a copy of the package, and try all that the removed capabilities would offer.
+"""Use the core of a copy of the package, try all that the removed capabilities would offer, and run tests.
 
-python removal_check.py REMOVED ...
+python removal_check.py REMOVED,... TEST ...
 """
 
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
@@ -17,7 +18,7 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.capabilities import registry
 
-removed = set(sys.argv[1:])
+removed = set(sys.argv[1].split(","))
 
 MODEL = """
 import numpy as np
@@ -105,3 +106,6 @@ for capability in removed:
 for kind in ("names", "types", "magics", "verbs", "commands", "loaders", "backends", "hooks", "completions"):
     for key in registry().keys(kind):
         registry().load(kind, key)  # nothing that is left needs a removed capability to be imported
+
+assert Path(bls.__file__).is_relative_to(Path.cwd())
+raise SystemExit(pytest.main(["-q", "-x", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider", *sys.argv[2:]]))

@@ -17,18 +17,28 @@ from bls_notebook.capabilities import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPABILITIES = {each.name: set(each.needs) for each in registry().enabled() if each.name != "core"}
+# A few quick tests of each: they run once for every removal.
 QUICK = {
-    "core": ["repository/test_layout.py", "observe/test_visible.py"],
-    "simulation": ["devices/test_registry.py"],
+    "core": ["repository/test_layout.py"],
+    "simulation": ["devices/test_registry.py::test_simulated_gpus_come_and_go"],
     "engines": ["engines/test_tensor_positions.py"],
-    "profiling": ["profiling/test_call_graph.py"],
-    "lifetimes": ["lifetimes/test_records.py"],
+    "profiling": [
+        "profiling/test_call_graph.py::test_calls_in_sequence_and_in_parallel",
+        "profiling/test_call_graph.py::test_steps_of_an_ensemble",
+    ],
+    "lifetimes": [
+        "lifetimes/test_records.py::test_levels_and_peak",
+        "lifetimes/test_records.py::test_saved_and_loaded",
+    ],
     "inspection": ["inspection/test_models.py"],
     "checking": ["checking/test_memory.py"],
-    "trying": ["trying/test_deadline.py"],
-    "network": ["network/kserve/test_http_client.py"],
+    "trying": ["trying/test_deadline.py::test_ctrl_c_keeps_what_is_done"],
+    "network": [
+        "network/kserve/test_http_client.py::test_an_answer",
+        "network/kserve/test_http_client.py::test_what_is_no_answer",
+    ],
     "shipping": ["display/test_exported.py"],
-    "testing": ["testing/test_snapshots.py"],
+    "testing": ["testing/test_snapshots.py::test_what_else_may_differ", "testing/test_snapshots.py::test_tolerances"],
     "course": ["course/test_completion.py"],
 }
 
@@ -41,29 +51,27 @@ def with_dependents(removed: str) -> set[str]:
     return found
 
 
-def run(folder: Path, *arguments: str) -> None:
-    environ = {**os.environ, "PYTHONPATH": str(folder), "IPYTHONDIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environ, capture_output=True, text=True, timeout=280,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-
-
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_rest_works_without(capability: str, tmp_path: Path) -> None:
     removed = with_dependents(capability)
-    for folder in ("bls_notebook", "widgets"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    unused = shutil.ignore_patterns("conformance", "browser", "notebooks", "samples", "packaging")
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=unused)
-    for file in ("pyproject.toml", "pytest_bls_notebook.py"):
-        shutil.copy(ROOT / file, tmp_path)
-    for name in removed:
-        shutil.rmtree(tmp_path / "bls_notebook" / name)
-    run(tmp_path, str(Path(__file__).with_name("removal_check.py")), *sorted(removed))
-    quick = [f"tests/{file}" for name, files in QUICK.items() if name not in removed for file in files]
-    run(tmp_path, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *quick)
+    left_out = shutil.ignore_patterns(*removed)
+    package = str(ROOT / "bls_notebook")
+    shutil.copytree(
+        package, tmp_path / "bls_notebook", ignore=lambda at, names: left_out(at, names) if at == package else ()
+    )
+    for name in ("widgets", "tests", "pyproject.toml", "pytest_bls_notebook.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    quick = [f"tests/{test}" for name, tests in QUICK.items() if name not in removed for test in tests]
+    # One process for all. Of pytest's plugins only those that the tests need: nbval alone takes seconds to import.
+    environ = {
+        **os.environ, "PYTHONPATH": str(tmp_path), "IPYTHONDIR": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # fmt: skip
+    check = str(Path(__file__).with_name("removal_check.py"))
+    done = subprocess.run(
+        [sys.executable, check, ",".join(sorted(removed)), *quick], cwd=tmp_path, env=environ, capture_output=True,
+        text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
 def test_every_capability_has_quick_tests() -> None:

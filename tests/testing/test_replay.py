@@ -17,8 +17,8 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.display import render
 from bls_notebook.testing.recording.recording import Recording
-from bls_notebook.testing.recording.replay_one import again
-from bls_notebook.testing.records.replayed import Replay, Resent
+from bls_notebook.testing.recording.replaying import recorded_execution
+from bls_notebook.testing.records import Replay, Resent
 from tests.testing.models import HEAD, MODELS, pipeline
 
 
@@ -213,18 +213,20 @@ def test_hops_need_their_tensors(repo: bls.ModelRepository) -> None:
 
 def test_one_execution_again(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
-    page, stream = (again(recording, number, repo=repo) for number in (1, 3))
+    page, stream = (recorded_execution(recording, number, repo=repo) for number in (1, 3))
     assert page.code.co_name == "execute"
     assert page.run()[0].output_tensors()[0].as_numpy().tolist() == [6]
     assert [r.output_tensors()[0].as_numpy().tolist() for r in stream.run()] == [[0], [2], [4]]
     change(repo, "double", "x *= 2", "x *= 3")
-    assert again(recording, 1, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
-    assert again(recording, 1, alone=True, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [6]
+    assert recorded_execution(recording, 1, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
+    assert recorded_execution(recording, 1, alone=True, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [
+        6
+    ]
     twice = next(each.id for each in recording.record.requests if each.model == "twice")
     with pytest.raises(bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"):
-        again(recording, twice, repo=repo)
+        recorded_execution(recording, twice, repo=repo)
     with pytest.raises(bls.BLSError, match="there is no request 99; they go from 1 to 16"):
-        again(recording, 99, repo=repo)
+        recorded_execution(recording, 99, repo=repo)
 
 
 def command(*words: str) -> tuple[int, str, str]:

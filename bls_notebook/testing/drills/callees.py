@@ -1,33 +1,38 @@
-"""The callees of a model, from a recording and a profile of one request: their recorded answers, and the
-line that calls each.
-"""
+"""The callees of a drilled model: what one request asked them, and how they answer with a fault."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bls_notebook.devices.device import OutOfMemoryError
+from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.exception_text import label_of
 from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.repository.source.syntax import called_models
+from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
 from bls_notebook.testing.recording.recording import RecordedAnswers, Recording
-from bls_notebook.testing.records.drilled import CodePlace
+from bls_notebook.testing.records import CodePlace
 
 from .faults import STREAMS, Fault, spoilt
+from .timed_request import DelayedResponse
 
 
 @dataclass(frozen=True)
 class Callee:
     """A model that a request reached.
 
-    ``asked`` is how often, ``responses`` how many answers it gave; ``overlapped`` whether two of its requests
-    were in flight together, on two instances; ``step`` whether only ensembles asked it; ``on_gpu`` the GPUs
-    of its outputs.
+    It got ``asked`` requests and gave ``responses`` responses. ``overlapped`` says whether two of its requests ran
+    together, on two instances; ``step`` whether only ensembles asked it. ``on_gpu`` has the GPUs of its outputs.
     """
 
     name: str
@@ -46,7 +51,7 @@ class Callee:
         return self.model.spec.max_batch_size > 0
 
     def can(self, fault: Fault) -> bool:
-        """Whether it can misbehave so."""
+        """Whether the fault is possible for this model."""
         if fault.name in STREAMS:
             return self.model.decoupled
         if fault.name in ("not-ready", "unloaded") and self.step:
@@ -58,8 +63,8 @@ class Callee:
         if fault.name == "out-of-memory":
             return bool(self.on_gpu)
         if fault.kind == "data":
-            first = self.answers.first()
-            return any(spoilt(r.output_tensors(), fault.name, self.batching) is not None for r in first)
+            tensors = (response.output_tensors() for response in self.answers.first())
+            return any(spoilt(each, fault.name, self.batching) is not None for each in tensors)
         return True
 
 
@@ -73,19 +78,16 @@ def callees_of(model: str, recording: Recording, session: Session, server: Serve
         own = [span for span in spans if span.model == name and span.parent]
         if found is None:
             continue
-        both = [
-            1
-            for i, first in enumerate(own)
-            for other in own[i + 1 :]
-            if first.instance != other.instance and first.sent < other.ended and other.sent < first.ended
-        ]
+        overlapped = any(
+            first.instance != other.instance and first.sent < other.ended and other.sent < first.ended
+            for first, other in itertools.combinations(own, 2)
+        )
         called_by = {names.get(span.parent, "") for span in own}
         steps = [m for m in map(server.find, called_by) if m is not None and m.spec.scheduler == "ensemble"]
         out.append(
             Callee(
                 name, found, recording.answer_of(name), len(own), sum(span.responses for span in own),
-                bool(both),
-                len(steps) == len(called_by), _sent(server, session, own[0]), _gpus(lives, name),
+                overlapped, len(steps) == len(called_by), _sent(server, session, own[0]), _gpus(lives, name),
             )
         )  # fmt: skip
     return out
@@ -135,3 +137,95 @@ def sources_of(model: LoadedModel) -> list[list[str]]:
 def _files(model: LoadedModel) -> dict[str, list[str]]:
     modules = next((i.modules for i in model.instances if i.modules is not None), None)
     return {} if modules is None else dict(modules.sources)
+
+
+_LATE = 0.02  # seconds that a response is late, or
+_LATE_IN_ALL = 0.2  # so many for all the responses to one request
+_PATIENCE = 0.25  # seconds that the first of two requests waits for the second
+
+
+class FailingAnswers:
+    """Answers of one callee with a fault, as `Answers` of a substitution.
+
+    `delay` holds back what is not to be answered; `unload` takes the model out of service.
+    """
+
+    def __init__(self, fault: Fault, callee: Callee, delay: DelayedResponse, unload: Callable[[], object]) -> None:
+        self.fault, self.callee = fault, callee
+        self._delay, self._unload = delay, unload
+        self._late = min(_LATE, _LATE_IN_ALL / max(1, callee.responses))
+        self._numbers = itertools.count(1)
+        self._second = threading.Event()
+        self.words = f"drill: '{callee.name}' fails on purpose"
+
+    def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
+        """Yield the answers to a call."""
+        answers = self._answers(wait, next(self._numbers))
+        if self.fault.kind == "stall":
+            yield from answers
+            return
+        every = list(answers)
+        if not wait.decoupled:
+            yield every[0]
+        # An error reaches its requester with the final flag alone; other responses come as they were recorded.
+        elif every and (self.fault.kind == "error" or not self.callee.answers.flag_alone):
+            yield from every[:-1]
+            yield Last(every[-1])
+        else:
+            yield from every
+
+    def _answers(self, wait: Waiter, number: int) -> Iterator[InferenceResponse | TritonError]:
+        name = self.fault.name
+        if name in ("error", "cancelled", "raises", "out-of-memory"):
+            yield self._failure(name)
+            return
+        if name == "stall":
+            self._delay.wait(wait)
+            yield TritonError(f"drill: '{self.callee.name}' was released")
+            return
+        if name == "other-order" and number == 1:
+            wait.until(self._second.is_set, _PATIENCE)
+        for response in self._changed(name, self.callee.answers.similar(wait.request)):
+            if name == "slow":
+                wait.sleep(self._late)
+            yield self._on_gpu(response)
+        if name == "no-final-flag":
+            self._delay.wait(wait)
+        elif name == "unloaded" and number == 1:  # a second may be under way already
+            self._unload()
+        self._second.set()
+
+    def _failure(self, name: str) -> TritonError:
+        if name == "raises":
+            raise RuntimeError(f"{self.words}\nwith an exception of two lines")
+        if name == "out-of-memory":
+            raise OutOfMemoryError(1 << 30, 0, 1 << 20, "gpu:0")
+        return TritonError(self.words, TritonError.CANCELLED if name == "cancelled" else TritonError.INTERNAL)
+
+    def _changed(self, name: str, responses: list[InferenceResponse]) -> Iterator[InferenceResponse]:
+        if name == "no-response":
+            return
+        if name in ("early-end", "error-midway"):
+            responses = responses[: len(responses) // 2]
+        for response in responses:
+            changed = None
+            if self.fault.kind == "data":
+                changed = spoilt(response.output_tensors(), name, self.callee.batching)
+            yield response if changed is None else InferenceResponse(changed)
+            if name == "duplicate":
+                yield InferenceResponse(response.output_tensors())
+        if name == "error-midway":
+            yield InferenceResponse(error=TritonError(self.words))
+
+    def _on_gpu(self, response: InferenceResponse) -> InferenceResponse:
+        """Return the response with its outputs on the GPUs that they were on."""
+        gpus = self.callee.on_gpu
+        if not gpus or response.has_error():
+            return response
+        tensors = []
+        for tensor in response.output_tensors():
+            if tensor._name in gpus and tensor._datatype != "BYTES":
+                array: Any = to_gpu(tensor._array, gpus[tensor._name])
+                tensor = Tensor._of(tensor._name, array, tensor._datatype)
+            tensors.append(tensor)
+        return InferenceResponse(tensors)

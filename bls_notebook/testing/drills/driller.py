@@ -8,8 +8,8 @@ import io
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -27,21 +27,20 @@ from bls_notebook.records.progress import progress
 from bls_notebook.records.visible_text import first_line, spoken
 from bls_notebook.repository.host import load_again
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.testing.recording.recorder import record
-from bls_notebook.testing.records.drilled import VERDICTS, Drilled, DrilledCase, Planted
+from bls_notebook.testing.records import VERDICTS, Drilled, DrilledCase, Planted
 
-from .callees import Callee, callees_of, named_in_code, sources_of
-from .faults import IN_PAIRS, WELL, FailingAnswers, Fault, faults_named
-from .judging import Case, Healthy, judge
+from .callees import Callee, FailingAnswers, callees_of, named_in_code, sources_of
+from .faults import IN_PAIRS, NO_FAULT, Fault, faults_named
 from .leaks import COUNTED, Left, leaks, left_by, quick_collections, unanswered
-from .outcomes import Outcome
 from .saved_tests import TestFile
-from .timed_request import Asker, DelayedResponse, UnstoppableError
+from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
+from .verdicts import Case, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
 SLOW = 0.25  # seconds of a request that is not sent time and again
 _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
+_Planted = tuple[tuple[Callee, Fault], ...]
 
 
 def drill(
@@ -57,11 +56,10 @@ def drill(
 ) -> Drilled:
     """Find out what a model does while the models that it calls fail, stall, or answer nonsense.
 
-    The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of
-    these in turn is stood in for by its own answers with a fault: an error, none at all, NaN, another shape.
-    Its callers' code runs as it is. Nothing waits: a callee that stalls is let go as soon as it is known that
-    its caller has no time limit, and clocks of event loops are put forward. A model that does not recover
-    from a fault is loaded anew for the next one.
+    The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of these in
+    turn is substituted by its own answers with a fault: an error, none at all, NaN, another shape. The code of its
+    callers runs as it is. Nothing waits: a stalled callee is released as soon as it is known that its caller has no
+    time limit, and clocks of event loops are advanced. A model that does not recover is loaded anew for the next fault.
 
     Parameters
     ----------
@@ -103,118 +101,107 @@ def drill(
     wanted = faults_named(faults)
     repository = repo or current_repository()
     file = None if save is None else TestFile(Path(save))
-    return Driller(Asker(repository, model, inputs, options, float(timeout)), file).run(wanted, pairs)
+    return Driller(TimedRequest(repository, model, inputs, options, float(timeout)), file).run(wanted, pairs)
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What is known of a model when all is well."""
+class _Baseline:
+    """Facts about a model when nothing is wrong."""
 
     healthy: Healthy
     callees: list[Callee]
-    named: set[str]  # in the code, and not reached
+    named: set[str]  # models in the code that the request did not reach
     usual: Left
-    recorded: bool  # it takes long, and answers the same where its callees answer from the recording
+    recorded: bool  # it takes long, and answers the same if its callees answer from the recording
 
 
 class Driller:
     """Drills one model; see `drill`."""
 
-    def __init__(self, asker: Asker, file: TestFile | None = None) -> None:
-        self.asker, self.file = asker, file
-        self.repository = asker.repository
-        self.server = asker.server
-        self.model = asker.model
+    def __init__(self, request: TimedRequest, file: TestFile | None = None) -> None:
+        self.request, self.file = request, file
+        self.repository = request.repository
+        self.server = request.server
+        self.model = request.model
         self._stopped = ""
 
     def run(self, wanted: tuple[Fault, ...], pairs: bool) -> Drilled:
         """Try the faults of every model that the request reaches."""
         began = perf_counter()
         before = self.server.last_failure
-        quiet = ExitStack()
+        cases: list[DrilledCase] = []
         try:
-            quiet.enter_context(quick_collections())
-            quiet.enter_context(_unheard())
-            found = self.look()
-            single = [((each, fault),) for fault in wanted for each in found.callees if each.can(fault)]
-            double = list(_pairs(found.callees, wanted)) if pairs else []
-            cases = []
-            with progress(f"drilling {self.model}", len(single) + len(double), "fault") as told:
-                for planted in (*single, *double):
-                    if self._stopped:
-                        break
-                    cases.append(self.case(found, planted))
-                    told.step()
+            with quick_collections(), _silence():
+                baseline = self.measure()
+                single = [((each, fault),) for fault in wanted for each in baseline.callees if each.can(fault)]
+                double = list(_pairs(baseline.callees, wanted)) if pairs else []
+                with progress(f"drilling {self.model}", len(single) + len(double), "fault") as bar:
+                    for planted in (*single, *double):
+                        if self._stopped:
+                            break
+                        cases.append(self.case(baseline, planted))
+                        bar.step()
         finally:
-            self.server.last_failure = before  # whatever failed here was meant to
-            quiet.close()
-        callees = [each.name for each in found.callees]
+            self.server.last_failure = before  # failures of a drill are intended
+        found = self.server.find(self.model)
         drilled = Drilled(
-            self.model, self._version(), tuple(callees), tuple(sorted(found.named)),
-            _telling(cases), tuple(self._notes(found, len(double), cases)), perf_counter() - began,
-            self.asker.timeout,
+            self.model, 0 if found is None else found.version, tuple(callee.name for callee in baseline.callees),
+            tuple(sorted(baseline.named)), _worth_reporting(cases), tuple(self._notes(baseline, len(double), cases)),
+            perf_counter() - began, self.request.timeout,
         )  # fmt: skip
         if self.file is not None:
-            asker = self.asker
-            inputs = {t.name(): t for t in tensors_of(self.model, asker.inputs, asker.spec)}
-            self.file.write(drilled, self.repository, found.callees, inputs, asker.options, asker.decoupled)
+            self.file.write(drilled, self.request, pairs)
         return drilled
+
+    def measure(self) -> _Baseline:
+        """Send the request as it is, and keep what models answer."""
+        # A recording has no lines of code; a profile does.
+        with profile() as profiled, record(tensors="all", limit=sys.maxsize) as recorder:
+            first = self.request.send()
+            recording = recorder.recording
+        if first.state != "answered" or first.error is not None:
+            raise BLSError(f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}")
+        self.request.usual = first.seconds
+        usual, lives, outcomes = left_by(self.server, self.request.send)
+        self.request.usual = min(outcome.seconds for outcome in outcomes)
+        varying = any(_values(outcome) != _values(first) for outcome in outcomes)
+        callees = callees_of(self.model, recording, profiled.record, self.server, lives)
+        outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
+        healthy = Healthy(outcomes[-1], self.model, varying, self.request.spec.max_batch_size > 0, outputs)
+        names = {self.model, *(each.name for each in callees)}
+        recorded = self.request.usual >= SLOW and not varying
+        recorded = recorded and _values(self._send_with_recorded(callees)) == _values(first)
+        return _Baseline(healthy, callees, named_in_code(self.server, names) - names, usual, recorded)
 
     def _why(self, outcome: Outcome) -> str:
         if outcome.error is None:
             return "it is not answered; give a request that is"
-        error = advised(outcome.error, self.asker.host.known)
-        said = first_line(spoken(error.message), 1000)
-        return f"{said}; {error.hint or 'give a request that is answered'}"
+        error = advised(outcome.error, self.request.host.known)
+        return f"{first_line(spoken(error.message), 1000)}; {error.hint or 'give a request that is answered'}"
 
-    def look(self) -> _Found:
-        """Send the request as it is, and keep what models answer."""
-        with (
-            profile() as seen,
-            record(tensors="all", limit=sys.maxsize) as recorder,
-        ):  # a recording has no lines of code
-            first = self.asker.ask()
-            recording = recorder.recording
-        if first.state != "answered" or first.error is not None:
-            raise BLSError(f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}")
-        self.asker.usual = first.seconds
-        usual, lives, outcomes = left_by(self.server, self.asker.ask)
-        self.asker.usual = min(outcome.seconds for outcome in outcomes)
-        varying = any(_values(outcome) != _values(first) for outcome in outcomes)
-        callees = callees_of(self.model, recording, seen.record, self.server, lives)
-        outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
-        batching = self.asker.spec.max_batch_size > 0
-        healthy = Healthy(outcomes[-1], self.model, varying, batching, outputs)
-        names = {self.model, *(each.name for each in callees)}
-        recorded = self.asker.usual >= SLOW and not varying
-        recorded = recorded and _values(self._ask_recorded(callees)) == _values(first)
-        return _Found(healthy, callees, named_in_code(self.server, names) - names, usual, recorded)
-
-    def case(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...]) -> DrilledCase:
-        """Have models misbehave, and say what comes of it."""
+    def case(self, baseline: _Baseline, planted: _Planted) -> DrilledCase:
+        """Send the request while callees fail, and judge the outcome."""
         began = perf_counter()
         faults = tuple(Planted(callee.name, fault.name) for callee, fault in planted)
         words: list[str] = []
         try:
-            outcome = self._outcome(found, planted, words)
+            outcome = self._outcome(baseline, planted, words)
         except UnstoppableError as error:
             self._stopped = str(error)
             return DrilledCase(faults, "hang", str(error), seconds=perf_counter() - began)
         case = Case(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
-        verdict, said, at = judge(case, outcome, found.healthy, self._sources)
-        if verdict not in ("hang", "not reached"):
-            verdict, said = self._afterwards(found, verdict, said)
-        if verdict == "spoilt":
-            load_again(self.repository, self.model)  # there are more faults to try
-        told = outcome.error
+        verdict, said, at = judge(case, outcome, baseline.healthy, self._lines)
+        if verdict not in ("hang", "not reached") and (changed := self._changed_since(baseline)):
+            verdict, said = "spoilt", f"afterwards {changed} ({said})"
+            load_again(self.repository, self.model)  # for the next fault
         return DrilledCase(
-            faults, verdict, said, "" if told is None else told.message, at, planted[0][0].sent,
+            faults, verdict, said, "" if outcome.error is None else outcome.error.message, at, planted[0][0].sent,
             sum(outcome.calls.values()), perf_counter() - began,
         )  # fmt: skip
 
-    def _outcome(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...], words: list[str]) -> Outcome:
+    def _outcome(self, baseline: _Baseline, planted: _Planted, words: list[str]) -> Outcome:
         stalls = any(fault.kind == "stall" for _, fault in planted)
-        hold = DelayedResponse() if stalls else None
+        delay = DelayedResponse() if stalls else None
         answers: dict[str, FailingAnswers | None] = {}
         for callee, fault in planted:
             if fault.name == "not-ready":
@@ -222,98 +209,84 @@ class Driller:
                 words.append(f"'{callee.name}' is not ready")
                 continue
             unload = partial(lambda name: substitution.unload(name), callee.name)
-            failing = answers[callee.name] = _failing(callee, fault, hold or DelayedResponse(), unload)
+            failing = answers[callee.name] = FailingAnswers(fault, callee, delay or DelayedResponse(), unload)
             words += [failing.words, "Out of memory allocating"]
 
         def calls() -> dict[str, int]:
             counted = Counter(call.model for call in substitution.calls)
             return {name: 1 if each is None else counted[name] for name, each in answers.items()}
 
-        with self.asker.host.substitute(answers) as substitution:
-            before = self._asked(answers)
-            outcome = self.asker.ask(hold, calls)
-            after = self._asked(answers)
+        with self.request.host.substitute(answers) as substitution:
+            before = self._request_counts(answers)
+            outcome = self.request.send(delay, calls)
+            after = self._request_counts(answers)
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
-                names = [self.model, *(callee.name for callee in found.callees)]
-                left = unanswered(self.server, names)
-                again = self.asker.usual < SLOW and not any(fault.kind == "timing" for _, fault in planted)
-                if hold is None and not left and again:
-                    left = leaks(self.server, self.asker.ask, found.usual)
-        usual = {each.name: each.asked for each in found.callees}
+                left = unanswered(self.server, [self.model, *(callee.name for callee in baseline.callees)])
+                again = self.request.usual < SLOW and not any(fault.kind == "timing" for _, fault in planted)
+                if delay is None and not left and again:
+                    left = leaks(self.server, self.request.send, baseline.usual)
+        usual = {each.name: each.asked for each in baseline.callees}
         more = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
         return replace(outcome, left=left, others=tuple(more))
 
-    def _asked(self, failing: Collection[str]) -> dict[str, int]:
-        """How many requests the models have had that do not misbehave."""
-        counted = {}
-        for name in self.server.names():
-            if name in failing or name == self.model:
-                continue
-            model = self.server.find(name)
-            if model is not None:
-                counted[name] = sum(model.statistics.latest(0)[:2])
-        return counted
+    def _request_counts(self, failing: Collection[str]) -> dict[str, int]:
+        """Return how many requests each model has had that is neither drilled nor failing."""
+        names = set(self.server.names()) - {self.model, *failing}
+        models = filter(None, map(self.server.find, names))
+        return {model.name: sum(model.statistics.latest(0)[:2]) for model in models}
 
-    def _afterwards(self, found: _Found, verdict: str, said: str) -> tuple[str, str]:
-        """Whether the model is as before once all is well again."""
-        after = self._ask_recorded(found.callees) if found.recorded else self.asker.ask()
+    def _changed_since(self, baseline: _Baseline) -> str:
+        """Return how the model differs from before the fault, or an empty string."""
+        after = self._send_with_recorded(baseline.callees) if baseline.recorded else self.request.send()
         if after.state != "answered":
-            return "spoilt", f"afterwards it does not answer though nothing is wrong any more ({said})"
+            return "it does not answer though nothing is wrong any more"
         if after.error is not None:
-            why = first_line(after.error.message)
-            return "spoilt", f"afterwards it fails though nothing is wrong any more: {why} ({said})"
-        if not found.healthy.varying and _values(after) != _values(found.healthy.outcome):
-            return "spoilt", f"afterwards its answer is another than before ({said})"
-        return verdict, said
+            return f"it fails though nothing is wrong any more: {first_line(after.error.message)}"
+        if not baseline.healthy.varying and _values(after) != _values(baseline.healthy.outcome):
+            return "its answer is another than before"
+        return ""
 
-    def _ask_recorded(self, callees: list[Callee]) -> Outcome:
-        """Send the request with every callee answering from the recording: what they take is left out."""
-        answers = {callee.name: _failing(callee, WELL, DelayedResponse(), lambda: None) for callee in callees}
-        with self.asker.host.substitute(answers):
-            return self.asker.ask()
+    def _send_with_recorded(self, callees: list[Callee]) -> Outcome:
+        """Send the request with every callee answering from the recording, which takes no time."""
+        answers = {callee.name: FailingAnswers(NO_FAULT, callee, DelayedResponse(), int) for callee in callees}
+        with self.request.host.substitute(answers):
+            return self.request.send()
 
-    def _version(self) -> int:
-        found = self.server.find(self.model)
-        return 0 if found is None else found.version
-
-    def _sources(self, frame: FrameRecord) -> list[str]:
-        """The file of a frame, as its lines."""
+    def _lines(self, frame: FrameRecord) -> list[str]:
+        """Return the lines of a frame's file."""
         for version in self.server.own(frame.model).values():
             for lines in sources_of(version):
                 if all(n <= len(lines) and lines[n - 1] == text for n, text in frame.source):
                     return lines
         return []
 
-    def _notes(self, found: _Found, pairs: int, cases: list[DrilledCase]) -> Iterator[str]:
-        if not found.callees:
+    def _notes(self, baseline: _Baseline, pairs: int, cases: list[DrilledCase]) -> Iterator[str]:
+        if not baseline.callees:
             yield f"with this request '{self.model}' calls no model: there is nothing to drill"
-        if found.healthy.varying:
+        if baseline.healthy.varying:
             yield "its answers differ from request to request, so that values cannot be compared"
-        if found.usual.blocks >= COUNTED:
-            each = found.usual.bytes // COUNTED
+        if baseline.usual.blocks >= COUNTED:
+            each = baseline.usual.bytes // COUNTED
             yield f"when all is well, each request leaves {each:,} bytes behind: that is no leak of a fault"
-        if found.callees and self.asker.usual >= SLOW:
+        if baseline.callees and self.request.usual >= SLOW:
             yield (
-                f"a request takes {self.asker.usual:.2g} s: what each leaves in memory, which takes several, "
+                f"a request takes {self.request.usual:.2g} s: what each leaves in memory, which takes several, "
                 "was not looked for"
             )
         if pairs:
-            worse = len(_telling(cases)) - sum(len(case.faults) == 1 for case in cases)
+            worse = len(_worth_reporting(cases)) - sum(len(case.faults) == 1 for case in cases)
             yield f"of {pairs} pairs of faults that were tried, {worse} told more than each of the two alone"
         if self._stopped:
             yield f"the drill ended early: {self._stopped}"
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """Have what models print and log go nowhere: they do so time and again."""
+def _silence() -> Iterator[None]:
+    """Discard what models print and log."""
     before = logging.root.manager.disable
-    with ExitStack() as stack:
-        stack.enter_context(silenced())
-        stack.enter_context(redirect_stdout(io.StringIO()))
-        if sys.stderr is None or not sys.stderr.isatty():  # a terminal's has the line of progress
-            stack.enter_context(redirect_stderr(io.StringIO()))
+    terminal = sys.stderr is not None and sys.stderr.isatty()  # it has the progress bar
+    with silenced(), redirect_stdout(io.StringIO()), nullcontext() if terminal else redirect_stderr(io.StringIO()):
         logging.disable()
         try:
             yield
@@ -321,19 +294,11 @@ def _unheard() -> Iterator[None]:
             logging.disable(before)
 
 
-def _failing(callee: Callee, fault: Fault, delay: DelayedResponse, unload: Callable[[], object]) -> FailingAnswers:
-    return FailingAnswers(
-        fault, callee.name, callee.answers, callee.batching, callee.on_gpu, callee.responses, delay, unload
-    )
-
-
 def _values(outcome: Outcome) -> list[Any]:
     return [answer.tensors for answer in outcome.answers]
 
 
-def _pairs(
-    callees: list[Callee], wanted: tuple[Fault, ...]
-) -> Iterator[tuple[tuple[Callee, Fault], tuple[Callee, Fault]]]:
+def _pairs(callees: list[Callee], wanted: tuple[Fault, ...]) -> Iterator[_Planted]:
     few = [fault for fault in wanted if fault.name in IN_PAIRS]
     for first, second in combinations(callees, 2):
         for one, other in product(few, few):
@@ -341,13 +306,13 @@ def _pairs(
                 yield (first, one), (second, other)
 
 
-def _telling(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
-    """The cases of one fault, and of the pairs those that are worse than each of their two."""
-    worth = {case.faults[0]: _RANK[case.worth] for case in cases if len(case.faults) == 1}
+def _worth_reporting(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
+    """Return the cases of one fault, and the pairs that are worse than each of their two."""
+    rank = {case.faults[0]: _RANK[case.worth] for case in cases if len(case.faults) == 1}
     return tuple(
         case
         for case in cases
-        if len(case.faults) == 1 or _RANK[case.worth] > max((worth.get(each, 0) for each in case.faults), default=0)
+        if len(case.faults) == 1 or _RANK[case.worth] > max((rank.get(each, 0) for each in case.faults), default=0)
     )
 
 

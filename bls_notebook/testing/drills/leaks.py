@@ -5,22 +5,24 @@ when nothing is wrong.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.records.quantities import count
 
-from .outcomes import Outcome
-from .timed_request import idle, own_threads
+from .verdicts import Outcome
 
 TIMES = 3  # requests in a row
 COUNTED = TIMES - 1  # what each of them leaves is a leak; of the last, something may be kept until the next
 _SETTLING = 0.5  # seconds
+_SLICE = 0.005
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Left:
 
 @contextmanager
 def quick_collections() -> Iterator[None]:
-    """Have garbage collections look only at what is made from now on: a drill has one for each fault."""
+    """Have garbage collections examine only objects made from now on: a drill collects for each fault."""
     freezes = not gc.get_freeze_count()  # else somebody else's would be undone
     if freezes:
         gc.freeze()
@@ -47,7 +49,7 @@ def quick_collections() -> Iterator[None]:
 
 def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
     """Return what `TIMES` requests left behind, with the lives of what passed through them."""
-    before = own_threads()
+    before = _other_threads()
     with track_memory(lines=False, holders=False) as track:
         began = perf_counter_ns()
         outcomes = [ask() for _ in range(COUNTED)]
@@ -56,7 +58,7 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
         server.last_failure = None  # its frames would keep what the last request was made of
     lives = track.record
     kept = [life for life in lives.left_behind() if life.born < last]
-    threads = [thread for thread in own_threads() - before if thread.is_alive()]
+    threads = [thread for thread in _other_threads() - before if thread.is_alive()]
     return Left(len(kept), sum(life.bytes for life in kept), len(threads)), lives, outcomes
 
 
@@ -81,6 +83,18 @@ def _more(left: Left, usual: Left) -> bool:
 
 
 def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
-    """Say which models still have requests to answer a moment after all should have been; a line each."""
+    """Say which models still have requests a moment after all should be answered; a line each."""
     models = [model for name in names for model in server.serving(name).values()]
-    return tuple(f"a request to '{name}' is still under way" for name in idle(models, _SETTLING))
+    until = monotonic() + _SETTLING
+    while (busy := [model.name for model in models if _is_busy(model)]) and monotonic() < until:
+        threading.Event().wait(_SLICE)
+    return tuple(f"a request to '{name}' is still under way" for name in busy)
+
+
+def _is_busy(model: LoadedModel) -> bool:
+    return bool(model.scheduler.pending) or any(i.holder is not None or i.serving for i in model.instances)
+
+
+def _other_threads() -> set[threading.Thread]:
+    """Return the threads that are not the engine's."""
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("bls-")}

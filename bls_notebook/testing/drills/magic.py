@@ -58,6 +58,7 @@ def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     """Drill a model."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
+
     inputs = read.values(variables, "%blsdrill")
     options: dict[str, Any] = {}
     if arguments.parameters is not None:

@@ -1,20 +1,17 @@
 """Send a drill's request within time limits, also while a callee does not answer.
 
-`Asker` sends the request and returns its outcome; `DelayedResponse` keeps a callee's request unanswered and
-reports whether its senders would have given up. A drill does not wait long: the engine knows at once which
-senders have no time limit (`limitless`), and `put_forward` advances the clocks of event loops so that their
-time limits expire now.
+`TimedRequest` sends the request and returns its outcome; `DelayedResponse` keeps a callee's request unanswered and
+reports whether its senders would have given up. A drill does not wait long: the engine knows at once which senders
+have no time limit (`limitless`), and `advanced_clocks` lets the time limits of event loops expire now.
 
-Guarantees: `ask` returns within its time limits whatever a model does, and what it has started has ended
-then; otherwise it raises `UnstoppableError`.
+Guarantees: `send` returns within its time limits whatever a model does, and what it has started has ended then;
+otherwise it raises `UnstoppableError`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,33 +21,33 @@ from typing import Any
 
 from bls_notebook.engine.calling import root_of
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import frame_at, home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.event_loops import blocked
+from bls_notebook.engine.waiting.stack_frames import frame_of, stack_of
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.call import Waiter
 
-from .outcomes import Outcome, facts_of, place_of
+from .verdicts import Outcome, facts_of, place_of
 
-HOUR = 3600.0
+_HOUR = 3600.0
 
 
 class DelayedResponse:
-    """Keeps requests unanswered."""
+    """Keeps requests unanswered until `release`."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
-        self._let_go = threading.Event()
+        self._released = threading.Event()
         self._senders: list[Execution] = []  # innermost first, of the first request that came
         self._thread = 0
 
     def wait(self, wait: Waiter) -> None:
-        """Wait until it is let go, or nobody waits for the answer any more."""
+        """Wait until `release`, or until nobody waits for the response any more."""
         if not self.entered.is_set():
             execution = caller_var.get()
             self._thread = threading.get_ident()
@@ -60,41 +57,42 @@ class DelayedResponse:
                     self._senders.append(parent)
                 parent = parent.parent
             self.entered.set()
-        wait.until(self._let_go.is_set)
+        wait.until(self._released.is_set)
 
-    def let_go(self) -> None:
-        """Answer from now on."""
-        self._let_go.set()
+    def release(self) -> None:
+        """Let every request be answered from now on."""
+        self._released.set()
 
     @property
     def limitless(self) -> bool:
         """Whether every model on the way waits in the engine, which has no time limit."""
-        return bool(self._senders) and all(map(self._waits, self._senders))
+        return bool(self._senders) and all(map(self._waits_in_engine, self._senders))
 
-    def _waits(self, sender: Execution) -> bool:
+    def _waits_in_engine(self, sender: Execution) -> bool:
         if sender.combined:
             return True
-        if sender.task is not None and asyncio.current_task(sender.task.get_loop()) is not sender.task:
+        if _is_suspended(sender):
             return False  # its loop may have a time limit
         return sender.thread == self._thread or isinstance(blocked.get(sender.thread), Ticket)
 
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
-        """Those in which somebody waits for it."""
+        """The event loops in which a sender waits for the response."""
         tasks = [sender.task for sender in self._senders if sender.task is not None]
         return list({id(task.get_loop()): task.get_loop() for task in tasks}.values())
 
-    def place(self) -> FrameRecord | None:
+    def line(self) -> FrameRecord | None:
         """Return the line of the model that waits."""
-        return next(filter(None, map(place_of_sender, self._senders)), None)
+        return next(filter(None, map(line_of_sender, self._senders)), None)
 
 
-def place_of_sender(sender: Execution) -> FrameRecord | None:
-    """Return the line that an execution is at; None where that cannot be seen."""
-    if sender.task is not None and asyncio.current_task(sender.task.get_loop()) is not sender.task:
-        frames = list(_of_task(sender.task))
-    else:
-        frames = list(_of_thread(sys._current_frames().get(sender.thread)))
+def _is_suspended(sender: Execution) -> bool:
+    return sender.task is not None and asyncio.current_task(sender.task.get_loop()) is not sender.task
+
+
+def line_of_sender(sender: Execution) -> FrameRecord | None:
+    """Return the line that an execution is at, or None if that cannot be seen."""
+    frames = _frames_of(sender.task) if sender.task and _is_suspended(sender) else stack_of(sender.thread)
     for frame in frames:
         home = home_of(frame.f_globals)
         if home is not None and sender.model is not None and home.model == sender.model.name:
@@ -102,44 +100,31 @@ def place_of_sender(sender: Execution) -> FrameRecord | None:
     return None
 
 
-def _of_thread(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _of_task(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    """The frames of a task, the innermost first."""
+def _frames_of(task: asyncio.Task[Any]) -> list[FrameType]:
+    """Return the frames of a suspended task, innermost first."""
     frames: list[FrameType] = []
     awaited: Any = task.get_coro()
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is None:
-            break
-        frames.append(frame)
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    yield from reversed(frames)
+    while (frame := frame_of(awaited)) is not None:
+        frames.insert(0, frame)
+        awaited = getattr(awaited, "cr_await", None)
+    return frames
 
 
 @contextmanager
-def put_forward(loops: list[asyncio.AbstractEventLoop], seconds: float) -> Iterator[None]:
-    """Put the clocks of event loops forward, so that what is due within so many seconds comes now."""
+def advanced_clocks(loops: list[asyncio.AbstractEventLoop], seconds: float) -> Iterator[None]:
+    """Advance the clocks of event loops, so that what is due within so many seconds comes now."""
     changed: list[Any] = []
     for loop in loops:
         untyped: Any = loop
         clock = loop.time
         untyped.time = lambda clock=clock: clock() + seconds
         changed.append(untyped)
-        loop.call_soon_threadsafe(_nothing)
+        loop.call_soon_threadsafe(lambda: None)  # wakes it
     try:
         yield
     finally:
         for each in changed:
             del each.time
-
-
-def _nothing() -> None:
-    """Wakes a loop."""
 
 
 _SLICE = 0.005
@@ -151,13 +136,13 @@ _correlations = itertools.count(1_000_000)
 
 
 class UnstoppableError(BLSError):
-    """A model runs on, whatever is done."""
+    """A model cannot be stopped."""
 
 
-class Asker:
-    """Sends one request to a model that serves, with ``options`` as `ModelRepository.infer` takes them.
+class TimedRequest:
+    """One request of a drill: ``inputs`` and ``options`` are sent to ``model``, as often as `send` is called.
 
-    ``timeout`` is how many seconds an answer may take at least.
+    ``timeout`` (s) is how long a response may take at least.
     """
 
     def __init__(
@@ -173,64 +158,64 @@ class Asker:
         self.repository, self.model, self.server = repository, model, found.server
         self.decoupled, self.spec = found.decoupled, found.spec
         self.timeout = timeout
-        self.usual = _FIRST  # seconds that an answer takes when all is well
+        self.usual = _FIRST  # seconds that a response takes when nothing is wrong
         self.inputs, self.options = inputs, options
 
     @property
     def limit(self) -> float:
-        """How long an answer may take that nobody holds back, in seconds."""
+        """Timeout (s) of a request without an injected delay."""
         return self.timeout + 10 * self.usual
 
-    def ask(self, hold: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
-        """Send the request; raise an UnstoppableError where the model runs on.
+    def send(self, delay: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
+        """Send the request; raise an UnstoppableError if the model never ends.
 
-        ``hold`` keeps a model from answering, and is let go before this returns; ``calls`` says how many
-        requests models have got.
+        ``delay`` keeps a callee from answering, and is released before this returns; ``calls`` counts the
+        requests that failing models got.
         """
         root = root_of(self.server)  # of this thread: what runs in another can be interrupted
-        box: list[Any] = []
+        results: list[Any] = []
         done = threading.Event()
 
         def work() -> None:
             caller_var.set(root)
             try:
-                box.extend(map(facts_of, self._send()))
+                results.extend(map(facts_of, self._responses()))
             except BaseException as error:
-                box.append(error)
+                results.append(error)
             finally:
                 done.set()
 
         began = perf_counter()
         thread = threading.Thread(target=work, name="bls-drill", daemon=True)
         thread.start()
-        state, where, limitless = "answered", None, False
+        state, line, limitless = "answered", None, False
         try:
-            entered = None if hold is None else hold.entered
-            # A machine that is busy gets a second chance, before it is said that there is no answer.
+            entered = None if delay is None else delay.entered
+            # A busy machine gets a second chance before the model counts as hanging.
             if not (_either(done, entered, self.limit) or _either(done, entered, _PATIENCE * self.limit)):
-                state, where = "stuck", self._where(root)
-            elif hold is not None and not done.is_set():
-                limitless = self._waits(hold, done)
+                state, line = "stuck", self._line(root)
+            elif delay is not None and not done.is_set():
+                limitless = self._waits_without_limit(delay, done)
                 if not done.is_set():
-                    state, where = "waited", hold.place()
-                    hold.let_go()
+                    state, line = "waited", delay.line()
+                    delay.release()
                     if not done.wait((1 + _PATIENCE) * self.limit):
-                        state, where = "stuck", self._where(root) or where
+                        state, line = "stuck", self._line(root) or line
         finally:
-            if hold is not None:
-                hold.let_go()
+            if delay is not None:
+                delay.release()
             if not done.is_set():
                 root.interrupt()
                 if not done.wait(_STOPPING):
                     raise UnstoppableError(f"drill: model {self.model!r} runs on, and cannot be stopped")
         thread.join()
-        if state != "stuck" and box and isinstance(box[-1], BaseException):
-            raise box[-1]  # else it is what has stopped it
-        at = None if where is None else place_of(where)
-        answers = () if state == "stuck" else tuple(box)
+        if state != "stuck" and results and isinstance(results[-1], BaseException):
+            raise results[-1]  # of a stuck request, it is the interrupt
+        at = None if line is None else place_of(line)
+        answers = () if state == "stuck" else tuple(results)
         return Outcome(answers, state, at, limitless, calls(), seconds=perf_counter() - began)
 
-    def _send(self) -> Iterable[Any]:
+    def _responses(self) -> Iterable[Any]:
         options = dict(self.options)
         if self.spec.scheduler == "sequence" and "flags" not in options:
             options.update(flags=_START | _END, correlation_id=next(_correlations))
@@ -238,27 +223,27 @@ class Asker:
             return self.repository.stream(self.model, self.inputs, **options)
         return [self.repository.infer(self.model, self.inputs, **options)]
 
-    def _waits(self, hold: DelayedResponse, done: threading.Event) -> bool:
-        """Whether the model waits without a time limit: it has had the time to reach any that it has."""
+    def _waits_without_limit(self, delay: DelayedResponse, done: threading.Event) -> bool:
+        """Give the model the time to reach any time limit that it has; return whether it has none."""
         until = monotonic() + self.timeout
         settled = monotonic() + 10 * _SLICE
         while not done.is_set() and monotonic() < settled:
-            if hold.limitless:
+            if delay.limitless:
                 return True
             done.wait(_SLICE)
-        loops = hold.loops
-        with put_forward(loops, HOUR):
+        loops = delay.loops
+        with advanced_clocks(loops, _HOUR):
             done.wait(max(10 * _SLICE, 3 * self.usual) if loops else until - monotonic())
         return bool(loops) and not done.is_set()
 
-    def _where(self, root: Any) -> FrameRecord | None:
-        """The line that the model is at, of those that run for this request."""
-        senders = [t.execution for t in list(root.children)] + list(root._inline or ())
-        return next(filter(None, (place_of_sender(each) for each in senders if each is not None)), None)
+    def _line(self, root: Any) -> FrameRecord | None:
+        """Return the line that one of the models that run for this request is at."""
+        senders = [ticket.execution for ticket in list(root.children)] + list(root._inline or ())
+        return next(filter(None, (line_of_sender(sender) for sender in senders if sender is not None)), None)
 
 
 def _either(done: threading.Event, entered: threading.Event | None, seconds: float) -> bool:
-    """Wait until one of two events has come; whether one has."""
+    """Wait until one of two events is set; return whether one is."""
     if entered is None:
         return done.wait(seconds)
     until = monotonic() + seconds
@@ -267,27 +252,3 @@ def _either(done: threading.Event, entered: threading.Event | None, seconds: flo
             return False
         done.wait(_SLICE)
     return True
-
-
-def in_flight(models: Iterable[LoadedModel]) -> list[str]:
-    """Return the names of the models that have requests to answer."""
-    return [
-        m.name for m in models if m.scheduler.pending or any(i.holder is not None or i.serving for i in m.instances)
-    ]
-
-
-def idle(models: Iterable[LoadedModel], seconds: float) -> list[str]:
-    """Wait until models have nothing to answer any more; return the names of those that have then."""
-    every = list(models)
-    until = monotonic() + seconds
-    while (left := in_flight(every)) and monotonic() < until:
-        threading.Event().wait(_SLICE)
-    return left
-
-
-def own_threads() -> set[threading.Thread]:
-    """Return the threads that run now and that are none of the engine's."""
-    ours = ("bls-worker", "bls-drill", "bls-")
-    with contextlib.suppress(RuntimeError):
-        return {t for t in threading.enumerate() if not t.name.startswith(ours)}
-    return set()

@@ -63,14 +63,14 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
     __tracebackhide__ = True
     from .recording import load_recording
-    from .replay_one import again
+    from .replaying import recorded_execution
 
     with reported(notebook):
         recording = load_recording(file, model)
         asked = recording.request(at).model
         if only not in (None, asked):
             raise bls.BLSError(f"--debug {at} is a request to {asked!r}, --only {only!r}: give the same")
-        execution = again(recording, at, model, only is not None)
+        execution = recorded_execution(recording, at, model, only is not None)
     inputs = ", ".join(f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs)
     notebook.say(
         f"request {at} to {execution.model}: {inputs}", "info",

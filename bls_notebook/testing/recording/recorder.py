@@ -10,7 +10,7 @@ from bls_notebook.engine.recording.payload_tape import Tape
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.quantities import bytes_in, count, size
 from bls_notebook.records.recorded import TensorKept
-from bls_notebook.testing.records.recorded import Recorded
+from bls_notebook.testing.records import Recorded
 
 from . import file
 from .file import Array, digest, shown
@@ -134,7 +134,7 @@ def record(
     if path is not None and not isinstance(path, (str, Path)):
         raise BLSError(f"record: expected the path of a file such as 'run.blsrec', got {type(path).__name__}")
     if path is not None:
-        file.writeable(Path(path))
+        file.check_writable(Path(path))
     return Recorder(None if path is None else Path(path), tensors, room, requests)
 
 

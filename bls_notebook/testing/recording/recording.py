@@ -1,6 +1,4 @@
-"""`Recording`: recorded requests and responses with their tensors, in memory; `RecordedAnswers` answers from
-them.
-"""
+"""`Recording`: recorded requests and responses with their tensors; `RecordedAnswers` answers from them."""
 
 from __future__ import annotations
 
@@ -19,14 +17,14 @@ from bls_notebook.engine.recording.payload_tape import copied
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
-from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
+from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.repository.requests.tensor_differences import compared
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
-from bls_notebook.testing.records.recorded import Recorded
+from bls_notebook.testing.records import Recorded
 
 from . import file
 from .file import Array, digest
-from .other_formats import captured
+from .other_formats import read_requests
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.records.session import Session
@@ -38,11 +36,10 @@ _Names = frozenset[str]
 
 
 class RecordedAnswers:
-    """Answers requests to one model from a recording, as `Answers` of a substitution; see
-    `Recording.answer_of`.
+    """Answers requests to one model from a recording, as `Answers` of a substitution; see `Recording.answer_of`.
 
-    May be called from any thread. `never` has what was said to requests that were never recorded: their
-    senders may say nothing of it.
+    May be called from any thread. `never` has the errors given to requests that were never recorded, which their
+    senders may hide.
     """
 
     def __init__(self, called: str, model: str, requests: list[RecordedRequest]) -> None:
@@ -69,7 +66,7 @@ class RecordedAnswers:
         """Yield the recorded answers to a call."""
         recorded = self._recorded(wait.request)
         responses = responses_of(recorded)
-        if not wait.decoupled or _is_flag_alone(recorded.responses[-1]):
+        if not wait.decoupled or recorded.responses[-1].flag_alone:
             yield from responses if wait.decoupled else responses[-1:]
             return
         yield from responses[:-1]
@@ -82,9 +79,9 @@ class RecordedAnswers:
         return responses if answered.kept.decoupled else responses[-1]
 
     def similar(self, request: InferenceRequest) -> list[InferenceResponse]:
-        """Return the responses to a request; to one that was never recorded, those to a similar one.
+        """Return the responses to the most similar recorded request.
 
-        That is one with the same inputs, else with the same requested outputs, else the first.
+        That is one with the same inputs and requested outputs, else one of both, else the first request.
         """
         inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
         wanted = frozenset(request.requested_output_names())
@@ -99,16 +96,11 @@ class RecordedAnswers:
     @property
     def flag_alone(self) -> bool:
         """Whether the final flag of a stream came without a response."""
-        return _is_flag_alone(self._requests[0].responses[-1])
-
-    @property
-    def alike(self) -> bool:
-        """Whether all requests were answered the same."""
-        return len({_content(request) for request in self._requests}) == 1
+        return self._requests[0].responses[-1].flag_alone
 
     def _recorded(self, request: InferenceRequest) -> RecordedRequest:
         given = {tensor._name: tensor for tensor in request.inputs()}
-        if request.correlation_id():  # with controls, and states, that its sender knew nothing of
+        if request.correlation_id():  # its sender did not know the controls and states
             given = {name: tensor for name, tensor in given.items() if name in self._names}
         parameters = json.loads(request.parameters())
         wanted = frozenset(request.requested_output_names())
@@ -137,7 +129,7 @@ def _key(tensors: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> _Key:
     inputs = []
     for name in sorted(tensors):
         tensor = tensors[name]
-        array = _on_cpu(tensor)
+        array = copied(tensor._array, tensor._datatype)
         inputs.append((name, tensor._datatype, tuple(array.shape), digest(array, tensor._datatype)))
     return (tuple(inputs), json.dumps(parameters, sort_keys=True))
 
@@ -148,51 +140,24 @@ def _flat(key: _Key) -> _Key:
 
 
 def _answering(wanted: _Names, known: Iterable[_Names]) -> _Names | None:
-    """Return which of the outputs that were asked for have those that are wanted; None where none has.
+    """Return the requested outputs among `known` that contain the wanted ones, or None.
 
-    The same before all of them, and that before the fewest more, of which the engine leaves out what is not
-    wanted.
+    Preferred are the same outputs, then all of them, then the fewest more; the engine drops what is not wanted.
     """
     fit = (names for names in known if not (wanted and names) or names >= wanted)
     return min(fit, key=lambda names: (names != wanted, bool(names), len(names)), default=None)
 
 
-def _on_cpu(tensor: Tensor) -> Any:
-    return copied(tensor._array, tensor._datatype)
-
-
 def responses_of(request: RecordedRequest) -> list[InferenceResponse]:
     """Return the recorded responses to a request, without a final flag that came alone."""
-    recorded = list(request.responses)
-    if request.kept.decoupled and _is_flag_alone(recorded[-1]):
-        del recorded[-1]
-    return [response_of(each) for each in recorded]
-
-
-def _is_flag_alone(last: RecordedResponse) -> bool:
-    return last.final and not last.tensors and last.error is None
-
-
-def _content(request: RecordedRequest) -> Hashable:
-    return tuple(
-        (response.error, *((t.name, t.datatype, t.shape, t.values) for t in response.tensors))
-        for response in request.kept.responses
-    )
-
-
-def response_of(recorded: RecordedResponse) -> InferenceResponse:
-    """Return a recorded response, with arrays of its own."""
-    error = None
-    if recorded.error is not None:
-        error = TritonError(recorded.error, getattr(TritonError, recorded.code, TritonError.INTERNAL))
-    tensors = [Tensor._of(each._name, each._array.copy(), each._datatype) for each in recorded.tensors]
-    return InferenceResponse(tensors, error, dict(recorded.parameters) or None)
+    alone = request.kept.decoupled and request.responses[-1].flag_alone
+    return [response.made() for response in request.responses[: -1 if alone else None]]
 
 
 def _unlike(
     given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names, other: RecordedRequest
 ) -> list[str]:
-    """What a recorded request has otherwise than the one that is asked."""
+    """Return how a recorded request differs from the given one; a line each."""
     there = other.tensors
     out = []
     for name in sorted({*given, *there}):
@@ -205,19 +170,16 @@ def _unlike(
                 f"{first._datatype} of shape {first.shape()}"
             )
         else:
-            array = _on_cpu(first)
+            array = copied(first._array, first._datatype)
             if digest(array, first._datatype) != digest(second._array, second._datatype):
                 found = compared(Tensor._of(name, array, first._datatype), second)
                 elements = f" in {found.differing:,} of {array.size:,} elements" if found.differing else ""
                 out.append(f"input {told(name)!r} differs{elements}")
     if dict(other.parameters) != dict(parameters):
         out.append(f"the parameters are {told(dict(other.parameters))}, here {told(dict(parameters))}")
-    out += (f"output {told(n)!r} is not asked for" for n in _left_out(wanted, other))
+    if other.kept.outputs:
+        out += (f"output {told(name)!r} is not asked for" for name in sorted(wanted - {*other.kept.outputs}))
     return out
-
-
-def _left_out(wanted: _Names, other: RecordedRequest) -> list[str]:
-    return sorted(wanted - {*other.kept.outputs}) if other.kept.outputs else []
 
 
 @dataclass(frozen=True)
@@ -225,7 +187,7 @@ class RecordedResponse:
     """A response with its values.
 
     ``outputs`` maps names to arrays (of BYTES dtype object, of bytes; of BF16, which NumPy lacks, a
-    `pb_utils.Tensor`). ``error`` and ``code`` are None and empty where there is no error.
+    `pb_utils.Tensor`). Without an error, ``error`` is None and ``code`` empty.
     """
 
     outputs: Mapping[str, Any]
@@ -235,13 +197,26 @@ class RecordedResponse:
     code: str = ""
     final: bool = True
 
+    def made(self) -> InferenceResponse:
+        """Return it as a response of a model, with arrays of its own."""
+        error = None
+        if self.error is not None:
+            error = TritonError(self.error, getattr(TritonError, self.code, TritonError.INTERNAL))
+        tensors = [Tensor._of(each._name, each._array.copy(), each._datatype) for each in self.tensors]
+        return InferenceResponse(tensors, error, dict(self.parameters) or None)
+
+    @property
+    def flag_alone(self) -> bool:
+        """Whether it is the final flag of a stream, without a response."""
+        return self.final and not self.tensors and self.error is None
+
 
 @dataclass(frozen=True)
 class RecordedRequest:
     """A request with its values, and with the responses that it got.
 
-    ``inputs`` maps names to arrays, as ``outputs`` of a response; `arguments` has everything else as
-    `ModelRepository.infer` takes it. ``kept`` is its record: what it was sent with, by whom, when.
+    ``inputs`` maps names to arrays, like ``outputs`` of a response; `arguments` has everything else as
+    `ModelRepository.infer` takes it. ``kept`` is its record: the options that it was sent with, its sender, its time.
     """
 
     model: str
@@ -260,34 +235,31 @@ class RecordedRequest:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The inputs as tensors, by name."""
-        given = self.inputs.items()
-        return {name: each if isinstance(each, Tensor) else Tensor(name, each) for name, each in given}
+        items = self.inputs.items()
+        return {name: each if isinstance(each, Tensor) else Tensor(name, each) for name, each in items}
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `infer` takes beside model and inputs, where it is not the default."""
+        """Return the arguments of `infer` beside model and inputs that are not the default."""
         kept = self.kept
-        parameters = {**self.parameters, **({"priority": kept.priority} if kept.priority else {})}
-        given = {
-            "outputs": list(kept.outputs), "version": kept.asked_version, "timeout": kept.timeout,
-            "request_id": kept.request_id, "correlation_id": kept.correlation_id, "flags": kept.flags,
-            "parameters": parameters,
-        }  # fmt: skip
-        plain = {"version": -1}
-        return {name: value for name, value in given.items() if value and value != plain.get(name)}
+        out: dict[str, Any] = {} if kept.asked_version == -1 else {"version": kept.asked_version}
+        out |= {name: getattr(kept, name) for name in ("timeout", "request_id", "correlation_id", "flags")}
+        priority = {"priority": kept.priority} if kept.priority else {}
+        out |= {"outputs": list(kept.outputs), "parameters": {**self.parameters, **priority}}
+        return {name: value for name, value in out.items() if value}
 
 
 ALL = "record(..., tensors='all') keeps the tensors of every request"
 
 
 class Recording:
-    """Requests that were kept, with the tensors that were kept of them; see `record` and `bls.load`.
+    """Recorded requests and their tensors; see `record` and `bls.load`.
 
     Attributes
     ----------
     record : Recorded
-        All but the values.
+        Everything but the values.
     arrays : mapping of str to numpy.ndarray
-        The values by what the record calls them, read-only; BYTES as bytes, BF16 as its bits in uint16.
+        The values by the names in the record, read-only; BYTES as bytes, BF16 as its bits in uint16.
     """
 
     def __init__(self, record: Recorded, arrays: Mapping[str, Array]) -> None:
@@ -354,10 +326,9 @@ class Recording:
     def answer_of(self, model: str) -> RecordedAnswers:
         """Return a function that answers as the model did, for `ModelRepository.stub`.
 
-        Requests are told apart by what they carry: inputs (names, data types, shapes, values), parameters and
-        the outputs that they ask for; one that asks for fewer than were recorded is answered too. One that
-        was recorded several times is answered in that order, and by the last answer from then on. Of a
-        decoupled model the function returns a list of responses.
+        Requests are distinguished by their inputs (names, data types, shapes, values), parameters and requested
+        outputs; a request for fewer outputs than recorded is answered too. A request that was recorded several times
+        gets the answers in that order, and then the last one. For a decoupled model the function returns a list.
 
         Raises
         ------
@@ -375,29 +346,28 @@ class Recording:
     def save(self, path: str | Path) -> Path:
         """Write it to a file, which is replaced when all of it has been written."""
         where = Path(path)
-        file.writeable(where)
+        file.check_writable(where)
         return file.save(where, self.record, self.arrays)
 
     def with_values(self, request: RequestKept) -> RecordedRequest:
         """Return a request with what was kept of its values."""
-        inputs = {tensor.name: self._value(tensor) for tensor in request.inputs if tensor.values}
-        responses = tuple(map(self._response, request.responses))
-        parameters = json.loads(request.parameters)
+        responses = []
+        for kept in request.responses:
+            tensors = self._tensors(kept.tensors)
+            outputs = {name: _plain(tensor) for name, tensor in tensors.items()}
+            responses.append(
+                RecordedResponse(
+                    outputs, tuple(tensors.values()), json.loads(kept.parameters), kept.error, kept.code, kept.final
+                )
+            )
+        inputs = {name: _plain(tensor) for name, tensor in self._tensors(request.inputs).items()}
         return RecordedRequest(
-            request.model, inputs, parameters, request.correlation_id, request.flags, responses, request
-        )
+            request.model, inputs, json.loads(request.parameters), request.correlation_id, request.flags,
+            tuple(responses), request,
+        )  # fmt: skip
 
-    def _response(self, kept: ResponseKept) -> RecordedResponse:
-        tensors = tuple(self._tensor(tensor) for tensor in kept.tensors if tensor.values)
-        outputs = {t._name: t if t._datatype == "BF16" else t._array for t in tensors}
-        return RecordedResponse(outputs, tensors, json.loads(kept.parameters), kept.error, kept.code, kept.final)
-
-    def _value(self, kept: TensorKept) -> Any:
-        tensor = self._tensor(kept)
-        return tensor if kept.datatype == "BF16" else tensor._array
-
-    def _tensor(self, kept: TensorKept) -> Tensor:
-        return Tensor._of(kept.name, np.array(self.arrays[kept.values]), kept.datatype)
+    def _tensors(self, kept: Iterable[TensorKept]) -> dict[str, Tensor]:
+        return {t.name: Tensor._of(t.name, np.array(self.arrays[t.values]), t.datatype) for t in kept if t.values}
 
     @property
     def _called(self) -> str:
@@ -419,6 +389,11 @@ class Recording:
                     f"{self._called}: request {request.id} to {told(request.model)!r}: the values of "
                     f"{told(tensor.name)!r} were not kept: {why}"
                 )
+
+
+def _plain(tensor: Tensor) -> Any:
+    """Return the array of a tensor; of BF16, which NumPy lacks, the tensor itself."""
+    return tensor if tensor._datatype == "BF16" else tensor._array
 
 
 def load_recording(path: str | Path, model: str | None = None, repo: ModelRepository | None = None) -> Recording:
@@ -446,5 +421,5 @@ def load_recording(path: str | Path, model: str | None = None, repo: ModelReposi
     """
     where = Path(path)
     with file.reading(where):
-        record, arrays = file.load(where) or captured(where, model, repo)
+        record, arrays = file.load(where) or read_requests(where, model, repo)
     return Recording(replace(record, name=where.name), arrays)

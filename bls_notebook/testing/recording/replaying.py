@@ -1,25 +1,36 @@
-"""`replay`: send recorded requests again, compare the answers with the recorded ones, and find the first hop
-that differs.
+"""`replay` sends recorded requests again, compares the answers and finds the first hop that differs.
+
+`recorded_execution` runs one recorded request on this thread, so that a debugger can stop in the model's
+`execute`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import json
 import time
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from types import CodeType
+from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.pb_utils import Tensor
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.pb_utils.options import Options
+from bls_notebook.pb_utils.sender import ByHand
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, TensorKept
+from bls_notebook.records.repository import TensorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
@@ -27,70 +38,68 @@ from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, di
 from bls_notebook.shipping.proof.requests import ProofRequest
 from bls_notebook.shipping.proof.sides import ServerSide
 from bls_notebook.shipping.servers.serving import LocalServer, serve
-from bls_notebook.testing.records.replayed import Replay, Resent
+from bls_notebook.testing.records import Replay, Resent
 
 from .file import digest
 from .recorder import LIMIT, record
-from .recording import RecordedAnswers, RecordedRequest, RecordedResponse, Recording, load_recording
+from .recording import RecordedAnswers, RecordedRequest, Recording, load_recording
 
 _Content = tuple[object, ...]
 
 
-class Beginning:
-    """Follows differences through two recordings of the same requests, with the tensors of every hop."""
+class FirstDifference:
+    """Finds the first hop that differs in two recordings of the same requests, with the tensors of every hop."""
 
     def __init__(self, then: Recording, now: Recording) -> None:
-        self._then = _Hops(then)
-        self._now = _Hops(now)
+        self._then, self._now = _Hops(then), _Hops(now)
 
     def of(self, then: RequestKept, now: RequestKept) -> str:
-        """Return which hop is the first that is other than it was, of requests answered differently."""
-        left = self._now.sent_by(now.id)
-        for before in self._then.sent_by(then.id):
+        """Return where the difference between two answers begins, in words."""
+        left = list(self._now.sent_by[now.id])
+        for before in self._then.sent_by[then.id]:
             asked = self._then.asked(before)
             after = next((each for each in left if self._now.asked(each) == asked), None)
             if after is None:
-                who, whom = told(then.model), told(before.model)
+                model, callee = told(then.model), told(before.model)
                 if any(each.model == before.model for each in left):
-                    return f"begins in {who}: it asks {whom} something else than in request {before.id}"
-                return f"begins in {who}: it does not ask {whom} any more, as in request {before.id}"
+                    return f"begins in {model}: it asks {callee} something else than in request {before.id}"
+                return f"begins in {model}: it does not ask {callee} any more, as in request {before.id}"
             left.remove(after)
             if self._then.answered(before) != self._now.answered(after):
                 return self.of(before, after)
-        called = "" if not self._then.sent_by(then.id) else "; what it calls answers as it did"
-        return f"begins in {told(then.model)}, request {then.id}: the same inputs, another answer{called}"
+        callees = "; what it calls answers as it did" if self._then.sent_by[then.id] else ""
+        return f"begins in {told(then.model)}, request {then.id}: the same inputs, another answer{callees}"
 
 
 class _Hops:
-    """The requests of a recording, by who sent them, and what they carry."""
+    """The requests of a recording by their sender, and their contents."""
 
     def __init__(self, recording: Recording) -> None:
         self._arrays = recording.arrays
-        self._sent: dict[int, list[RequestKept]] = {}
+        self.sent_by: dict[int, list[RequestKept]] = defaultdict(list)
         for request in recording.record.requests:
-            self._sent.setdefault(request.parent, []).append(request)
-
-    def sent_by(self, number: int) -> list[RequestKept]:
-        return list(self._sent.get(number, ()))
+            self.sent_by[request.parent].append(request)
 
     def asked(self, request: RequestKept) -> _Content:
-        return (request.model, request.parameters, *sorted(self._content(request.inputs)))
+        return (request.model, request.parameters, *self._contents(request.inputs))
 
     def answered(self, request: RequestKept) -> _Content:
         return tuple(
-            (response.error and response.error.partition("\n")[0], *sorted(self._content(response.tensors)))
+            (response.error and response.error.partition("\n")[0], *self._contents(response.tensors))
             for response in request.responses
         )
 
-    def _content(self, tensors: Iterable[TensorKept]) -> Iterator[tuple[str, str, tuple[int, ...], bytes]]:
-        for tensor in tensors:
+    def _contents(self, tensors: Iterable[TensorKept]) -> list[_Content]:
+        out: list[_Content] = []
+        for tensor in sorted(tensors, key=lambda each: each.name):
             values = self._arrays.get(tensor.values)
-            of = b"" if values is None else digest(values, tensor.datatype)
-            yield tensor.name, tensor.datatype, tensor.shape, of
+            content = b"" if values is None else digest(values, tensor.datatype)
+            out.append((tensor.name, tensor.datatype, tensor.shape, content))
+        return out
 
 
 _SIDES = ("recorded", "now")
-_Ask = Callable[[RecordedRequest], list[ProofAnswer]]
+_Send = Callable[[RecordedRequest], list[ProofAnswer]]
 
 
 def replay(
@@ -105,51 +114,49 @@ def replay(
 ) -> Replay:
     """Send recorded requests again, one after the other, and compare the answers with the recorded ones.
 
-    Compared are outputs (names, data types, shapes, values), errors, parameters, and of decoupled models the
-    whole stream. Requests whose inputs were not kept are told of, and left out.
+    Outputs are compared (names, data types, shapes, values), errors, parameters, and the whole stream of a decoupled
+    model. Requests whose inputs were not kept are left out and reported.
 
     Parameters
     ----------
     recording : Recording, str or Path
-        What `record` gave, or a file of it.
+        A recording of `record`, or a file of it.
     model : str, optional
-        The model to send to: of a recording with requests to it, those alone; else requests to the one model
-        that was asked from outside, which it may take the place of.
+        The model to send to. If the recording has requests to it, only those are sent; else it replaces the one model
+        that was asked from outside.
     only : str, optional
-        A model that runs alone: all requests that it got, also from models, are sent to it, and the models
-        that it called are answered for from the recording, which has to have been made with
-        ``tensors="all"``. On a server: a model that called none.
+        A model that runs alone: all requests that it got, also from models, are sent to it, and its callees are
+        answered from the recording, made with ``tensors="all"``. On a server: a model that called none.
     repo : ModelRepository, optional
-        By default the one that magics use.
+        By default the current one.
     server : LocalServer or bool
-        Send them to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
-        models meanwhile. Models run in the server's Python there, with its NumPy (often 1, which makes other
-        data types of some sums than 2 does) and what its `pb_utils` has; the display says where a difference
-        looks like that.
+        Send the requests to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
+        models meanwhile. Models run in the server's Python, with its NumPy (often 1, where some sums have other data
+        types than with 2) and its `pb_utils`; the display says where a difference looks like that.
     tolerance : float
         Floats may differ by so much, absolutely or in proportion.
     ulps : int
-        Or by so many floats that lie between the two.
+        Or by so many representable floats.
 
     Returns
     -------
     Replay
-        ``equal`` is true where every answer was as recorded.
+        ``equal`` is true if every answer was as recorded.
 
     Raises
     ------
     BLSError
-        There is nothing to send, a model does not serve, or the arguments do not go together.
+        ServerSide is nothing to send, a model does not serve, or the arguments contradict each other.
     """
     repository = repo or current_repository()
     recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
         raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
     chosen, to = _chosen(recording, model, only)
-    called = _called(recording, only, to) if only else []
-    if called and server:
+    callees = {} if only is None else recorded_callees(recording, only, to)
+    if callees and server:
         raise BLSError(
-            f"replay: only={only!r}: it called {', '.join(map(told, called))}, answered for from the "
+            f"replay: only={only!r}: it called {', '.join(map(told, callees))}, answered for from the "
             "recording here alone, not on a server; without server= it runs alone here, without only= all "
             "of it runs there"
         )
@@ -157,32 +164,30 @@ def replay(
     requests = [recording.with_values(each) for each in chosen if each.whole and each.answered]
     if not requests:
         raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
+    for name in dict.fromkeys(to or request.model for request in requests if request.kept.version):
+        Host(repository).ready(name)
     names = list(dict.fromkeys(to or request.model for request in requests))
-    for name in names:
-        if any(r.kept.version for r in requests if (to or r.model) == name):
-            Host(repository).ready(name)
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
-    with ExitStack() as on:
-        callees = recorded_callees(recording, only, to) if only else {}
-        on.enter_context(substitute(repository, callees))
-        ask, place = on.enter_context(_place(repository, server, names, to))
-        hops = recording.record.tensors == "all" and not server
-        recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if hops else None
-        on.enter_context(recorder or nullcontext())
+    with ExitStack() as stack:
+        stack.enter_context(substitute(repository, callees))
+        send, place = stack.enter_context(_place(repository, server, names, to))
+        every_hop = recording.record.tensors == "all" and not server
+        recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if every_hop else None
+        stack.enter_context(recorder or nullcontext())
         with progress(f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request") as bar:
             for request in requests:
-                sent.append(_resent(request, to, ask, allowed, callees.values()))
+                sent.append(_resent(request, to, send, allowed, callees.values()))
                 bar.step()
     if recorder is not None and any(each.what for each in sent):
-        sent = list(_begun(recording, recorder.recording, requests, sent))
+        sent = list(_with_beginnings(recording, recorder.recording, requests, sent))
     return Replay(
         recording.record.name, place, to or "", only or "", tuple(callees), tolerance, ulps, tuple(sent), skipped
     )
 
 
 def _chosen(recording: Recording, model: str | None, only: str | None) -> tuple[list[RequestKept], str | None]:
-    """The requests to send, and the model to send them to where that is another."""
+    """Return the requests to send, and the model to send them to if that is another."""
     of = recording.record.requests
     if only is not None:
         found = [request for request in of if request.model == only]
@@ -221,36 +226,25 @@ def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
 
 def recorded_callees(recording: Recording, only: str, target: str | None) -> dict[str, RecordedAnswers]:
     """Return the recorded answers of each model that a model called."""
-    return {name: recording.answer_of(name) for name in _called(recording, only, target)}
-
-
-def _called(recording: Recording, only: str, target: str | None) -> list[str]:
     requests = recording.record.requests
     ids = {request.id for request in requests if request.model == only}
-    called = (r.model for r in requests if r.parent in ids and r.version)  # which served then
-    return [name for name in dict.fromkeys(called) if name not in (only, target)]
-
-
-# -- places ------------------------------------------------------------------------------------------------
-
-
-def _place(
-    repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
-) -> AbstractContextManager[tuple[_Ask, str]]:
-    if server is False:
-        return nullcontext((lambda request: _here(repository, request, to), "here"))
-    return _server(repository, server, names, to)
+    called = dict.fromkeys(r.model for r in requests if r.parent in ids and r.version)  # that served then
+    return {name: recording.answer_of(name) for name in called if name not in (only, target)}
 
 
 @contextmanager
-def _server(
+def _place(
     repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
-) -> Iterator[tuple[_Ask, str]]:
+) -> Iterator[tuple[_Send, str]]:
+    if server is False:
+        yield (lambda request: _send_here(repository, request, to)), "here"
+        return
     with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as there:
-        yield (lambda request: _there(repository, there, request, to), f"tritonserver {there.metadata()['version']}")
+        version = there.metadata()["version"]
+        yield (lambda request: _send_there(repository, there, request, to)), f"tritonserver {version}"
 
 
-def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[ProofAnswer]:
+def _send_here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[ProofAnswer]:
     name, more = to or request.model, _arguments(request, to)
     model = Host(repository).find(name)
     inputs = dict(request.inputs)
@@ -259,7 +253,7 @@ def _here(repository: ModelRepository, request: RecordedRequest, to: str | None)
     return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **more))]
 
 
-def _there(
+def _send_there(
     repository: ModelRepository, server: LocalServer, request: RecordedRequest, to: str | None
 ) -> list[ProofAnswer]:
     name, more = to or request.model, _arguments(request, to)
@@ -288,62 +282,143 @@ def _answer(response: Response) -> ProofAnswer:
     return ProofAnswer(outputs, parameters=response.parameters())
 
 
-# -- comparing ---------------------------------------------------------------------------------------------
-
-
-def _begun(then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]) -> Iterator[Resent]:
-    """The same, with where the differences begin."""
-    beginning = Beginning(then, now)
-    again = [request for request in now.record.requests if request.outside]
-    for request, resent, after in zip(requests, sent, again, strict=False):
-        yield replace(resent, begins=beginning.of(request.kept, after)) if resent.what else resent
+def _with_beginnings(
+    then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]
+) -> Iterator[Resent]:
+    """Yield the results, completed by the hop at which each difference begins."""
+    difference = FirstDifference(then, now)
+    outside = [request for request in now.record.requests if request.outside]
+    for request, resent, after in zip(requests, sent, outside, strict=False):
+        yield replace(resent, begins=difference.of(request.kept, after)) if resent.what else resent
 
 
 def _resent(
-    request: RecordedRequest, to: str | None, ask: _Ask, allowed: Allowed, answers: Collection[RecordedAnswers]
+    request: RecordedRequest, to: str | None, send: _Send, allowed: Allowed, callees: Collection[RecordedAnswers]
 ) -> Resent:
     began = time.perf_counter_ns()
-    now = ask(request)
+    now = send(request)
     took = time.perf_counter_ns() - began
     then = list(_recorded(request))
     unkept = {t.name for each in request.kept.responses for t in each.tensors if not t.values}
     if unkept:
-        now = [_without(each, unkept) for each in now]
+        now = [
+            replace(each, outputs={name: out for name, out in each.outputs.items() if name not in unkept})
+            for each in now
+        ]
     what, tensors = differences(then, now, allowed, _SIDES)
-    what += tuple(dict.fromkeys(problem for each in answers for problem in each.never))
-    for each in answers:
+    what += tuple(dict.fromkeys(problem for each in callees for problem in each.never))
+    for each in callees:
         each.never.clear()
-    inputs = ()
+    inputs: tuple[TensorRecord, ...] = ()
     if what:
-        inputs = tuple(_seen(name, value) for name, value in request.inputs.items())
+        inputs = tuple(tensor_record(name, t._datatype, t._array) for name, t in request.tensors.items())
     error = (then[-1].error or "") if then and not what else ""
     return Resent(request.id, to or request.model, what, tensors, inputs, request.kept.took_ns or 0, took, error)
 
 
 def _recorded(request: RecordedRequest) -> Iterator[ProofAnswer]:
-    for place, (kept, response) in enumerate(zip(request.kept.responses, request.responses, strict=True)):
-        flag_alone = request.kept.decoupled and kept.final and not kept.tensors and kept.error is None
-        if not flag_alone or not place:  # one that is all of a stream is walked as a response
-            yield _as_answer(response)
+    for place, response in enumerate(request.responses):
+        if place and request.kept.decoupled and response.flag_alone:
+            continue  # a flag that is all of a stream is compared as a response
+        if response.error is not None:
+            yield ProofAnswer(error=response.error)
+            continue
+        outputs = {}
+        for tensor in response.tensors:
+            array: Any = tensor._array
+            values = from_bits(array) if tensor._datatype == "BF16" else array
+            outputs[tensor._name] = Output(tensor._datatype, values)
+        yield ProofAnswer(outputs, parameters=response.parameters)
 
 
-def _as_answer(response: RecordedResponse) -> ProofAnswer:
-    if response.error is not None:
-        return ProofAnswer(error=response.error)
-    outputs = {}
-    for tensor in response.tensors:
-        array: Any = tensor._array
-        values = from_bits(array) if tensor._datatype == "BF16" else array
-        outputs[tensor._name] = Output(tensor._datatype, values)
-    return ProofAnswer(outputs, parameters=response.parameters)
+class RecordedExecution(NamedTuple):
+    """An execution to run again: the code of the model's `execute`, and a function that runs it."""
+
+    model: str
+    code: CodeType
+    run: Callable[[], list[InferenceResponse]]
 
 
-def _without(answer: ProofAnswer, names: set[str]) -> ProofAnswer:
-    outputs = {name: output for name, output in answer.outputs.items() if name not in names}
-    return ProofAnswer(outputs, answer.error, parameters=answer.parameters, lost=answer.lost)
+def recorded_execution(
+    recording: Recording | str | Path,
+    number: int,
+    model: str | None = None,
+    alone: bool = False,
+    repo: ModelRepository | None = None,
+) -> RecordedExecution:
+    """Return what runs `execute` of a model with the tensors of one recorded request.
+
+    It is called directly, in the first instance, on the caller's thread, whatever the model's scheduler: a coroutine
+    function in a loop of its own.
+
+    Parameters
+    ----------
+    recording : Recording, str or Path
+    number : int
+        The request's id in the recording; that of its span in a profile.
+    model : str, optional
+        Another model to give it to.
+    alone : bool
+        Answer what it calls from the recording.
+    repo : ModelRepository, optional
+        By default the one that magics use.
+
+    Raises
+    ------
+    BLSError
+        ServerSide is no such request, its tensors were not kept, or the model does not serve or has no code.
+    """
+    repository = repo or current_repository()
+    recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
+    request = recording.request(number)
+    name = model or request.model
+    loaded = Host(repository).ready(name)
+    instance = next(iter(loaded.instances), None)
+    code = None if instance is None else instance.place[3]
+    if instance is None or code is None:
+        steps = [str(each.id) for each in recording.record.requests if each.parent == number]
+        inside = f"; it led to the requests {', '.join(steps)}" if steps else ""
+        raise BLSError(f"request {number}: model {told(name)!r} has no code that could be stopped in{inside}")
+
+    def call() -> list[InferenceResponse]:
+        __tracebackhide__ = True
+        return _answers(instance.execute, _made(request, name, loaded.version))
+
+    def run() -> list[InferenceResponse]:
+        __tracebackhide__ = True
+        callees = recorded_callees(recording, request.model, name) if alone else {}
+        with substitute(repository, callees):
+            return list(repository.run(call))
+
+    return RecordedExecution(name, code, run)
 
 
-def _seen(name: str, value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return tensor_record(name, value._datatype, value._array)
-    return tensor_record(name, Tensor(name, value)._datatype, value)
+def _made(request: RecordedRequest, name: str, version: int) -> InferenceRequest:
+    kept = request.kept
+    made = InferenceRequest(
+        inputs=list(request.tensors.values()),
+        requested_output_names=list(kept.outputs),
+        model_name=name,
+        model_version=version,
+    )
+    made._options = Options(
+        kept.request_id, kept.correlation_id, kept.flags, kept.timeout, json.dumps(dict(request.parameters)),
+        priority=kept.priority,
+    )  # fmt: skip
+    made._answerable = ByHand()
+    return made
+
+
+def _answers(execute: Callable[[list[Any]], Any], request: InferenceRequest) -> list[InferenceResponse]:
+    __tracebackhide__ = True
+    returned = execute([request])
+    if inspect.iscoroutine(returned):
+        before = _get_running_loop()
+        _set_running_loop(None)
+        try:
+            returned = asyncio.run(returned)
+        finally:
+            _set_running_loop(before)
+    by_hand = request._answerable
+    sent = by_hand.responses if isinstance(by_hand, ByHand) else []
+    return [*sent, *(each for each in returned or () if isinstance(each, InferenceResponse))]

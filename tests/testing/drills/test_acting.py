@@ -10,7 +10,8 @@ import numpy as np
 import bls_notebook as bls
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.testing.drills.faults import FailingAnswers, faults_named, spoilt
+from bls_notebook.testing.drills.callees import Callee, FailingAnswers
+from bls_notebook.testing.drills.faults import faults_named, spoilt
 from bls_notebook.testing.drills.timed_request import DelayedResponse
 from tests.engine.harness import Caller
 from tests.testing.drills.models import REQUEST, define
@@ -44,22 +45,21 @@ def test_each_tensor_is_spoilt_where_it_can_be() -> None:
     assert NUMBERS.as_numpy().tolist() == [[1.0, 2.0]]  # as it was
 
 
-def test_what_is_held_is_answered_once_it_is_let_go() -> None:
+def test_what_is_held_is_answered_once_it_is_released() -> None:
     delay = DelayedResponse()
     with bls.ModelRepository() as repo:
         define(repo, "twice")
-        failing = FailingAnswers(
-            faults_named(["stall"])[0], "twice", Mock(flag_alone=False), False, {}, 1, delay, lambda: None
-        )
+        callee = Callee("twice", Mock(), Mock(flag_alone=False), 1, 1, False, False, None, {})
+        failing = FailingAnswers(faults_named(["stall"])[0], callee, delay, lambda: None)
         with substitute(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
             assert delay.entered.wait(10)
             assert not asked.done
-            delay.let_go()
-            assert "'twice' was let go" in asked.result().error.message()
+            delay.release()
+            assert "'twice' was released" in asked.result().error.message()
         delay = failing._delay = DelayedResponse()
         with substitute(repo, {"twice": failing}):
             asked = Caller(repo.infer, "twice", REQUEST)
             assert delay.entered.wait(10)
-        assert "'twice' was let go" in asked.result().error.message()  # by the end of the substitution
+        assert "'twice' was released" in asked.result().error.message()  # by the end of the substitution
         assert repo.infer("twice", REQUEST).error is None

@@ -12,7 +12,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
-from bls_notebook.testing.records.drilled import Drilled
+from bls_notebook.testing.records import Drilled
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 _NUMBERS = np.array([1, 2, 3, 4], np.float32)

@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import count
-from bls_notebook.testing.records.drilled import CodePlace, Drilled, DrilledCase
+from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}
 _COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "dim"}

@@ -1,1 +1,0 @@
-"""Displays of what tests are made of."""

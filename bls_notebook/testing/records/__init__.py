@@ -1,1 +1,0 @@
-"""Records of tests: drills and replays."""
