@@ -1,9 +1,8 @@
 """Which capabilities are installed, and what each of them adds to the package.
 
-A capability is a folder of the package with a `capability.py`, or another package with an entry point in
-the group `bls_notebook.capabilities`. Its `CAPABILITY` is plain data: it names functions and classes by
-*targets*, "module:name", that are imported when they are first used. A module that begins with a dot is
-relative to the capability's package.
+A capability is a folder of the package with a `capability.py`, or another package with an entry point in the group
+`bls_notebook.capabilities`. Its `CAPABILITY` is plain data: it names functions and classes by *targets*, "module:name",
+that are imported when they are first used. A module that begins with a dot is relative to the capability's package.
 
 The core finds everything of capabilities here, so that a capability can be removed. `names.json` remembers
 what the capabilities of this package offer: for a missing one an error names it.

@@ -2,9 +2,8 @@
 
 A capability declares what it adds to the package as a `Capability`.
 
-`Host(repository)` gives access to the models of a repository. `observe` records the requests of all
-repositories of the process. A capability changes global state within ``with critical():``, which Ctrl-C does
-not split.
+`Host(repository)` gives access to the models of a repository. `observe` records the requests of all repositories of the
+process. A capability changes global state within ``with critical():``, which Ctrl-C does not split.
 """
 
 from __future__ import annotations

@@ -123,11 +123,6 @@ Shape = tuple[int, ...]
 _MOST_DIMS = 6  # of arrays that permutations are tried for
 
 
-def about_request(record: ErrorRecord, message: str, known: Known) -> str:
-    """Return what to do about a request that was refused; empty where that is not known."""
-    return next(answers(message, _REQUEST_REMEDIES, record, known), "")
-
-
 def _takes(model: ModelRecord | None, name: str) -> str:
     if model is None:
         return ""
@@ -249,11 +244,6 @@ def _no_batch(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return f"a single number has no dimensions; send one row: `np.reshape({found['input']}, ({dims}))`"
 
 
-def _batch_mismatch(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    sent = f"; sent were {signature(record.inputs)}" if record.inputs else ""
-    return f"the first dimension, the batch, must be the same for all inputs{sent}"
-
-
 def _too_large(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     limit, model = int(found["limit"]), found["model"]
     rows = max((t.shape[0] for t in record.inputs if t.shape), default=0)
@@ -268,10 +258,6 @@ def _unexpected_output(found: re.Match[str], record: ErrorRecord, known: Known) 
         return ""
     names = [o.name for o in model.outputs]
     return f"{meant(found['output'], names)}The outputs of `{model.name}` are {listed(names)}"
-
-
-def _not_ready(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    return missing_model(found["model"], known)
 
 
 def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
@@ -301,10 +287,12 @@ _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     rf"unexpected shape for {_INPUT} {_MODEL}\. "
     rf"Expected \[(?P<wanted>{_DIMS})\], got \[(?P<got>{_DIMS})\]": _wrong_shape,
     rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'": _no_batch,
-    rf"{_INPUT} batch size does not match other inputs": _batch_mismatch,
+    rf"{_INPUT} batch size does not match other inputs":
+        "the first dimension, the batch, must be the same for all inputs",
     r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
-    r"Model '(?P<model>.*?)' is not ready": _not_ready,
+    r"Model '(?P<model>.*?)' is not ready":
+        lambda found, record, known: missing_model(found["model"], known),
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
     r"model '(?P<model>.*?)' must specify a non-zero or non-empty correlation ID": _SEQUENCE,
     r"to model '(?P<model>.*?)' must specify the START flag": _SEQUENCE,
@@ -330,8 +318,11 @@ _GIVES = re.compile(r"get_(input|output)_tensor_by_name\(.*?,\s*(?:name\s*=\s*)?
 _UNCHECKED = ("AttributeError", "IndexError", "TypeError", "KeyError", "ValueError", "StopIteration")
 
 
-def about_code(record: ErrorRecord, message: str, known: Known) -> str:
-    """Return what to do about what a model's code did; empty where that is not known."""
+def _request_remedy(record: ErrorRecord, message: str, known: Known) -> str:
+    return next(answers(message, _REQUEST_REMEDIES, record, known), "")
+
+
+def _code_remedy(record: ErrorRecord, message: str, known: Known) -> str:
     said = next(filter(None, answers(message, _CODE_REMEDIES, record, known)), "")
     return said or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
 
@@ -341,7 +332,7 @@ def _unchecked(record: ErrorRecord, known: Known) -> str:
     if not record.unchecked:
         return ""
     failed = replace(record, inputs=(), chain=(*record.chain, ""))
-    advice = about_request(failed, record.unchecked, known)
+    advice = _request_remedy(failed, record.unchecked, known)
     said = first_line(spoken(record.unchecked), 300) + f" ({advice})" * bool(advice)
     return f"a request that it sent had failed: {said}; look at each response: {_CHECK}"
 
@@ -397,15 +388,11 @@ def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 
 def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    invoked = found["invoked"]
-    name = re.match(r"'(.*?)', ", invoked)
-    if name is None:
-        return 'the name comes first: `pb_utils.Tensor("NAME", array)`'
     model = known.find(record.chain[-1]) if record.chain else None
     every = (*model.outputs, *model.inputs) if model else ()
-    datatype = next((t.datatype for t in every if t.name == name[1]), "FP32")
-    numpy = NUMPY.get(datatype, "np.float32")
-    return f'a tensor is made of a NumPy array: `pb_utils.Tensor("{name[1]}", np.array(value, dtype={numpy}))`'
+    datatype = next((t.datatype for t in every if t.name == found["name"]), "FP32")
+    value = f"np.array(value, dtype={NUMPY.get(datatype, 'np.float32')})"
+    return f'a tensor is made of a NumPy array: `pb_utils.Tensor("{found["name"]}", {value})`'
 
 
 def _undefined(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
@@ -422,39 +409,10 @@ def _no_such_name(found: re.Match[str], record: ErrorRecord, known: Known) -> st
     return meant(found["name"], known.names).strip() or f"pb_utils has {listed(known.names)}"
 
 
-def _argument(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    if found["cls"] == "InferenceRequest":
-        return "`pb_utils.InferenceRequest(model_name=..., requested_output_names=[...], inputs=[...])`"
-    return "`pb_utils.InferenceResponse(output_tensors=[...])`, or with `error=pb_utils.TritonError(...)`"
-
-
 def _text(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     if not any(tensor.datatype == "BYTES" for tensor in record.inputs):
         return ""
     return 'text arrives as bytes: `value.decode("utf-8")` makes it str'
-
-
-def _returned(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    kind = found["type"].rpartition(".")[2]
-    if kind == "InferenceResponse":
-        return "execute returns a list, one response for each request: `return [response]`"
-    if kind == "Tensor":
-        return "wrap the tensors of each request in a response: `pb_utils.InferenceResponse([tensor])`"
-    if kind == "generator":
-        return "make it a list: `return [... for request in requests]`; for many responses, see `--decoupled`"
-    return "return a list with `pb_utils.InferenceResponse([tensor])` for each request"
-
-
-def _count(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    return (
-        f"{found['requests']} came and {found['responses']} left: answer each one, "
-        "`for request in requests: ... responses.append(pb_utils.InferenceResponse([tensor]))`"
-    )
-
-
-def _missing_module(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    name = found["name"].partition(".")[0]
-    return f"install it for this kernel, `%pip install {name}`, or put the module beside model.py"
 
 
 def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
@@ -463,6 +421,7 @@ def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 # What messages say, and what to do then.
 # fmt: off
+_RETURNED = r"Expected (?:a list in the execute return|an 'InferenceResponse' object .*), found type"
 _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
     r"'RequestFuture' object|'coroutine' object (?:has no attribute|is not)":
@@ -483,7 +442,9 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
         "a tensor is no array: `tensor.as_numpy()` is",
     r"'list' object has no attribute '(?:_inputs|inputs|get_response_sender|_outputs)'":
         "requests is a list, `for request in requests:`, and inputs are of one request",
-    r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: (?P<invoked>.*)": _tensor,
+    r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
+    r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with":
+        'the name comes first: `pb_utils.Tensor("NAME", array)`',
     r"NumPy dtype is not supported":
         "Triton has no such dtype; text: `array.astype(np.object_)`, numbers: `.astype(np.float32)`",
     r"output_tensors must be a list of Tensor, got Tensor\(":
@@ -495,7 +456,10 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"inputs must be a list of Tensor, which is missing":
         '`inputs=[pb_utils.Tensor("NAME", array)]` and `requested_output_names=["NAME"]` are required',
     r"error must be a TritonError": '`pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`',
-    r"(?P<cls>Inference\w+)\.__init__\(\) got an unexpected keyword argument '(?P<name>\w+)'": _argument,
+    r"InferenceRequest\.__init__\(\) got an unexpected keyword argument":
+        "`pb_utils.InferenceRequest(model_name=..., requested_output_names=[...], inputs=[...])`",
+    r"InferenceResponse\.__init__\(\) got an unexpected keyword argument":
+        "`pb_utils.InferenceResponse(output_tensors=[...])`, or with `error=pb_utils.TritonError(...)`",
     r"execute\(\) (?:takes|missing) .*positional argument": "`def execute(self, requests):`",
     r"initialize\(\) (?:takes|missing) .*positional argument": "`def initialize(self, args):`",
     r"finalize\(\) (?:takes|missing) .*positional argument": "`def finalize(self):`",
@@ -511,9 +475,16 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"Tensor dtype is BF16": "`torch.from_dlpack(tensor.to_dlpack()).float()`",
     r"execute returned (?:\[?None)":
         "end execute with `return responses`, a list of one InferenceResponse for each request",
-    r"Expected a list in the execute return, found type '<class '(?P<type>.*?)'>'": _returned,
-    r"Expected an 'InferenceResponse' object .* found type '<class '(?P<type>.*?)'>'": _returned,
-    r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)": _count,
+    rf"{_RETURNED} '<class '[\w.]*InferenceResponse'>'":
+        "execute returns a list, one response for each request: `return [response]`",
+    rf"{_RETURNED} '<class '[\w.]*Tensor'>'":
+        "wrap the tensors of each request in a response: `pb_utils.InferenceResponse([tensor])`",
+    rf"{_RETURNED} '<class 'generator'>'":
+        "make it a list: `return [... for request in requests]`; for many responses, see `--decoupled`",
+    _RETURNED: "return a list with `pb_utils.InferenceResponse([tensor])` for each request",
+    r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)":
+        "{requests} came and {responses} left: answer each one, "
+        "`for request in requests: ... responses.append(pb_utils.InferenceResponse([tensor]))`",
     r"using the decoupled mode and the execute function must return None":
         "a decoupled model sends its responses, `sender = request.get_response_sender(); "
         "sender.send(response)`, and returns nothing; or leave `--decoupled` out",
@@ -529,7 +500,8 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
         "move one to where the other is: `tensor.to(other.device)`",
     r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available":
         "simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model",
-    r"No module named '(?P<name>[\w.]+)'": _missing_module,
+    r"No module named '(?P<name>\w+)":
+        "install it for this kernel, `%pip install {name}`, or put the module beside model.py",
 }
 # fmt: on
 
@@ -543,7 +515,7 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
     if record.hint:
         return record
     message = record.message[:_MOST_CHARACTERS]
-    hint = about_request(record, message, known) or about_code(record, message, known)
+    hint = _request_remedy(record, message, known) or _code_remedy(record, message, known)
     return replace(record, hint=hint) if hint else record
 
 
@@ -564,5 +536,5 @@ def about_loading(record: ErrorRecord, file: Path | None = None) -> ErrorRecord:
     elif "'await' outside async function" in message:
         hint = "`async def execute(self, requests):`"
     else:
-        hint = about_code(record, message, Known())
+        hint = _code_remedy(record, message, Known())
     return replace(record, hint=hint) if hint else record

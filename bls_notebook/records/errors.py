@@ -44,12 +44,11 @@ class InputSeen(Record):
 class ErrorRecord(Record):
     """An error as its caller got it.
 
-    ``chain`` names the models that it came through, outermost first; ``kind`` is the exception's class
-    name, or empty; ``frames`` are in Python's order, the failing call last; ``hint`` says how to fix it.
-    ``stage`` is empty for a model that failed, refused for a request that reached none, returned for an error
-    that is a model's answer, or cancelled. ``inputs`` are those of the last model's request. ``unchecked`` is
-    the message of an error that the model was answered with before, and did not pass on. ``debug`` says that
-    ``%debug`` opens at its last frame.
+    ``chain`` names the models that it came through, outermost first; ``kind`` is the exception's class name, or empty;
+    ``frames`` are in Python's order, the failing call last; ``hint`` says how to fix it. ``stage`` is empty for a model
+    that failed, refused for a request that reached none, returned for an error that is a model's answer, or cancelled.
+    ``inputs`` are those of the last model's request. ``unchecked`` is the message of an error that the model was
+    answered with before, and did not pass on. ``debug`` says that ``%debug`` opens at its last frame.
     """
 
     message: str

@@ -1,5 +1,4 @@
-"""Statistics of measurements: quartiles, ratios of alternating measurements, percentiles and histogram of
-latencies.
+"""Statistics of measurements: quartiles, ratios of alternating measurements, percentiles and histogram of latencies.
 
 A ratio of two things that were measured alternately many times comes with its certainty.
 """

@@ -39,11 +39,10 @@ def tensor_record(
 ) -> TensorRecord:
     """Describe one tensor without copying it.
 
-    ``array`` is a NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read; or
-    None where nothing can be shown. Elements are read on the device ``cpu`` only, and where no ``reason``
-    says why there is no preview. ``shape`` and ``nbytes`` (of BYTES with the four bytes of each length) are
-    for callers that know them; the record's ``bytes`` is -1 where the size cannot be known without reading
-    everything.
+    ``array`` is a NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read; or None where
+    nothing can be shown. Elements are read on the device ``cpu`` only, and where no ``reason`` says why there is no
+    preview. ``shape`` and ``nbytes`` (of BYTES with the four bytes of each length) are for callers that know them; the
+    record's ``bytes`` is -1 where the size cannot be known without reading everything.
     """
     from .repository import TensorRecord  # first needed here
 

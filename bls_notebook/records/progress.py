@@ -1,9 +1,8 @@
 """Shows what takes long, and how far it is: ``with progress("loading a")``.
 
-Guarantees: what is over within a second is never shown, and costs microseconds; nothing is shown in a script,
-nor for what another thread than the main one does; what was shown is gone when it is over. The code that
-works reports its steps (`Progress.step`); a thread of its own shows them, also while a model's code runs, or
-waits.
+Guarantees: what is over within a second is never shown, and costs microseconds; nothing is shown in a script, nor for
+what another thread than the main one does; what was shown is gone when it is over. The code that works reports its
+steps (`Progress.step`); a thread of its own shows them, also while a model's code runs, or waits.
 
 Where one begins inside another, both are one line, and the outer one has the bar.
 """

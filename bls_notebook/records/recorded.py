@@ -12,9 +12,8 @@ from .base import Record
 class TensorKept(Record):
     """A tensor of a request or response, in the shape that it was sent in.
 
-    ``values`` names where its values are: a member of the file, equal for equal values. It is empty where
-    they were not kept, for their size (``cut``) or because nobody asked for them. ``preview`` are its first
-    elements.
+    ``values`` names where its values are: a member of the file, equal for equal values. It is empty where they were not
+    kept, for their size (``cut``) or because nobody asked for them. ``preview`` are its first elements.
     """
 
     name: str

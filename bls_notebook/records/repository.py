@@ -151,10 +151,9 @@ class TensorSpecRecord(Record):
 class ModelRecord(Record):
     """One version of a model.
 
-    ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty.
-    ``changes`` are those to the definition before, where a cell has defined it again. ``stub`` is why a stub
-    answers in its place, empty where it answers itself; ``remote`` the address of the server that runs it,
-    empty where that is this process.
+    ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty. ``changes`` are
+    those to the definition before, where a cell has defined it again. ``stub`` is why a stub answers in its place,
+    empty where it answers itself; ``remote`` the address of the server that runs it, empty where that is this process.
     """
 
     name: str

@@ -43,13 +43,12 @@ class BatchSeen(Record):
 class StatisticsRecord(Record):
     """What a model version has done.
 
-    ``inferences`` counts rows of batches, ``executions`` calls of `execute`, ``success`` and ``fail``
-    requests.
-    ``failures`` has Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) with their counts, where they are
-    known. ``batching`` says whether the model takes batches, ``cached`` whether it uses the response cache.
-    Of this runtime alone: how often others ``waited`` when an instance began, and what ``ended`` the batches
-    that a dynamic batcher took from its queue: ``shape:NAME`` (the next request differs in that input),
-    ``inputs`` (it has others), ``rows``, ``preferred``, ``queue``, ``delay`` or ``full``, each with a count.
+    ``inferences`` counts rows of batches, ``executions`` calls of `execute`, ``success`` and ``fail`` requests.
+    ``failures`` has Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) with their counts, where they are known.
+    ``batching`` says whether the model takes batches, ``cached`` whether it uses the response cache. Of this runtime
+    alone: how often others ``waited`` when an instance began, and what ``ended`` the batches that a dynamic batcher
+    took from its queue: ``shape:NAME`` (the next request differs in that input), ``inputs`` (it has others), ``rows``,
+    ``preferred``, ``queue``, ``delay`` or ``full``, each with a count.
     """
 
     name: str

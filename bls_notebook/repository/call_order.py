@@ -106,8 +106,7 @@ def runs_python(backend: str) -> bool:
 def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) -> None:
     """Load models, by default all, and what they call, as far as sources and configurations say.
 
-    A BLSError says which cannot be loaded; a model whose name only stands as a text in the code of another
-    may fail.
+    A BLSError says which cannot be loaded; a model whose name only stands as a text in the code of another may fail.
     """
     known = {record.name for record in repository.index()}
     asked = list(names) or sorted(known)

@@ -132,8 +132,6 @@ class Catalog:
         if self.control_mode == "poll" and poll_seconds is not None:
             self.service.poller = Poller(weakref.WeakMethod(self._polling.follow), poll_seconds)
 
-    # -- on request ----------------------------------------------------------------------------------
-
     @undivided
     def define(
         self,
@@ -312,8 +310,6 @@ class Catalog:
                 _NOT_EXPLICIT,
             )
 
-    # -- loading -------------------------------------------------------------------------------------
-
     def _load_asked(
         self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
@@ -371,8 +367,6 @@ class Catalog:
     def _still(self, source: ModelSource, config: object) -> ModelSource:
         """The source of a model again, now that its turn has come: a cell may have run meanwhile."""
         return self._source(source.name, config) if source.name in self._definitions else source
-
-    # -- ensembles -----------------------------------------------------------------------------------
 
     def _load_members(self, source: ModelSource, chain: tuple[str, ...]) -> None:
         """Have the models of an ensemble's steps loaded."""

@@ -1,9 +1,8 @@
 """`Host`: the runtime as capabilities see it. `bls_notebook.extending` is its public address.
 
-Guarantees: every method may be called from any thread. No lock of the engine is held while the caller's code
-runs; a hook of `before_load` or `on_missing` runs on the thread that loads, before the model's turn to change
-is taken. Each registering method returns an undo, which may be called twice. Ctrl-C leaves things as they
-were.
+Guarantees: every method may be called from any thread. No lock of the engine is held while the caller's code runs; a
+hook of `before_load` or `on_missing` runs on the thread that loads, before the model's turn to change is taken. Each
+registering method returns an undo, which may be called twice. Ctrl-C leaves things as they were.
 """
 
 from __future__ import annotations
@@ -69,8 +68,6 @@ class Host:
         """The models and names that advice on errors refers to; see `records.advice`."""
         return self._catalog.known
 
-    # -- models --------------------------------------------------------------------------------------
-
     def names(self) -> list[str]:
         """Return the names of the loaded models, sorted; a snapshot."""
         return self._server.names()
@@ -112,8 +109,6 @@ class Host:
         folder = next((path / name for path in self._catalog.paths if (path / name).is_dir()), Path(name))
         self._catalog.service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
 
-    # -- requests ------------------------------------------------------------------------------------
-
     def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
         """Return a request, with the arguments of `ModelRepository.infer`; nothing is sent.
 
@@ -154,8 +149,6 @@ class Host:
         start_in_thread(lambda: Context().run(work))
         return future
 
-    # -- other answers, other versions ---------------------------------------------------------------
-
     def substitute(self, answers: Mapping[str, Answers | None], **options: Any) -> Substitution:
         """Return a context manager in which other code answers for models; all names or none.
 
@@ -182,8 +175,6 @@ class Host:
         registration = Registration(self.repository, models)
         registration._serve()
         return registration
-
-    # -- hooks ---------------------------------------------------------------------------------------
 
     def on_missing(self, hook: Callable[[str], str]) -> Undo:
         """Call `hook` with the name of a model that a request goes to and that does not serve.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.cell_execution import run_body
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 
 from .catalog import Catalog, ControlMode
@@ -34,64 +33,7 @@ if TYPE_CHECKING:
     from .substitution.stub import ModelStub
 
 
-class Asking:
-    """What changes nothing."""
-
-    _catalog: Catalog
-    _server: Server
-
-    def ready(self, name: str, version: int | None = None) -> bool:
-        """Whether a model serves: the given version, or any."""
-        return self._catalog.ready(name, version)
-
-    def index(self, folders: bool = True) -> list[ModelRecord]:
-        """Return a record for every version of every model that is known, by name and version.
-
-        Parameters
-        ----------
-        folders : bool
-            Whether to list models in the folders that were never loaded, too.
-        """
-        return self._catalog.service.index.rows(self._catalog.paths if folders else ())
-
-    def config(self, name: str) -> ModelConfigMessage:
-        """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
-        return deepcopy(self._catalog.ready_model(name).spec.config)
-
-    def record(self, name: str) -> ModelRecord:
-        """Return the record of the newest version of a model that serves."""
-        return self._catalog.service.index.record(name, self._catalog.ready_model(name).version)
-
-    def statistics(self, name: str) -> dict[str, Any]:
-        """Return what a model has done, by version, in the shape of Triton's statistics.
-
-        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
-        up. Of a remote model they are its server's, of all who ask it. Where none of this name serves, it is
-        a ModelNotFoundError.
-        """
-        self._catalog.ready_model(name)
-        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
-
-    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
-        """Return what models have done, by default all that serve: a record for each version.
-
-        Where none of a name serves, it is a ModelNotFoundError.
-        """
-        for name in names:
-            self._catalog.ready_model(name)
-        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
-        return [statistics_record_of(model) for model in models]
-
-    def _versions(self, name: str) -> list[LoadedModel]:
-        return [model for _, model in sorted(self._server.serving(name).items())]
-
-    @property
-    def last_failure(self) -> BaseException | None:
-        """The last exception that a model raised, with its traceback; for post-mortem debugging."""
-        return self._server.last_failure
-
-
-class ModelRepository(Asking):
+class ModelRepository:
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -159,7 +101,55 @@ class ModelRepository(Asking):
         """The folders that models are looked for in."""
         return self._catalog.paths
 
-    # -- defining and loading ----------------------------------------------------------------------
+    def ready(self, name: str, version: int | None = None) -> bool:
+        """Whether a model serves: the given version, or any."""
+        return self._catalog.ready(name, version)
+
+    def index(self, folders: bool = True) -> list[ModelRecord]:
+        """Return a record for every version of every model that is known, by name and version.
+
+        Parameters
+        ----------
+        folders : bool
+            Whether to list models in the folders that were never loaded, too.
+        """
+        return self._catalog.service.index.rows(self._catalog.paths if folders else ())
+
+    def config(self, name: str) -> ModelConfigMessage:
+        """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
+        return deepcopy(self._catalog.ready_model(name).spec.config)
+
+    def record(self, name: str) -> ModelRecord:
+        """Return the record of the newest version of a model that serves."""
+        return self._catalog.service.index.record(name, self._catalog.ready_model(name).version)
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        """Return what a model has done, by version, in the shape of Triton's statistics.
+
+        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
+        up. Of a remote model they are its server's, of all who ask it. Where none of this name serves, it is
+        a ModelNotFoundError.
+        """
+        self._catalog.ready_model(name)
+        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
+
+    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
+        """Return what models have done, by default all that serve: a record for each version.
+
+        Where none of a name serves, it is a ModelNotFoundError.
+        """
+        for name in names:
+            self._catalog.ready_model(name)
+        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
+        return [statistics_record_of(model) for model in models]
+
+    def _versions(self, name: str) -> list[LoadedModel]:
+        return [model for _, model in sorted(self._server.serving(name).items())]
+
+    @property
+    def last_failure(self) -> BaseException | None:
+        """The last exception that a model raised, with its traceback; for post-mortem debugging."""
+        return self._server.last_failure
 
     def define(
         self,
@@ -179,8 +169,7 @@ class ModelRepository(Asking):
         source : str
             Of model.py.
         config : str, dict or ModelConfig, optional
-            Of config.pbtxt; without it the one given by `set_config`, else the model's
-            `auto_complete_config`.
+            Of config.pbtxt; without it the one given by `set_config`, else the model's `auto_complete_config`.
         version : int
             Number of the version.
         notebook_names : collection of str, optional
@@ -250,16 +239,14 @@ class ModelRepository(Asking):
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
-        A model that is not loaded is no error, as in Triton, nor is a name that none can have. Ensembles that
-        have it as a step leave service with it, and come back when it does. Called by a model, it does not
-        wait.
+        A model that is not loaded is no error, as in Triton, nor is a name that none can have. Ensembles that have it
+        as a step leave service with it, and come back when it does. Called by a model, it does not wait.
 
         Parameters
         ----------
         name : str
         unload_dependents : bool
-            Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it
-            alone.
+            Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it alone.
         """
         self._catalog.unload(name, unload_dependents)
 
@@ -289,8 +276,6 @@ class ModelRepository(Asking):
             The mode is not ``poll``.
         """
         return self._catalog.poll()
-
-    # -- sending requests --------------------------------------------------------------------------
 
     @takes_arguments_of(Sender.request)
     def infer(self, *arguments: Any, **options: Any) -> Response:
@@ -377,10 +362,9 @@ class ModelRepository(Asking):
             One that serves, and will serve again afterwards as it was; one in the folders, which is not
             loaded; or any other, with `config`.
         answer : object
-            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error,
-            or of a decoupled model an iterable of these; an error (`TritonError`, an exception or text) for
-            every request; a list of these, one for each request in turn; a recording; None: made up from the
-            configuration.
+            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error, or of a
+            decoupled model an iterable of these; an error (`TritonError`, an exception or text) for every request; a
+            list of these, one for each request in turn; a recording; None: made up from the configuration.
         delay : float
             Seconds before each response; it ends with the request.
         config : str or dict, optional
@@ -405,8 +389,6 @@ class ModelRepository(Asking):
     @strict.setter
     def strict(self, value: bool) -> None:
         self._server.set_strict(bool(value))
-
-    # -- the end -----------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:

@@ -1,9 +1,8 @@
 """`Service`: puts the versions of models into service, and takes them out.
 
-Guarantees: loads of one name happen one after the other, of different names side by side; a load that
-fails leaves in service what was; a replacement is one step, and the requests of the version that left
-are finished before it is finalized. An ensemble leaves service before the models of its steps do. No model
-is put in service after the end.
+Guarantees: loads of one name happen one after the other, of different names side by side; a load that fails leaves in
+service what was; a replacement is one step, and the requests of the version that left are finished before it is
+finalized. An ensemble leaves service before the models of its steps do. No model is put in service after the end.
 """
 
 from __future__ import annotations
@@ -136,8 +135,6 @@ class Service:
                 f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
             )
 
-    # -- leaving service -----------------------------------------------------------------------------
-
     def unload(self, name: str, unload_dependents: bool = False) -> list[LoadedModel]:
         """Take a model, and the ensembles that need it, out of service; return what left."""
         left = self.take_out_users(name) + self.take_out(name, "unloaded")
@@ -157,8 +154,6 @@ class Service:
             left = self.server.replace(name, {})
             self.signatures.pop(name, None)
         return left
-
-    # -- the end ---------------------------------------------------------------------------------------
 
     def close(self, seconds: float) -> None:
         """Unload every model, and remove what was written for those of cells."""

@@ -54,9 +54,6 @@ def opened(service: Service) -> None:
         _stand_by(8)
 
 
-# -- when Python ends ------------------------------------------------------------------------------
-
-
 def _main_thread_has_ended() -> None:
     """Python is about to wait for threads: the last moment at which it allows new ones."""
     models = _models()
@@ -115,9 +112,6 @@ def close_all() -> None:
 
 with contextlib.suppress(AttributeError):  # private; without it there is less to wait with
     threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
-
-
-# -- in a forked child -----------------------------------------------------------------------------
 
 
 def _in_child() -> None:

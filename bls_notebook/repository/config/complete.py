@@ -185,9 +185,6 @@ def _recognised(filenames: dict[str, str], config: ModelConfigMessage, files: Co
     return any(name in files for name in filenames.values())
 
 
-# -- asking the model itself -------------------------------------------------------------------------
-
-
 def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfigMessage:
     """Return a new configuration with what `auto_complete_config` of the model, or of its backend's, adds.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.records.visible_text import visible
 
 from .message import ModelConfigMessage, model_config_class, new_config
 
@@ -28,24 +29,23 @@ _LISTED = 16
 _PLACE = re.compile(r" at \"?(ModelConfig[\w.\[\]'\"-]*)")
 
 
-def plain_reason(text: str, descriptor: Any) -> str:
+def _plain_reason(text: str, descriptor: Any) -> str:
     """Return a parse error's reason, protobuf's text without line and column, as one plain line.
 
     Names are suggested from the descriptor of the message that was being parsed.
     """
-    text = _printable(" ".join(text.split()))
+    text = visible(" ".join(text.split()))
     place = _PLACE.search(text)
-    where = ""
-    if place:
-        path = place[1].rstrip(".\"'").removeprefix("ModelConfig").lstrip(".")
-        where = f" (at {path})" if path else ""
+    path = place[1].rstrip(".\"'").removeprefix("ModelConfig").lstrip(".") if place else ""
+    where = f" (at {path})" if path else ""
+    pool = descriptor.file.pool
     if found := _UNKNOWN_FIELD.search(text):
-        messages = [m for m in _messages(descriptor) if m.full_name == f"inference.{found[1]}"]
-        known = [field.name for message in messages for field in message.fields]
+        known = [field.name for field in pool.FindMessageTypeByName(f"inference.{found[1]}").fields]
         return f"there is no field '{found[2]}' in {found[1]}{where}{_meant(found[2], known)}"
     if found := _UNKNOWN_VALUE.search(text):
         kind, value = found["kind"] or found["of"], found["value"] or found["other"] or ""
-        return f"'{value}' is no value of {kind}{where}{_meant(value, _values(descriptor, kind))}"
+        known = [each.name for each in pool.FindEnumTypeByName(f"inference.{kind}").values]
+        return f"'{value}' is no value of {kind}{where}{_meant(value, known)}"
     if found := _TWICE.search(text):
         return f"'{found[1]}' is given twice; keep one of them"
     if found := _ONEOF.search(text):
@@ -56,15 +56,10 @@ def plain_reason(text: str, descriptor: Any) -> str:
     return _PLACE.sub("", text).rstrip(". ").replace("Couldn't parse", "cannot parse") + where
 
 
-def shown_line(line: str) -> str:
+def _shown_line(line: str) -> str:
     """Return the end of a message: the line that it is about, if that says anything."""
     stripped = line.strip()
-    return f"; the line is: {_printable(stripped[:160])}" if stripped else ""
-
-
-def _printable(text: str) -> str:
-    """The text with whatever is not printable escaped, so that a message stays one line."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return f"; the line is: {visible(stripped[:160])}" if stripped else ""
 
 
 def _meant(word: str, known: list[str]) -> str:
@@ -77,29 +72,6 @@ def _meant(word: str, known: list[str]) -> str:
     if len(close) == 1:
         return f"; did you mean '{close[0]}'?"
     return f"; expected one of: {', '.join(known)}" if 0 < len(known) <= _LISTED else "; leave it out"
-
-
-def _messages(descriptor: Any) -> Iterator[Any]:
-    pending, seen = [descriptor], {descriptor.full_name}
-    while pending:
-        message = pending.pop()
-        yield message
-        for field in message.fields:
-            nested = field.message_type
-            if nested is not None and nested.full_name not in seen:
-                seen.add(nested.full_name)
-                pending.append(nested)
-
-
-def _values(descriptor: Any, name: str) -> list[str]:
-    for message in _messages(descriptor):
-        for field in message.fields:
-            if field.enum_type is not None and field.enum_type.full_name == f"inference.{name}":
-                return [value.name for value in field.enum_type.values]
-    return []
-
-
-DEEPEST = 20  # levels of a configuration; it has fewer
 
 
 def parse_json(
@@ -125,10 +97,8 @@ def parse_json(
     except RecursionError:
         raise _too_deep(model, source) from None
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:
-        reason = plain_reason(str(error), message.DESCRIPTOR)
-        culprit = re.search(r"'([^']*)'\W*$", str(error))
-        where = _field_of(document, culprit[1]) if culprit else ""
-        raise ConfigError(f"model '{model}': {source}: {where}{reason}") from None
+        reason = _plain_reason(str(error), message.DESCRIPTOR)
+        raise ConfigError(f"model '{model}': {source}: {reason}") from None
 
 
 def _too_deep(model: str, source: str) -> ConfigError:
@@ -141,42 +111,24 @@ def _shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _field_of(data: Any, text: str, field: str = "", depth: int = 0) -> str:
-    """Name the field that has a text where a number belongs, as ``output.dims: ``."""
-    if depth > DEEPEST:
-        return ""
-    if data == text and field:
-        return f"{field}: "
-    items: Iterable[tuple[str, Any]] = ()
-    if isinstance(data, dict):
-        items = [(f"{field}.{key}".lstrip("."), value) for key, value in data.items()]
-    elif isinstance(data, list):
-        items = [(field, value) for value in data]
-    return next((found for name, value in items if (found := _field_of(value, text, name, depth + 1))), "")
-
-
 _BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_]\w*)(?=\s*:)')
 
 
-def _loads(text: str) -> Any:
-    """Decode JSON in which names may lack their quotes, as the server's reader takes it."""
-    try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError as error:
-        quoted = _BARE_NAME.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
-        try:
-            return json.loads(quoted, object_pairs_hook=_without_repeats)
-        except json.JSONDecodeError:
-            raise error from None  # with its place in the text that was given
-
-
 def _decoded(text: str, model: str, source: str) -> Any:
+    """Decode JSON; names may lack their quotes, as the server's reader takes them."""
     try:
-        return _loads(text)
+        try:
+            return json.loads(text, object_pairs_hook=_without_repeats)
+        except json.JSONDecodeError as error:
+            quoted = _BARE_NAME.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
+            try:
+                return json.loads(quoted, object_pairs_hook=_without_repeats)
+            except json.JSONDecodeError:
+                raise error from None  # with its place in the text that was given
     except RecursionError:
         raise _too_deep(model, source) from None
     except json.JSONDecodeError as error:
-        line = shown_line(text.split("\n")[error.lineno - 1])
+        line = _shown_line(text.split("\n")[error.lineno - 1])
         place = f"{source}:{error.lineno}:{error.colno}"
         raise ConfigError(f"model '{model}': {place}: not JSON: {error.msg}{line}") from None
     except ValueError as error:
@@ -198,18 +150,14 @@ def _ready(document: Mapping[str, Any], descriptor: Any, path: str = "") -> dict
     That is: enumerators in lower case, truth as text, one value in place of a list of one, and from
     Python callers tuples and NumPy scalars.
     """
-    by_name = descriptor.fields_by_name
-    by_camel = descriptor.fields_by_camelcase_name
     out: dict[str, Any] = {}
     for key, value in document.items():
-        field = by_name.get(key) or by_camel.get(key) if isinstance(key, str) else None
-        out[key] = value if field is None else _ready_field(value, field, f"{path}{key}")
+        field = descriptor.fields_by_name.get(key) or descriptor.fields_by_camelcase_name.get(key)
+        out[key] = value if field is None or value is None else _ready_field(value, field, f"{path}{key}")
     return out
 
 
 def _ready_field(value: Any, field: Any, path: str) -> Any:
-    if value is None:
-        return None
     nested = field.message_type
     if nested is not None and nested.GetOptions().map_entry:
         if not isinstance(value, Mapping):
@@ -228,12 +176,18 @@ def _ready_value(value: Any, field: Any, path: str) -> Any:
             return _ready(value, field.message_type, f"{path}.")
         fields = f"an object with the fields of {field.message_type.name}"
         raise ValueError(f"{path}: expected {fields}, got {_shown(value)}")
-    if field.enum_type is not None and isinstance(value, str):
-        return value.upper().replace("-", "_")
-    if field.cpp_type == field.CPPTYPE_STRING and not isinstance(value, str):
+    if isinstance(value, str):
+        if field.enum_type is not None:
+            return value.upper().replace("-", "_")
+        if field.cpp_type == field.CPPTYPE_BOOL and value in ("true", "false"):
+            return value == "true"
+        if field.cpp_type not in (field.CPPTYPE_STRING, field.CPPTYPE_BOOL):
+            try:
+                float(value)
+            except ValueError:
+                raise ValueError(f"{path}: expected a number, got {_shown(value)}") from None
+    elif field.cpp_type == field.CPPTYPE_STRING:
         raise ValueError(f"{path}: expected text, got {_shown(value)}")
-    if field.cpp_type == field.CPPTYPE_BOOL and value in ("true", "false"):
-        return value == "true"
     item = getattr(value, "item", None)
     return item() if item is not None and getattr(value, "shape", None) == () else value
 
@@ -243,9 +197,8 @@ def parse_config(
 ) -> ModelConfigMessage:
     """Return a configuration from whatever form the caller has; `source` is its name in errors.
 
-    That is text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message
-    (which is copied), or None for an empty configuration. A ConfigError, which says why there is none of
-    these, is raised.
+    That is text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message (which is
+    copied), or None for an empty configuration. A ConfigError, which says why there is none of these, is raised.
     """
     if config is None:
         return new_config()
@@ -283,13 +236,13 @@ def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> Model
         lines = text.split("\n")
         line = lines[number - 1] if number <= len(lines) else ""
         reason = str(error).removeprefix(f"{number}:{column} : ").removeprefix(f"'{line}': ")
-        reason = plain_reason(reason, message.DESCRIPTOR)
+        reason = _plain_reason(reason, message.DESCRIPTOR)
         if _ends_early(reason, line[column - 1 :], lines[number:]):
             reason += " before the end: is a brace, bracket or quote left open?"
         place = f"{source}:{number}:{column}"
         if unread := fill_templates(text, model=model).unread:
             reason = open_reason(unread)
-        raise ConfigError(f"model '{model}': {place}: {reason}{shown_line(line)}") from None
+        raise ConfigError(f"model '{model}': {place}: {reason}{_shown_line(line)}") from None
 
 
 def _ends_early(reason: str, rest: str, later: list[str]) -> bool:

@@ -1,10 +1,9 @@
 """Validate a configuration as Triton does: reject what the server rejects, accept what it accepts.
 
-Covers tensors, reshapes, labels, batch inputs, warm-up samples, batching, sequences and the tensor flow of
-an ensemble. (Whether an ensemble's members exist and agree is checked when they are loaded.)
-`validate_model` is the server's check when it reads the configuration; `validate` is the whole check, after
-`auto_complete_config`. The checks are generators of error lines in the words of the server's log, each with
-its remedy; the first line counts.
+Covers tensors, reshapes, labels, batch inputs, warm-up samples, batching, sequences and the tensor flow of an ensemble.
+(Whether an ensemble's members exist and agree is checked when they are loaded.) `validate_model` is the server's check
+when it reads the configuration; `validate` is the whole check, after `auto_complete_config`. The checks are generators
+of error lines in the words of the server's log, each with its remedy; the first line counts.
 """
 
 from __future__ import annotations
@@ -125,9 +124,6 @@ def _of_source(who: str, kinds: Any, batch: Any, inputs: set[str]) -> Iterator[s
 
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "(there are none)"
-
-
-# -- warm-up -----------------------------------------------------------------------------------------
 
 
 def warmup_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
@@ -405,8 +401,7 @@ def refuse(config: ModelConfigMessage, *problems: Iterator[str]) -> None:
 def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
     """Raise a ConfigError for whatever Triton refuses to load of a completed configuration.
 
-    Label, warm-up and initial state files are looked for in the model's `folder`; without it they are not
-    checked.
+    Label, warm-up and initial state files are looked for in the model's `folder`; without it they are not checked.
     """
     validate_model(config)
     refuse(
@@ -492,9 +487,6 @@ def _of_metrics(config: ModelConfigMessage) -> Iterator[str]:
             yield f"{where} names no metric; set metric_identifier {{ family: ... }}"
         if not control.histogram_options.buckets:
             yield f"{where} has no buckets; set histogram_options {{ buckets: [ ... ] }}"
-
-
-# -- files lie in the model's folder; the server takes them from anywhere ------------------------------
 
 
 def _of_paths(config: ModelConfigMessage) -> Iterator[str]:

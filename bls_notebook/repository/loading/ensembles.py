@@ -127,9 +127,6 @@ def refuse_member(ensemble: str, member: str, error: BLSError) -> NoReturn:
     refuse_ensemble(ensemble, f"{words}Model '{member}' loading failed with error: {inner}")
 
 
-# -- do the steps fit together -----------------------------------------------------------------------
-
-
 @dataclass
 class _Node:
     """A tensor of an ensemble, as the first who names it has it."""

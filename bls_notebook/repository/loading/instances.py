@@ -1,7 +1,6 @@
 """Create the instances of a model version, and change their number while the version serves.
 
-A Python-based backend is a folder: `<backend folder>/<name>/model.py` runs every model whose backend has that
-name.
+A Python-based backend is a folder: `<backend folder>/<name>/model.py` runs every model whose backend has that name.
 
 Guarantees: an instance that is created and then dropped is finalized, whatever its `finalize` raises; its
 modules are its own. When the instance groups change, an instance that still fits (equal in all but the name

@@ -1,9 +1,8 @@
 """Loads a model: config, code, instances, in the order in which Triton does; of a remote model its server's
 configuration alone.
 
-Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that
-serve and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes
-through.
+Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that serve and stay;
+whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
 """
 
 from __future__ import annotations

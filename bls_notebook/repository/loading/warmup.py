@@ -67,9 +67,6 @@ def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
     )
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-
 def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> Tensor:
     datatype = datatypes()[given.data_type]
     shape = (1,) * (model.spec.max_batch_size > 0) + tuple(given.dims)  # also of a sequence's controls
@@ -125,9 +122,6 @@ def _read(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) 
             f"warm-up sample {sample!r}, input {name!r}: {file} cannot be read: {error.strerror}",
             f"failed to open text file for read {file}: {error.strerror}",
         ) from error
-
-
-# -- running -------------------------------------------------------------------------------------
 
 
 def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:

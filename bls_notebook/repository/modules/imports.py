@@ -1,12 +1,11 @@
 """The modules of one instance of a model.
 
-On Triton each instance is a process of its own, whose path ends with the folders of the version and of
-the model. Here the modules beside model.py are imported once for each instance, under the names that they
-have on Triton, and are found by whatever runs on behalf of that instance, also by libraries and on other
-threads (`whose_code.py`): two models' `helper.py` never meet, nor does either meet a notebook's, and each
-reload is fresh. Installed packages and the standard library come first and are shared, as Python has them.
-While GPUs are simulated, `cupy` is what stands in for it there; that is for models alone, the notebook's
-own `import cupy` stays as it is.
+On Triton each instance is a process of its own, whose path ends with the folders of the version and of the model. Here
+the modules beside model.py are imported once for each instance, under the names that they have on Triton, and are found
+by whatever runs on behalf of that instance, also by libraries and on other threads (`whose_code.py`): two models'
+`helper.py` never meet, nor does either meet a notebook's, and each reload is fresh. Installed packages and the standard
+library come first and are shared, as Python has them. While GPUs are simulated, `cupy` is what stands in for it there;
+that is for models alone, the notebook's own `import cupy` stays as it is.
 
 Guarantees: nothing of a model is found by code that runs for somebody else (`module_names.py`); a failed
 import leaves nothing behind; nothing is written beside the files.
@@ -177,8 +176,6 @@ class ModuleHome(ModelHome):
         place = self._places.get(file) or SourcePlace(file, os.path.basename(file))
         lines = self.sources.get(place.file)
         return None if lines is None else ("".join(lines[place.line - 1 :]), place)
-
-    # -- the `__import__` of the model's code -----------------------------------------------------
 
     def _import(
         self,

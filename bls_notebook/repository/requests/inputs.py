@@ -1,5 +1,4 @@
-"""Make tensors and parameters of a request from Python values: arrays as they are, other values by the
-config.
+"""Make tensors and parameters of a request from Python values: arrays as they are, other values by the config.
 
 Parameters are those of Triton's HTTP endpoint, which accepts more than a model may send by BLS: floats, and
 a ``priority``, which the server keeps for itself.

@@ -1,5 +1,4 @@
-"""The source of a model to load: files on disk, a cell, or files given by a caller; and where the user wrote
-it.
+"""The source of a model to load: files on disk, a cell, or files given by a caller; and where the user wrote it.
 
 Sources from memory are written to a new folder for each definition, never over an older one, so tracebacks
 of a version that still serves keep their lines. The repository removes these folders when it closes.
@@ -168,13 +167,6 @@ class SourceFolder:
             if path in contents:
                 raise InvalidNameError(f"model {name!r}: two file overrides for {str(path)!r}; give one")
             contents[path] = bytes(data)
-        for path in contents:
-            for folder in path.parents:
-                if folder in contents:
-                    raise InvalidNameError(
-                        f"model {name!r}: file override {str(path)!r}: {str(folder)!r} cannot be its folder, "
-                        "it is a file of another override; rename one of them"
-                    )
         return self.write(name, {str(path): data for path, data in contents.items()})
 
     def discard(self, folder: Path) -> None:

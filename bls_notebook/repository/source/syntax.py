@@ -1,10 +1,9 @@
 """Read a model's source as a syntax tree: its imports, its model class, and names that nothing defines.
 
-A model's source does not see variables of the notebook, here or on Triton, nor modules in the notebook's
-folder on Triton; the warnings say so before the first request fails. Sources that may get names from elsewhere
-(``from x import *``, `globals()`, `exec`, a base class) cause no warning. Source that cannot be parsed has no
-tree, and nothing is raised. (CPython 3.11 counts the depth of a tree for all threads together, so it can
-reject good source.)
+A model's source does not see variables of the notebook, here or on Triton, nor modules in the notebook's folder on
+Triton; the warnings say so before the first request fails. Sources that may get names from elsewhere (``from x import
+*``, `globals()`, `exec`, a base class) cause no warning. Source that cannot be parsed has no tree, and nothing is
+raised. (CPython 3.11 counts the depth of a tree for all threads together, so it can reject good source.)
 """
 
 from __future__ import annotations
@@ -183,8 +182,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def imported_modules(tree: ast.AST, needed: bool = False) -> dict[str, int]:
     """Return the top-level names of the modules that a source imports, with the first line of each.
 
-    Only those `needed`: not what it can do without, in a ``try`` that catches a failing import, or for type
-    checking.
+    Only those `needed`: not what it can do without, in a ``try`` that catches a failing import, or for type checking.
     """
     out: dict[str, int] = {}
     todo: list[ast.AST] = [tree]

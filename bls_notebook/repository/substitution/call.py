@@ -67,9 +67,8 @@ class Answers(Protocol):
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer] | AsyncIterator[Answer]:
         """Yield one answer, or any number for a decoupled model; an error is yielded or raised.
 
-        Called without a lock, from many threads. An async generator function runs in an event loop of the
-        model's instance. The generator is run to its end before the answer of a model that is not decoupled
-        is sent.
+        Called without a lock, from many threads. An async generator function runs in an event loop of the model's
+        instance. The generator is run to its end before the answer of a model that is not decoupled is sent.
         """
 
 

@@ -1,5 +1,4 @@
-"""Made-up responses of a stub: shapes as configured, sizes that vary taken from the request; zeros or random
-values.
+"""Made-up responses of a stub: shapes as configured, sizes that vary taken from the request; zeros or random values.
 
 Guarantees: only requested outputs are made; an output that cannot be made fails its request alone; random
 values depend on the request and the seed alone.

@@ -1,5 +1,4 @@
-"""`ModelRepository.stub`: answers that a person gives, as `Answers` of a substitution, and the requests that
-came.
+"""`ModelRepository.stub`: answers that a person gives, as `Answers` of a substitution, and the requests that came.
 
 Guarantees: answers of a list are given in turn, each once, whatever threads ask; a delay ends when nobody
 waits for the answer any more, or when the stub is over; an assertion that fails in a person's function is
@@ -12,6 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,34 +86,29 @@ class StubCall(Call):
         return f"<StubCall of {self.model} by {self.caller or 'the test'}: {inputs or 'no inputs'}{parameters}>"
 
 
-class ModelStub:
+class ModelStub(Substitution):
     """A model whose requests are answered by something else; `ModelRepository.stub` makes it."""
 
     def __init__(
         self, catalog: Catalog, model: str, answer: object, delay: float, config: Config | None, clock: object
     ) -> None:
         self.model = model
-        self._answers = GivenAnswers(model, answer, delay, clock)
+        self._given = GivenAnswers(model, answer, delay, clock)
         configs = {} if config is None else {model: config}
-        self._substitution = Substitution(catalog, {model: self._answers}, configs, check=self._answers.check)
+        super().__init__(catalog, {model: self._given}, configs, check=self._given.check)
 
     @property
     def calls(self) -> tuple[StubCall, ...]:
         """The requests that it was asked to answer, in the order in which they were begun."""
-        return tuple(map(StubCall.of, self._substitution.calls))
-
-    def __enter__(self) -> ModelStub:
-        self._substitution.__enter__()
-        return self
+        return tuple(map(StubCall.of, super().calls))
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._substitution.__exit__(kind, error, traceback)
-        failed = self._answers.failed
-        if error is None and failed:
-            raise failed[0]
+        super().__exit__(kind, error, traceback)
+        if error is None and self._given.failed:
+            raise self._given.failed[0]
 
     def __repr__(self) -> str:
-        return f"<ModelStub {self.model}: {count(len(self._substitution.calls), 'request')}>"
+        return f"<ModelStub {self.model}: {count(len(self.calls), 'request')}>"
 
 
 class GivenAnswers:
@@ -222,11 +217,8 @@ class GivenAnswers:
         return self._watched(answer) if hasattr(answer, "__next__") else answer
 
     def _watched(self, answers: Iterator[Any]) -> Iterator[Any]:
-        try:
+        with self._watching():
             yield from answers
-        except BaseException as error:
-            self._fails(error)
-            raise
 
     def _made(self, answer: Any, wait: Waiter) -> InferenceResponse | Any:
         """Return the response that an answer stands for."""
@@ -267,29 +259,28 @@ class GivenAnswers:
 
     def _noting(self, function: Callable[[InferenceRequest], Any], request: InferenceRequest) -> Any:
         """Call a function of a test; what fails the test there is to fail it, whoever gets the answer."""
-        try:
+        with self._watching():
             answer = function(request)
-        except BaseException as error:
-            self._fails(error)
-            raise
         return self._awaited(answer) if inspect.iscoroutine(answer) else answer
 
     async def _awaited(self, answer: Any) -> Any:
-        try:
+        with self._watching():
             return await answer
-        except BaseException as error:
-            self._fails(error)
-            raise
 
-    def _fails(self, error: BaseException) -> None:
-        if isinstance(error, AssertionError) or not isinstance(error, _NO_VERDICT):
-            self.failed.append(error)
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            # What ends a function says nothing of the test; what test frameworks raise is no `Exception` either.
+            if isinstance(error, AssertionError) or not isinstance(error, _NO_VERDICT):
+                self.failed.append(error)
+            raise
 
     def _canned(self, answer: Mapping[str, Any]) -> bool:
         return answer is self._answer or any(answer is each for each in self._turns or ())
 
 
-# What ends a function and says nothing of the test; what test frameworks raise are no `Exception` either.
 _NO_VERDICT = (Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupted)
 _RESPONSES = 3  # of a stream that the configuration gives
 

@@ -188,8 +188,6 @@ class SubstituteInstance(StubInstance):
             calls.append(self._answers_from.record(getattr(request, "_call_key", None), made))
         return calls
 
-    # -- the answers of one request ------------------------------------------------------------------
-
     async def _answers(
         self, request: InferenceRequest, call: Call, batch: list[InferenceRequest]
     ) -> AsyncIterator[_Given]:
@@ -285,8 +283,6 @@ class SubstituteInstance(StubInstance):
                 sender.send(None if last is None or _is_flag_alone(last) else last, flags=FINAL)
         finally:
             await answers.aclose()  # type: ignore[attr-defined]
-
-    # -- answers that do not occupy the instance ---------------------------------------------------------
 
     def _begin(self, requests: list[InferenceRequest]) -> None:
         for request, call in zip(requests, self._calls(requests), strict=True):

@@ -17,16 +17,14 @@ Example: answer `resize` with its real answer, and keep the order in which calls
     substitution.calls      # every Call, in the order of execution
     substitution.answered   # the keys of answered calls, in the order of completion
 
-Keys are the same in the next substitution that runs the same requests: they are fixed when a request is sent,
-and requests from the notebook are numbered from the beginning of the substitution. `wait.after(*keys)` waits
-for other calls to be answered, `wait.sleep(seconds)` for time; both end when nobody waits for the answer any
-more.
+Keys are the same in the next substitution that runs the same requests: they are fixed when a request is sent, and
+requests from the notebook are numbered from the beginning of the substitution. `wait.after(*keys)` waits for other
+calls to be answered, `wait.sleep(seconds)` for time; both end when nobody waits for the answer any more.
 
-Guarantees: entering substitutes all names or none, also on Ctrl-C; a model that serves is not touched: its
-own versions serve again afterwards, without being loaded again; versions that are loaded meanwhile are
-substituted too. Leaving ends every wait, answers later calls with an error, and restores the own versions,
-also on Ctrl-C. Substitutions of one model may be nested and may end in any order; the last one entered
-answers.
+Guarantees: entering substitutes all names or none, also on Ctrl-C; a model that serves is not touched: its own versions
+serve again afterwards, without being loaded again; versions that are loaded meanwhile are substituted too. Leaving ends
+every wait, answers later calls with an error, and restores the own versions, also on Ctrl-C. Substitutions of one model
+may be nested and may end in any order; the last one entered answers.
 """
 
 from __future__ import annotations
@@ -158,8 +156,6 @@ class Substitution(UndividedContext):
         for callee, number in reversed(calls):
             key = key, callee, number
         return key
-
-    # -- entering and leaving ------------------------------------------------------------------------
 
     def __enter__(self) -> Substitution:
         if self._entered:
@@ -303,8 +299,6 @@ class _SubstitutedModel:
         """End every wait at the end of the repository; return the models to be closed with it."""
         self._progress.end()
         return [*self._serving.values(), *self._stale]
-
-    # -- as a `Substitute` of the server ------------------------------------------------------------------
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Return substitutes of versions, new ones for versions that have changed."""

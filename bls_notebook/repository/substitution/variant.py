@@ -56,8 +56,7 @@ class _Repository(Protocol):
 
 
 def variant(repo: _Repository, changes: Mapping[str, VariantChange]) -> Variant:
-    """Return a context manager that loads the newest versions of these models, changed, beside the serving
-    ones.
+    """Return a context manager that loads the newest versions of these models, changed, beside the serving ones.
 
     Raises
     ------
