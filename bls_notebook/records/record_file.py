@@ -16,7 +16,7 @@ import stat
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from bls_notebook.capabilities import registry
 
@@ -27,6 +27,7 @@ from .visible_text import visible
 RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
 ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case
 MOST = 1 << 31  # bytes of a file, unpacked
+_GZIP = b"\x1f\x8b"
 _Record = TypeVar("_Record", bound=Record)
 
 
@@ -54,34 +55,23 @@ def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no file")
         with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
+            packed = file.peek(2)[:2] == _GZIP
             most = min(MOST, max(ALWAYS, RATIO * found.st_size) if packed else MOST)
-            if not packed:
-                data = file.read(most + 1)
-            elif is_whole:
-                data = gzip.GzipFile(fileobj=file).read(most + 1)
-            else:
-                data = _unpacked(file, most + 1)
+            unpacked: Any = gzip.GzipFile(fileobj=file) if packed else file
+            data = bytearray()
+            with contextlib.suppress(*() if is_whole else (EOFError,)):
+                while len(data) <= most and (piece := unpacked.read1(1 << 20)):
+                    data += piece
         if len(data) > most:
             how = "unpacks to" if packed else "has"
             raise OSError(f"it {how} more than {most:,} bytes, no record does")
-        return data
+        return bytes(data)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"it is no JSON ({error})") from None
     except MemoryError:
         raise OSError("it takes more memory than there is") from None
     except OSError as error:
         raise OSError(error.strerror or str(error)) from None
-
-
-def _unpacked(file: BinaryIO, most: int) -> bytes:
-    """What there is of a gzipped file that may be cut off."""
-    data = bytearray()
-    with gzip.GzipFile(fileobj=file) as unpacked, contextlib.suppress(EOFError):
-        while len(data) < most and (piece := unpacked.read1(1 << 16)):
-            data += piece
-    return bytes(data)
 
 
 def _no_number(text: str) -> NoReturn:
@@ -223,8 +213,7 @@ def _beginning(path: Path) -> bytes:
         if not path.exists() and path.with_name(f"{path.name}.0").exists():
             path = path.with_name(f"{path.name}.0")  # tritonserver numbers the files of a trace
         with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
+            packed = file.peek(2)[:2] == _GZIP
             return (gzip.GzipFile(fileobj=file) if packed else file).read(_BEGINNING)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise FileError(f"{told(path.name)}: cannot be unpacked: {told(error)}") from None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -41,7 +40,6 @@ log = logging.getLogger("bls_notebook")
 
 
 _open: weakref.WeakSet[Service] = weakref.WeakSet()
-_NO_THREADS_AT_THE_END = (3, 12) <= sys.version_info[:3] < (3, 12, 2)  # some are had from the start
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _workers: list[threading.Thread] = []
 _exiting = threading.Event()
@@ -50,8 +48,6 @@ _exiting = threading.Event()
 def opened(service: Service) -> None:
     """Close the repository of a service when Python ends, if nobody does before."""
     _open.add(service)
-    if _NO_THREADS_AT_THE_END:
-        _stand_by(8)
 
 
 def _main_thread_has_ended() -> None:
@@ -61,11 +57,8 @@ def _main_thread_has_ended() -> None:
         return
     model_code.let_go_of_pools()
     begun = perf_counter_ns()
-    if _NO_THREADS_AT_THE_END:
-        _jobs.put(lambda: _look_after_threads(begun))
-    else:
-        start_in_thread(lambda: _look_after_threads(begun))
-        _stand_by(len(models))
+    start_in_thread(lambda: _look_after_threads(begun))
+    _stand_by(len(models))
 
 
 def _stand_by(count: int) -> None:

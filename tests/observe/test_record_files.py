@@ -117,16 +117,17 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file = tmp_path / "it.json.gz"
     file.write_bytes(BOMB)
     read: list[int] = []
-    most = gzip.GzipFile.read
+    read1 = gzip.GzipFile.read1
 
-    def watched(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-        read.append(size or -1)
-        return most(self, size)
+    def watched(self: gzip.GzipFile, size: int = -1) -> bytes:
+        found = read1(self, size)
+        read.append(len(found))
+        return found
 
-    monkeypatch.setattr(gzip.GzipFile, "read", watched)
+    monkeypatch.setattr(gzip.GzipFile, "read1", watched)
     with pytest.raises(bls.BLSError, match="it unpacks to more than 33,554,432 bytes"):
         load_session(file)
-    assert read == [record_file.ALWAYS + 1]
+    assert record_file.ALWAYS < sum(read) <= record_file.ALWAYS + (1 << 20)
 
 
 def test_what_no_file_can_hold_is_not_written(tmp_path: Path) -> None:

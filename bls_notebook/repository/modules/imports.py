@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import importlib
 import importlib.machinery
 import importlib.util
 import linecache
@@ -195,8 +194,6 @@ class ModuleHome(ModelHome):
             if top not in shared_names:
                 make_way((top,))
             return self._import_own(full, fromlist)
-        if top == "importlib":
-            return self._import_importlib(name, fromlist)
         if top == "cupy" and (stand_in := simulated_cupy()) is not None:
             found = _inside(stand_in, name)
             return found if fromlist else stand_in
@@ -239,13 +236,6 @@ class ModuleHome(ModelHome):
                 error.name = str(error.name)
             raise
 
-    def _import_importlib(self, full: str, fromlist: Sequence[str] | None) -> ModuleType:
-        module = importlib.import_module(full)
-        for item in fromlist or ():
-            if item != "*" and not hasattr(module, item):
-                importlib.import_module(f"{full}.{item}")
-        return _importlib if full == "importlib" or not fromlist else module
-
 
 class _Source(SourceFileLoader):
     """Runs a file as the code of one instance; nothing compiled is kept beside it, or taken from there."""
@@ -285,25 +275,9 @@ def _inside(stand_in: Any, full: str) -> ModuleType:
     return found  # type: ignore[no-any-return]
 
 
-class _Importlib(ModuleType):
-    """`importlib` as a model sees it: `import_module` finds what stands in for `cupy` too."""
-
-    def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        if name.partition(".")[0] == "cupy" and (stand_in := simulated_cupy()) is not None:
-            return _inside(stand_in, name)
-        return importlib.import_module(name, package)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib, name)
-
-
-_importlib = _Importlib("importlib")
-
 for _function in (
     ModuleHome.load,
     ModuleHome._import,
-    ModuleHome._import_importlib,
     _Source.exec_module,
-    _Importlib.import_module,
 ):  # which run code of models, and of what they import
     may_be_interrupted(_function.__code__)
