@@ -11,7 +11,7 @@ from .engine.errors import RepositoryClosedError as RepositoryClosedError
 from .inspection.inspection import inspect as inspect
 from .inspection.repository_watch import watch as watch
 from .lifetimes.memory_recording import track_memory as track_memory
-from .network.connection.connection import connect as connect
+from .network.connection import connect as connect
 from .network.gateway.server import endpoint as endpoint
 from .profiling.dependences.analysis import overlap as overlap
 from .profiling.profiler import mark as mark

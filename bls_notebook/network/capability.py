@@ -4,14 +4,14 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "network",
-    names={"connect": ".connection.connection:connect", "endpoint": ".gateway.server:endpoint"},
-    types={"Connection": ".connection.connection:Connection", "Endpoint": ".gateway.server:Endpoint"},
-    commands={"endpoint": ".gateway.command:ENDPOINT"},
-    verbs={"connect": ".connection.verbs:CONNECT", "endpoint": ".gateway.verbs:ENDPOINT"},
+    names={"connect": ".connection:connect", "endpoint": ".gateway.server:endpoint"},
+    types={"Connection": ".connection:Connection", "Endpoint": ".gateway.server:Endpoint"},
+    commands={"endpoint": ".commands:ENDPOINT"},
+    verbs={"connect": ".verbs:CONNECT", "endpoint": ".verbs:ENDPOINT"},
     displays={
-        ".connection.connection:Connection": Drawing(),
-        ".connection.records:ConnectionRecord": Drawing(".connection.display:connection_document"),
-        ".gateway.records:EndpointRecord": Drawing(".gateway.display:endpoint_document"),
+        ".connection:Connection": Drawing(),
+        ".records:ConnectionRecord": Drawing(".display:connection_document"),
+        ".records:EndpointRecord": Drawing(".display:endpoint_document"),
         ".gateway.server:Endpoint": Drawing(),
     },
 )

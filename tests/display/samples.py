@@ -16,8 +16,7 @@ from bls_notebook.inspection.records import (
     TensorView,
 )
 from bls_notebook.lifetimes.records import Life
-from bls_notebook.network.connection.records import ConnectionRecord
-from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
+from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen

@@ -16,8 +16,7 @@ from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.inspection.records import ResponseView
-from bls_notebook.network.connection.records import ConnectionRecord
-from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
+from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
 from bls_notebook.profiling.analysis.difference import difference
 from bls_notebook.profiling.records.session import Session, SideBySide
 from bls_notebook.records.devices import DeviceRecord, DeviceTable

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.network.kserve.listening import HOST
+from bls_notebook.network.kserve.address import HOST
 from bls_notebook.shipping.servers.environment import ServerEnvironment
 from bls_notebook.shipping.servers.server_process import free_ports
 from bls_notebook.shipping.servers.tritonserver import TritonServer

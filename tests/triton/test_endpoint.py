@@ -26,10 +26,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 import bls_notebook as bls
-from bls_notebook.display.bundle import render
+from bls_notebook.display import render
 from bls_notebook.engine import ticket
-from bls_notebook.network.gateway.records import EndpointModel, EndpointRecord
-from bls_notebook.network.gateway.server import Endpoint
+from bls_notebook.network import Endpoint
+from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
 from tests.triton.processes import linux
 
@@ -437,16 +437,14 @@ def test_what_is_shown() -> None:
     assert "secret" not in stopped.text + stopped.html
 
 
-def test_trace_and_log_settings_can_be_read_and_not_changed(endpoint: bls.Endpoint) -> None:
-    refusal = tritonclient.utils.InferenceServerException
+def test_there_are_no_trace_and_log_settings(endpoint: bls.Endpoint) -> None:
     way = {"headers": endpoint.headers}
     with tritonclient.grpc.InferenceServerClient(endpoint.grpc_url) as client:
-        assert client.get_log_settings(**way, as_json=True)["settings"]["log_info"] == {"bool_param": True}
-        assert client.get_trace_settings(**way, as_json=True)["settings"]["trace_level"] == {"value": ["OFF"]}
-        with pytest.raises(tritonclient.utils.InferenceServerException, match="does not support changes") as refused:
+        with pytest.raises(tritonclient.utils.InferenceServerException) as refused:
             client.update_log_settings({"log_verbose_level": 1}, **way)
         assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
-    with tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://")) as client:
-        assert client.get_log_settings(**way)["log_info"] is True
-        with pytest.raises(refusal, match="does not support changes"):
-            client.update_trace_settings(settings={"trace_rate": "1"}, **way)
+    with (
+        tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://")) as client,
+        pytest.raises(tritonclient.utils.InferenceServerException, match="Not Found"),
+    ):
+        client.get_trace_settings(**way)

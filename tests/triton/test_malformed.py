@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 import bls_notebook as bls
-from bls_notebook.network.gateway.server import Endpoint
+from bls_notebook.network import Endpoint
 from tests.engine.harness import until
 from tests.triton.processes import linux
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.display.bundle import render
+from bls_notebook.display import render
 from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServerError
 from tests.triton.processes import leftovers, linux, wait_gone
 from tests.triton.serving import on_path, private

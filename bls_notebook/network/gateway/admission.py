@@ -1,4 +1,4 @@
-"""Who may ask, and how much at once: the token, the limits, and the counts of what was asked."""
+"""Access to an endpoint: the token, the limits, and the counts of requests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hmac
 import re
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bls_notebook.network.kserve.errors import UNAVAILABLE, ProtocolError, refuse
@@ -17,7 +19,7 @@ _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may take.
+    """What clients may use.
 
     Bytes of a request's ``body``, compressed or not, and of its ``headers``; ``requests`` under way and HTTP
     ``connections`` open at once; ``patience`` in seconds to send the headers, and again for the body.
@@ -31,55 +33,46 @@ class Limits:
 
 
 class Admission:
-    """The door of one endpoint; used in its event loop, read from any thread."""
+    """The requests of one endpoint: which may enter, how many are under way, and how they ended.
+
+    Used in the endpoint's event loop, read from any thread.
+    """
 
     def __init__(self, token: str, limits: Limits) -> None:
         self.limits = limits
+        self.under_way = 0
+        self.last_error: ErrorRecord | None = None
         self._expected = f"Bearer {token}".encode() if token else b""
-        self._under_way = 0
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()  # (model, "requests" or "failed")
-        self.last_error: ErrorRecord | None = None
 
     def authorized(self, authorization: str | bytes | None) -> bool:
-        """Whether a request that has this header may be answered."""
+        """Whether a request with this header may be served."""
         if not self._expected:
             return True
         given = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
         return given is not None and hmac.compare_digest(given, self._expected)
 
     def is_foreign(self, host: str, origin: str) -> bool:
-        """Whether it is a page of the web, and no program of this machine, that sends a request.
+        """Whether a web page sends a request, instead of a program of this machine.
 
-        Any page may have a browser send requests here. Without the token, these two headers tell them apart.
+        Any page may have a browser send requests here. Without a token, these two headers give it away.
         """
         if self._expected:
             return False
         return any(text and not _LOOPBACK.fullmatch(text) for text in (host, origin))
 
-    # -- requests under way ------------------------------------------------------------------------
-
     def enter(self) -> None:
-        """A request begins, unless there are too many."""
-        if self._under_way >= self.limits.requests:
+        """Begin a request; ProtocolError if too many are under way."""
+        if self.under_way >= self.limits.requests:
             refuse(
-                f"{self._under_way} requests are under way, the most that this endpoint takes; try again", UNAVAILABLE
+                f"{self.under_way} requests are under way, the most that this endpoint takes; try again", UNAVAILABLE
             )
-        self._under_way += 1
+        self.under_way += 1
 
-    def leave(self) -> None:
-        """A request has ended."""
-        self._under_way -= 1
-
-    @property
-    def under_way(self) -> int:
-        """How many requests are under way."""
-        return self._under_way
-
-    # -- counts ------------------------------------------------------------------------------------
-
-    def count(self, model: str, error: BaseException | None) -> None:
-        """Count a request to a model that is there, with what it failed of."""
+    def leave(self, model: str, error: BaseException | None) -> None:
+        """End a request to a model, and count it; `error`: how it failed."""
+        self.under_way -= 1
         with self._lock:
             self._counts[model, "requests"] += 1
             self._counts[model, "failed"] += error is not None
@@ -87,23 +80,18 @@ class Admission:
             refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
             self.last_error = error.origin or refused
 
+    @contextmanager
+    def request(self, model: str) -> Iterator[None]:
+        """Enter, and leave at the end of the ``with``."""
+        self.enter()
+        try:
+            yield
+        except BaseException as error:
+            self.leave(model, error)
+            raise
+        self.leave(model, None)
+
     def counted(self, model: str) -> tuple[int, int]:
         """Return how many requests a model had, and how many of them failed."""
         with self._lock:
             return self._counts[model, "requests"], self._counts[model, "failed"]
-
-
-class CountedRequest:
-    """A request to a model: let in, counted, and let out."""
-
-    def __init__(self, admission: Admission, model: str) -> None:
-        self._admission, self._model = admission, model
-        self.error: BaseException | None = None  # of one that ends well all the same
-
-    def __enter__(self) -> CountedRequest:
-        self._admission.enter()
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._admission.leave()
-        self._admission.count(self._model, error or self.error)

@@ -17,13 +17,12 @@ from tritonclient.grpc import service_pb2 as pb
 from bls_notebook.engine.waiting.event_loops import mailbox
 from bls_notebook.network.kserve.errors import ProtocolError, of_model
 from bls_notebook.network.kserve.grpc_codec import encode_response, last_one
-from bls_notebook.network.kserve.parameters import FINAL
-from bls_notebook.network.kserve.request import DecodedRequest
+from bls_notebook.network.kserve.request import FINAL, DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import Admission
-from .sending import is_empty
+from .models import is_empty
 
 _UNREAD = 64  # answers that may wait for their client
 
@@ -67,7 +66,7 @@ class AnswerStream:
         self._put(asked, error, True)
 
     def sent(self, call: DecodedRequest, opening: Any) -> None:
-        """A request that was let in and sent; `opening` is what `send_stream` returned."""
+        """A request that was let in and sent; `opening` is what `send` returned."""
         asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
         self._open.add(asked)
         if not call.model.decoupled:
@@ -138,8 +137,7 @@ class AnswerStream:
     def _over(self, asked: _Asked) -> None:
         if asked in self._open and asked.call is not None:
             self._open.discard(asked)
-            self._admission.leave()
-            self._admission.count(asked.call.model.name, asked.failed)
+            self._admission.leave(asked.call.model.name, asked.failed)
 
     def _encoded(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
         """The message of an answer; None for a final flag alone that nobody asked for."""

@@ -1,7 +1,7 @@
 """The HTTP half: the KServe v2 protocol with Triton's extensions, an ASGI application.
 
-Guarantees: whatever a client sends gets an answer, and no more is read or unpacked of it than the limits
-allow; a client that goes away takes its request with it.
+Guarantees: whatever a client sends gets an answer, and no more is read or decompressed of it than the limits
+allow; a client that disconnects takes its request with it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+import json
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -22,20 +22,16 @@ from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolE
 from bls_notebook.network.kserve.json_codec import LENGTH, decode_request, encode_response, member, parsed, written
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
-from bls_notebook.pb_utils import InferenceResponse
 
-from .admission import UNAUTHORIZED, Admission, CountedRequest
-from .elsewhere import elsewhere
-from .generate import ONE_RESPONSE, generated, generating
-from .http_events import Events, responses
-from .http_exchange import UNKNOWN_ENCODING, GoneError, TooLargeError, packed, read, unpacked, while_there
-from .models import ServedModels, config_json, version_of
-from .sending import answered, send, send_stream
-from .settings import LOG, TRACE, unchanged
+from .admission import UNAUTHORIZED, Admission
+from .generate import Events, decode_generate, generated, only_response
+from .http_server import UNKNOWN_ENCODING, GoneError, packed, read_body, until_disconnect
+from .models import ServedModels, in_thread, send, version_of, without_error
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
-Answer = Callable[[Request], Awaitable[Response]]
+Answer = Callable[[Request], Any]
+"""Returns or awaits a `Response`, or a document to be sent as JSON."""
 
 
 class HttpFront:
@@ -43,7 +39,7 @@ class HttpFront:
 
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
-        self._router = Router(routes=[*self._routes()], redirect_slashes=False, default=_not_found)
+        self._router = Router(routes=self._routes(), redirect_slashes=False, default=_failed("Not Found", 404))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,41 +78,37 @@ class HttpFront:
 
     def _routes(self) -> list[Route]:
         model = "/v2/models/{name}"
-        both = (model, model + "/versions/{version:int}")
         region = "/v2/{kind:str}sharedmemory/region/{region}"
-        table: list[tuple[str, Mapping[str, Answer]]] = []
-        for start in both:
+        table: list[tuple[str, str, Answer]] = []
+        for start in (model, model + "/versions/{version:int}"):
             table += [
-                (f"{start}/infer", {"POST": self._infer}),
-                (f"{start}/generate", {"POST": self._generate}),
-                (f"{start}/generate_stream", {"POST": self._generate_stream}),
-                (f"{start}/ready", {"GET": self._model_ready}),
-                (f"{start}/config", {"GET": self._config}),
-                (f"{start}/stats", {"GET": self._statistics}),
-                (f"{start}/trace/setting", {"GET": self._trace, "POST": self._trace}),
+                (f"{start}/infer", "POST", self._infer),
+                (f"{start}/generate", "POST", self._generate),
+                (f"{start}/generate_stream", "POST", self._generate_stream),
+                (f"{start}/ready", "GET", self._model_ready),
+                (f"{start}/config", "GET", lambda request: json.loads(self._model(request).spec.json)),
+                (f"{start}/stats", "GET", self._statistics),
             ]
         table += [
-            ("/v2/models/stats", {"GET": self._statistics}),
-            *((start, {"GET": self._metadata}) for start in both),
-            ("/v2/health/live", {"GET": self._live}),
-            ("/v2/health/ready", {"GET": self._ready}),
-            ("/v2", {"GET": self._about}),
-            ("/metrics", {"GET": self._metrics}),
-            ("/v2/repository/index", {"POST": self._index}),
-            ("/v2/repository/{repository}/index", {"POST": self._index}),
-            ("/v2/repository/models/{name}/load", {"POST": self._load}),
-            ("/v2/repository/models/{name}/unload", {"POST": self._unload}),
-            ("/v2/{kind:str}sharedmemory/status", {"GET": self._regions_status}),
-            (f"{region}/status", {"GET": self._regions_status}),
-            (f"{region}/register", {"POST": self._register}),
-            (f"{region}/unregister", {"POST": self._unregister}),
-            ("/v2/{kind:str}sharedmemory/unregister", {"POST": self._unregister}),
-            ("/v2/trace/setting", {"GET": self._trace, "POST": self._trace}),
-            ("/v2/logging", {"GET": self._logging, "POST": self._logging}),
+            ("/v2/models/stats", "GET", self._statistics),
+            *((f"{model}{end}", "GET", self._metadata) for end in ("", "/versions/{version:int}")),
+            ("/v2/health/live", "GET", lambda request: Response()),
+            ("/v2/health/ready", "GET", lambda request: Response(status_code=200 if self._models.ready() else 400)),
+            ("/v2", "GET", lambda request: self._models.about()),
+            ("/metrics", "GET", self._metrics),
+            ("/v2/repository/index", "POST", self._index),
+            ("/v2/repository/{repository}/index", "POST", self._index),
+            ("/v2/repository/models/{name}/load", "POST", self._load),
+            ("/v2/repository/models/{name}/unload", "POST", self._unload),
+            ("/v2/{kind:str}sharedmemory/status", "GET", self._regions_status),
+            (f"{region}/status", "GET", self._regions_status),
+            (f"{region}/register", "POST", self._register),
+            (f"{region}/unregister", "POST", self._unregister),
+            ("/v2/{kind:str}sharedmemory/unregister", "POST", self._unregister),
         ]
-        return [Route(path, _Methods(answers)) for path, answers in table]
+        return [Route(path, _Endpoint(method, answer)) for path, method, answer in table]
 
-    # -- inference ---------------------------------------------------------------------------------
+    # -- inference
 
     async def _infer(self, request: Request) -> Response:
         model = self._model(request)
@@ -126,82 +118,53 @@ class HttpFront:
         length = request.headers.get(LENGTH)
         if not body and length is None:
             length = "0"
-        with CountedRequest(self._admission, model.name):
+        with self._admission.request(model.name):
             call = decode_request(model, _version(request), body, length, self._regions)
-            response = answered(await while_there(request, send(call)))
+            response = without_error(await until_disconnect(request, send(call)))
             content, json_length = encode_response(call, response, self._regions)
         if json_length is None:
             return packed(request, Response(content, 200, media_type=_JSON))
         return packed(request, Response(content, 200, {LENGTH: str(json_length)}, _BINARY))
 
-    async def _generate(self, request: Request) -> Response:
-        call = await self._generating(request)
-        with CountedRequest(self._admission, call.model.name):
-            work = asyncio.ensure_future(self._one_of(call))
+    async def _generate(self, request: Request) -> Any:
+        call = await self._decode_generate(request)
+        with self._admission.request(call.model.name):
+            work = asyncio.ensure_future(only_response(call))
             try:
-                return _json(generated(call, answered(await while_there(request, work))))
-            except ProtocolError as error:  # whatever a model says here is 400
+                return generated(call, without_error(await until_disconnect(request, work)))
+            except ProtocolError as error:  # any error of a model is 400 here
                 raise ProtocolError(error.message, origin=error.origin) from None
 
-    async def _one_of(self, call: DecodedRequest) -> InferenceResponse:
-        """The response to a call, which has to be the only one."""
-        found = []
-        async with aclosing(responses(send_stream(call))) as each:
-            async for response in each:
-                found.append(response)
-                if len(found) > 1:
-                    break
-        return found[0] if len(found) == 1 else refuse(ONE_RESPONSE)
-
     async def _generate_stream(self, request: Request) -> Response:
-        call = await self._generating(request)
-        return Events(call, self._admission)
+        return Events(await self._decode_generate(request), self._admission)
 
-    async def _generating(self, request: Request) -> DecodedRequest:
+    async def _decode_generate(self, request: Request) -> DecodedRequest:
         model = self._model(request)
-        return generating(model, _version(request), await self._body(request))
+        return decode_generate(model, _version(request), await self._body(request))
 
-    # -- health, metadata, statistics --------------------------------------------------------------
-
-    async def _live(self, request: Request) -> Response:
-        return Response()
-
-    async def _ready(self, request: Request) -> Response:
-        return Response(status_code=200 if self._models.ready() else 400)
+    # -- metadata, statistics, the repository
 
     async def _model_ready(self, request: Request) -> Response:
-        name, version = _named(request)
-        ready = await elsewhere(self._models.model_ready, name, version)  # which may ask the model
+        ready = await in_thread(self._models.model_ready, *_named(request))  # it may ask the model
         return Response() if ready else _failed("Model version not ready", 400)
 
-    async def _about(self, request: Request) -> Response:
-        return _json(self._models.about())
+    def _metadata(self, request: Request) -> Any:
+        return self._models.metadata(*_named(request))
 
-    async def _metadata(self, request: Request) -> Response:
-        return _json(self._models.metadata(*_named(request)))
-
-    async def _config(self, request: Request) -> Response:
-        return Response(config_json(self._model(request)), media_type=_JSON)
-
-    async def _statistics(self, request: Request) -> Response:
-        name, version = request.path_params.get("name", ""), str(request.path_params.get("version", ""))
-        rows = await elsewhere(self._models.statistics, name, version)  # which may ask other servers
-        return _json({"model_stats": rows})
+    async def _statistics(self, request: Request) -> Any:
+        return await in_thread(self._models.statistics, *_named(request))  # it may ask other servers
 
     async def _metrics(self, request: Request) -> Response:
-        text = await elsewhere(self._models.repository.metrics.text)
+        text = await in_thread(self._models.repository.metrics.text)
         return Response(text, media_type="text/plain; charset=utf-8")
 
-    # -- the repository ----------------------------------------------------------------------------
+    async def _index(self, request: Request) -> Any:
+        document = await self._document(request)
+        return self._models.index(member(document, "ready", bool, False, ""))
 
-    async def _index(self, request: Request) -> Response:
-        found = await self._object(request)
-        return _json(self._models.index(member(found, "ready", bool, False, "")))
-
-    async def _load(self, request: Request) -> Response:
-        found = await self._object(request)
+    async def _load(self, request: Request) -> None:
         parameters: dict[str, str | bytes] = {}
-        for name, value in _parameters(found).items():
+        for name, value in _parameters(await self._document(request)).items():
             if name == "config":
                 parameters[name] = member({name: value}, name, str, what="")
             elif name.startswith("file:"):
@@ -211,130 +174,94 @@ class HttpFront:
                     refuse(f"parameter '{name}': the content is not base64")
             else:
                 refuse(f"unexpected parameter '{name}'; a model is loaded with config and file:<path> alone")
-        await elsewhere(self._models.load, request.path_params["name"], parameters)
-        return _json(None)
+        await in_thread(self._models.load, request.path_params["name"], parameters)
 
-    async def _unload(self, request: Request) -> Response:
-        given = _parameters(await self._object(request))
-        dependents = given.get("unload_dependents") is True
-        await elsewhere(self._models.unload, request.path_params["name"], dependents)
-        return _json(None)
+    async def _unload(self, request: Request) -> None:
+        dependents = _parameters(await self._document(request)).get("unload_dependents") is True
+        await in_thread(self._models.unload, request.path_params["name"], dependents)
 
-    # -- shared memory -----------------------------------------------------------------------------
+    # -- shared memory
 
-    async def _register(self, request: Request) -> Response:
-        _only_system(request)
-        found = await self._object(request, empty=False)
+    async def _register(self, request: Request) -> None:
+        if _is_cuda(request):
+            refuse("cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED)
+        document = await self._document(request, empty=False)
         for name in ("key", "byte_size"):
-            if not isinstance(found, dict) or name not in found:
+            if not isinstance(document, dict) or name not in document:
                 refuse(f"Shared memory register request has no '{name}' field")
-        offset = member(found, "offset", int, 0, "")
-        key, size = member(found, "key", str, what=""), member(found, "byte_size", int, what="")
+        offset = member(document, "offset", int, 0, "")
+        key, size = member(document, "key", str, what=""), member(document, "byte_size", int, what="")
         self._regions.register(request.path_params["region"], key, offset, size)
-        return _json(None)
 
-    async def _unregister(self, request: Request) -> Response:
-        if request.path_params["kind"] == "system":
+    def _unregister(self, request: Request) -> None:
+        if not _is_cuda(request):
             self._regions.unregister(request.path_params.get("region", ""))
-        elif request.path_params["kind"] != "cuda":
-            return _failed("Not Found", 404)
-        return _json(None)
 
-    async def _regions_status(self, request: Request) -> Response:
-        kind, name = request.path_params["kind"], request.path_params.get("region", "")
-        if kind == "system":
-            return _json(self._regions.status(name))
-        if kind != "cuda":
-            return _failed("Not Found", 404)
+    def _regions_status(self, request: Request) -> Any:
+        name = request.path_params.get("region", "")
+        if not _is_cuda(request):
+            return self._regions.status(name)
         if name:
             refuse(f"Unable to find cuda shared memory region: '{name}'", NOT_FOUND)
-        return _json([])
+        return []
 
-    # -- settings ----------------------------------------------------------------------------------
-
-    async def _trace(self, request: Request) -> Response:
-        name = request.path_params.get("name")
-        if name is not None and not self._models.host.versions(name):
-            refuse(f"Request for unknown model : {name}")
-        return _json(unchanged(TRACE, await self._changes(request)))
-
-    async def _logging(self, request: Request) -> Response:
-        return _json(unchanged(LOG, await self._changes(request)))
-
-    async def _changes(self, request: Request) -> Mapping[str, Any]:
-        found = await self._object(request, empty=False) if request.method == "POST" else {}
-        return found if isinstance(found, dict) else refuse("attempt to get members for non-object")
-
-    # -- bodies ------------------------------------------------------------------------------------
+    # -- bodies
 
     def _model(self, request: Request) -> Any:
         return self._models.find(*_named(request))
 
-    async def _object(self, request: Request, empty: bool = True) -> Any:
-        """What the body says; an empty one nothing, where that is allowed."""
+    async def _document(self, request: Request, empty: bool = True) -> Any:
+        """Return the JSON document of the body; {} for an empty one, where that is allowed."""
         body = await self._body(request)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
         return parsed(body) if body else {}
 
     async def _body(self, request: Request) -> bytes | bytearray:
-        """Read the body, unpacked, within the limits."""
-        limits, given = self._admission.limits, request.headers.get("content-length", "")
-        if given.isdigit() and (len(given) > 18 or int(given) > limits.body):
-            raise TooLargeError(limits.body)
-        try:
-            packed = await asyncio.wait_for(read(request.receive, limits.body), limits.patience)
-        except asyncio.TimeoutError:
-            raise ProtocolError(f"the body was not there within {limits.patience:g} s") from None
-        return unpacked(packed, request.headers.get("content-encoding", "identity"), limits.body)
+        return await read_body(request, self._admission.limits)
 
 
-class _Methods:
-    """The answers of one path, by method."""
+class _Endpoint:
+    """The application of one path."""
 
-    def __init__(self, answers: Mapping[str, Answer]) -> None:
-        self._answers = answers
+    def __init__(self, method: str, answer: Answer) -> None:
+        self._method, self._answer = method, answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._answers.get(scope["method"])
-        if answer is None:
+        if scope["method"] != self._method:
             await _failed("Method Not Allowed", 405)(scope, receive, send)
             return
-        await (await answer(Request(scope, receive, send)))(scope, receive, send)
+        answer = self._answer(Request(scope, receive, send))
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if not isinstance(answer, Response):
+            answer = Response(b"" if answer is None else written(answer), media_type=_JSON)
+        await answer(scope, receive, send)
 
 
 def _named(request: Request) -> tuple[str, str]:
-    return request.path_params["name"], str(request.path_params.get("version", ""))
+    return request.path_params.get("name", ""), str(request.path_params.get("version", ""))
 
 
 def _version(request: Request) -> int:
     return version_of(str(request.path_params.get("version", "")))
 
 
-def _parameters(found: Any) -> dict[str, Any]:
-    given = found.get("parameters", {}) if isinstance(found, dict) else {}
-    return given if isinstance(given, dict) else refuse("attempt to get members for non-object")
+def _parameters(document: Any) -> dict[str, Any]:
+    parameters = document.get("parameters", {}) if isinstance(document, dict) else {}
+    return parameters if isinstance(parameters, dict) else refuse("attempt to get members for non-object")
 
 
-def _only_system(request: Request) -> None:
+def _is_cuda(request: Request) -> bool:
     kind = request.path_params["kind"]
-    if kind == "cuda":
-        refuse("cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED)
-    if kind != "system":
+    if kind not in ("system", "cuda"):
         refuse("Not Found", NOT_FOUND)
+    return bool(kind == "cuda")
 
 
 def _text(header: bytes | None) -> str:
     return (header or b"").decode("latin-1")
 
 
-def _json(answer: Any) -> Response:
-    return Response(b"" if answer is None else written(answer), media_type=_JSON)
-
-
 def _failed(message: str, status: int) -> Response:
     return Response(written({"error": message}), status, media_type=_JSON)
-
-
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    await _failed("Not Found", 404)(scope, receive, send)

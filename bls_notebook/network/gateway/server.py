@@ -13,20 +13,19 @@ import os
 import secrets
 import socket
 import threading
-import time
 import weakref
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.network.kserve.listening import HOST, Listening
+from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
+from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission, Limits
 from .models import ServedModels
-from .records import EndpointModel, EndpointRecord
 
 _GRACE = 1.0  # seconds that requests under way have when it is stopped
 _MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
@@ -50,7 +49,6 @@ class Endpoint(Listening):
         self.token = token
         self._admission = Admission(token, limits)
         self._regions = Regions()
-        self._began = time.monotonic()
         self._running: _Running | None = None
         self._let_go: Any = None  # stops it when nobody holds it any more, or Python ends
 
@@ -162,12 +160,12 @@ class _Running:
             self._loop.close()
 
     async def _serve(self) -> None:
-        from .grpc_front import InferenceService, grpc_server
+        from .grpc_front import GrpcFront, grpc_server
         from .http_front import HttpFront
         from .http_server import HttpServer
 
         parts = (self._models, self._regions, self._admission)
-        server = grpc_server(InferenceService(*parts), self._admission)
+        server = grpc_server(GrpcFront(*parts), self._admission.limits)
         try:
             found = server.add_insecure_port(f"{HOST}:{self._grpc_port}")
         except RuntimeError:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from bls_notebook.backends.remote import REPORT_SECONDS, Exchange
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
@@ -22,7 +22,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 
-ASK_SECONDS = 10.0  # for what is not inference
+QUERY_SECONDS = 10.0
 PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
 SEEK_SECONDS = 0.5  # between looks at a server that is lost
 PATIENCE = 3 * PROBE_SECONDS
@@ -30,10 +30,10 @@ RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is
 
 
 class ServerError(Exception):
-    """A server's answer that is an error, or none at all.
+    """A server answered with an error, or not at all.
 
-    `lost`: where there was no answer: why, in words that may be shown; else empty. `sent`: whether the server
-    may have begun with the request.
+    `lost`: why there was no answer, in words that may be shown; else empty. `sent`: whether the server may have
+    begun with the request.
     """
 
     def __init__(self, message: str, code: ErrorCode, lost: str = "", sent: bool = True) -> None:
@@ -44,84 +44,110 @@ class ServerError(Exception):
 
 
 class Client:
-    """What connections over gRPC and HTTP have in common."""
-
-    waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
+    """A connection to one server; a subclass has the protocol."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.server = ""  # name and version, as it says
+        self.server = ""  # name and version, set by `describe`
         self.extensions: frozenset[str] = frozenset()
-        self.lost = ""  # why it does not answer, while it does not
+        self.lost = ""  # why the server does not answer, while it does not
         self.closed = False
-        self.when_changed: Callable[[], None] | None = None  # called when it was lost, and when it is back
+        self.when_changed: Callable[[], None] | None = None  # called when the server is lost or back
         self.report_waits: list[Callable[[], None]] = []  # called by the watcher, with no lock held
         self._users = 0
         self._under_way: dict[Exchange, float] = {}  # and since when
         self._lock = threading.Lock()
         self._news = threading.Event()  # wakes the watcher
-        self._suspect = False  # an error may mean that it is lost
+        self._suspect = False  # an error may mean that the server is lost
         self._woken = False
         self._idle = True  # the watcher has nothing to watch, or there is none yet
         self._watcher: threading.Thread | None = None
         weakref.finalize(self, self._news.set)
 
-    # -- what a protocol does --------------------------------------------------------------------------
+    # -- implemented by each protocol
 
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> Exchange:
-        """Return a request to a model, ready to be sent; ValueError where it cannot be."""
+        """Return a request to a model, ready to be sent; ValueError if it cannot be sent."""
         raise NotImplementedError
+
+    def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
+        """Return an answer of the server as the KServe v2 protocol's JSON.
+
+        `what` is one of ``live``, ``ready``, ``server``, ``index``, ``model``, ``config`` and ``statistics``.
+        """
+        raise NotImplementedError
+
+    def _reconnect(self) -> None:
+        """Replace a connection on which nothing arrives any more."""
+
+    def _hang_up(self) -> None:
+        """Close the connection."""
+
+    # -- queries
 
     def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise ServerError."""
-        raise NotImplementedError
-
-    def ready(self, name: str, version: str, seconds: float) -> bool:
-        """Whether a model says that it can serve."""
-        raise NotImplementedError
+        """Return if the server answers in time; else raise ServerError."""
+        try:
+            self.query("live", seconds=seconds)
+        except ServerError as error:
+            if error.lost:
+                raise
 
     def describe(self) -> None:
-        """Ask the server what it is: sets `server` and `extensions`."""
-        raise NotImplementedError
+        """Set `server` and `extensions`."""
+        document = self.query("server")
+        self.server = " ".join(str(document[key]) for key in ("name", "version") if document.get(key))
+        extensions = document.get("extensions")
+        self.extensions = frozenset(map(str, extensions)) if isinstance(extensions, list) else frozenset()
 
     def index(self) -> list[tuple[str, str, str]]:
-        """Return name, version and state of each model; ServerError where it has no such list."""
-        raise NotImplementedError
+        """Return name, version and state of each model; ServerError if the server has no index."""
+        rows = [row for row in self.query("index") if isinstance(row, dict)]
+        return [tuple(str(row.get(key) or "") for key in ("name", "version", "state")) for row in rows]  # type: ignore[misc]
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
-        """Return a model's metadata, as the KServe v2 protocol's JSON has it."""
-        raise NotImplementedError
-
-    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
-        """Return a model's configuration: a serialized ModelConfig, or its JSON; None where it has none."""
-        raise NotImplementedError
-
-    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
-        """Return a model's statistics, as Triton's JSON has them; those of all models for no name."""
-        raise NotImplementedError
-
-    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
-        """Return the server's statistics of its models; empty if it gives none within so many seconds."""
+        """Return a model's metadata: versions, platform, inputs and outputs, each of its type."""
+        document = self.query("model", name, version)
         try:
-            return list(self.statistics("", "", seconds).get("model_stats", ()))
+            return {
+                "versions": [str(version) for version in document.get("versions") or ()],
+                "platform": str(document.get("platform") or ""),
+                "inputs": _tensors(document.get("inputs") or ()),
+                "outputs": _tensors(document.get("outputs") or ()),
+            }
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise no_kserve("a model's metadata", f"{type(error).__name__}: {error}") from error
+
+    def config(self, name: str, version: str) -> Mapping[str, Any] | None:
+        """Return a model's configuration; None if the server has no configurations."""
+        try:
+            config: Mapping[str, Any] = self.query("config", name, version)
+        except ServerError as error:
+            if error.code is ErrorCode.UNSUPPORTED:
+                return None
+            raise
+        return config
+
+    def statistics(self, name: str, version: str, seconds: float) -> list[dict[str, Any]]:
+        """Return Triton's statistics of the model's versions, of all models for no name; empty if there are none."""
+        try:
+            return list(self.query("statistics", name, version, seconds).get("model_stats", ()))
         except (ServerError, AttributeError, TypeError):  # or the server is no Triton
             return []
 
-    def _begin_anew(self) -> None:
-        """Let go of a connection that nothing comes over, with what is still waited for there."""
+    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
+        """Return Triton's statistics of all models; empty if there are none within so many seconds."""
+        return self.statistics("", "", seconds)
 
-    def _hang_up(self) -> None:
-        """Close what is open."""
-
-    # -- its life ------------------------------------------------------------------------------------
+    # -- users and requests under way
 
     def take(self) -> None:
-        """Somebody more uses it."""
+        """Add a user."""
         with self._lock:
             self._users += 1
 
     def release(self) -> None:
-        """Somebody uses it no more; the last one closes it."""
+        """Remove a user; the last one closes the connection."""
         with self._lock:
             self._users -= 1
             last = self._users <= 0
@@ -129,7 +155,7 @@ class Client:
             self.close()
 
     def close(self) -> None:
-        """Give up what is under way, and close the connection; nothing happens the second time."""
+        """Cancel requests under way and close the connection; may be called twice."""
         with self._lock:
             if self.closed:
                 return
@@ -141,17 +167,17 @@ class Client:
         self._hang_up()
 
     def begun(self, exchange: Exchange) -> None:
-        """A request is being sent."""
+        """Note that a request is being sent."""
         self._under_way[exchange] = time.monotonic()
         if self._idle:
             self._watch()
 
     def over(self, exchange: Exchange) -> None:
-        """A request is under way no more."""
+        """Note that a request has ended."""
         self._under_way.pop(exchange, None)
 
     def failed(self, error: ServerError) -> InferenceResponse:
-        """Return the response of a request that failed, and take note where the server is lost."""
+        """Return the response of a failed request; note it if the server is lost."""
         if error.lost and error.code is not ErrorCode.CANCELLED and not self.closed:
             self._note(error.lost)
         elif error.code is ErrorCode.UNAVAILABLE and not self.lost:
@@ -160,7 +186,7 @@ class Client:
         return InferenceResponse([], TritonError(str(error), error.code))
 
     def cancelled(self, lost: str) -> ServerError:
-        """Return the error of a request that was given up, because the server is `lost` or by who sent it."""
+        """Return the error of a request that was cancelled, by its sender or because the server is `lost`."""
         if lost or self.closed:
             return self.unanswered(lost, True)
         return ServerError("the request was cancelled", ErrorCode.CANCELLED)
@@ -194,7 +220,7 @@ class Client:
             sent,
         )
 
-    # -- watching ------------------------------------------------------------------------------------
+    # -- watching
 
     def _note(self, lost: str) -> None:
         with self._lock:
@@ -218,9 +244,9 @@ class Client:
                 self._watcher.start()
 
     def _look(self, silent: list[float]) -> float | None:
-        """Look whether the server answers; how long to wait until the next look, None for until news.
+        """Probe the server if need be; return the seconds until the next probe, None to wait for news.
 
-        `silent` has the moments of the looks in a row that had no answer.
+        `silent` has the times of the latest probes without an answer.
         """
         if self.lost:
             try:
@@ -231,7 +257,7 @@ class Client:
             self._note("")
             return PROBE_SECONDS
         suspect, self._suspect = self._suspect, False
-        if self._woken and not suspect:  # by a request: one a while, not one each
+        if self._woken and not suspect:  # a request woke the watcher: probe later, not for each request
             self._woken = False
             return PROBE_SECONDS
         with self._lock:
@@ -258,13 +284,30 @@ class Client:
                 self._note(why)
                 for exchange in self._under_way.copy():
                     exchange.cancel(why)
-                self._begin_anew()
+                self._reconnect()
                 return SEEK_SECONDS
         return PROBE_SECONDS
 
 
+def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": str(row["name"]),
+            "datatype": str(row["datatype"]),
+            "shape": [int(size) for size in row.get("shape") or ()],
+        }
+        for row in rows
+    ]
+
+
+def no_kserve(what: str, why: str) -> ServerError:
+    """Return the error for an answer that is not as the protocol says."""
+    message = f"the answer to {what} is not as the protocol says ({why}); is it a KServe v2 server?"
+    return ServerError(message, ErrorCode.INTERNAL)
+
+
 def _watch(reference: weakref.ref[Client], news: threading.Event) -> None:
-    """Look after a link, while there is one."""
+    """Probe the server of a client while the client exists."""
     silent: list[float] = []
     while True:
         news.clear()

@@ -1,4 +1,4 @@
-"""What a client is told when its request cannot be served, and how each protocol says so."""
+"""Errors for clients, and their codes in both protocols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERNAL, NOT_FOUND, INVALID = ErrorCode.INTERNAL, ErrorCode.NOT_FOUND, ErrorCod
 UNAVAILABLE, UNSUPPORTED = ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED
 
 HTTP_STATUS: Mapping[ErrorCode, int] = {INTERNAL: 500, NOT_FOUND: 404, UNAVAILABLE: 503, UNSUPPORTED: 501}
-"""What HTTP answers for an error code, as Triton does; 400 for the others."""
+"""The HTTP status of an error code, as Triton has it; 400 for the others."""
 
 GRPC_STATUS: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN: "UNKNOWN",
@@ -30,31 +30,28 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 
 
 class ProtocolError(Exception):
-    """A request that is answered with an error, in Triton's words where it has some.
+    """A request that is answered with an error, in Triton's words if it has some.
 
-    ``origin`` is where a model's error came from.
+    ``origin`` is where a model's error came from; ``status`` is the HTTP status.
     """
 
-    def __init__(self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None) -> None:
+    def __init__(
+        self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None, status: int = 0
+    ) -> None:
         super().__init__(message)
         self.message, self.code, self.origin = message, code, origin
-
-    @property
-    def status(self) -> int:
-        """What HTTP answers."""
-        return HTTP_STATUS.get(self.code, 400)
+        self.status = status or HTTP_STATUS.get(code, 400)
 
 
 def refuse(message: str, code: ErrorCode = INVALID) -> NoReturn:
-    """Answer a request with an error."""
+    """Raise a `ProtocolError`."""
     raise ProtocolError(message, code)
 
 
 def of_model(error: TritonError) -> ProtocolError:
-    """Return the error that a model's error, or the engine's, is for a client."""
+    """Return the error for a client, of an error of a model or the engine."""
     message = error.message()
-    asked = without_running(message)
-    # Within BLS Triton calls all that it refuses internal; to a client it says whose mistake it was.
-    mistaken = asked is not message and error.code() == INTERNAL
-    code = INVALID if mistaken else error.code()
-    return ProtocolError(asked, code, error._origin)
+    words = without_running(message)
+    # Triton refuses a BLS request with INTERNAL, and the same request of a client with INVALID_ARG.
+    refused = words is not message and error.code() == INTERNAL
+    return ProtocolError(words, INVALID if refused else error.code(), error._origin)

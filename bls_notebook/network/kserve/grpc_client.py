@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -18,14 +18,15 @@ from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from bls_notebook.backends.remote import Deliver, InThread
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
-from .client import ASK_SECONDS, RETRIES, Client, ServerError
+from .client import QUERY_SECONDS, RETRIES, Client, ServerError
 from .grpc_codec import decode_response, decode_streamed, encode_request
-from .parameters import headers_of
+from .request import headers_of
 from .tensors import AnswerError
 
 _MOST = (1 << 31) - 1
@@ -60,6 +61,17 @@ _LOST = re.compile(
     re.I,
 )
 _WHY = re.compile(r".*?(?:Failed to connect to remote host|connect): ?", re.S | re.I)
+
+
+_QUERIES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "live": ("ServerLive", service_pb2.ServerLiveRequest),
+    "ready": ("ModelReady", service_pb2.ModelReadyRequest),
+    "server": ("ServerMetadata", service_pb2.ServerMetadataRequest),
+    "index": ("RepositoryIndex", service_pb2.RepositoryIndexRequest),
+    "model": ("ModelMetadata", service_pb2.ModelMetadataRequest),
+    "config": ("ModelConfig", service_pb2.ModelConfigRequest),
+    "statistics": ("ModelStatistics", service_pb2.ModelStatisticsRequest),
+}
 
 
 class GrpcClient(Client):
@@ -97,7 +109,7 @@ class GrpcClient(Client):
         self.infer = self._channel.unary_stream(_SERVICE + "ModelInfer")
         self.stream = self._channel.unary_stream(_SERVICE + "ModelStreamInfer")
 
-    def _begin_anew(self) -> None:
+    def _reconnect(self) -> None:
         before = self._channel
         self._open()
         before.close()
@@ -121,64 +133,20 @@ class GrpcClient(Client):
         own = headers_of(request._options)
         return (*self.metadata_of_all, *own.items()) if own else self.metadata_of_all
 
-    # -- asking --------------------------------------------------------------------------------------
-
-    def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise ServerError."""
-        try:
-            self._ask(self._stub.ServerLive, service_pb2.ServerLiveRequest(), seconds)
-        except ServerError as error:
-            if error.lost:
-                raise
-
-    def ready(self, name: str, version: str, seconds: float) -> bool:
-        """Whether a model says that it can serve."""
-        request = service_pb2.ModelReadyRequest(name=name, version=version)
-        return bool(self._ask(self._stub.ModelReady, request, seconds).ready)
-
-    def describe(self) -> None:
-        """Ask the server what it is."""
-        said = self._ask(self._stub.ServerMetadata, service_pb2.ServerMetadataRequest())
-        self.server = " ".join(filter(None, (said.name, said.version)))
-        self.extensions = frozenset(said.extensions)
-
-    def index(self) -> list[tuple[str, str, str]]:
-        """Return name, version and state of each model."""
-        said = self._ask(self._stub.RepositoryIndex, service_pb2.RepositoryIndexRequest())
-        return [(model.name, model.version, model.state) for model in said.models]
-
-    def metadata(self, name: str, version: str) -> dict[str, Any]:
-        """Return a model's metadata."""
-        said = self._ask(self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version))
-
-        def tensors(found: Any) -> list[dict[str, Any]]:
-            return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in found]
-
-        versions, inputs, outputs = list(said.versions), tensors(said.inputs), tensors(said.outputs)
-        return {"versions": versions, "platform": said.platform, "inputs": inputs, "outputs": outputs}
-
-    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
-        """Return a model's configuration, serialized; None where the server has none to give."""
-        try:
-            said = self._ask(self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version))
-        except ServerError as error:
-            if error.code is ErrorCode.UNSUPPORTED:
-                return None
-            raise
-        serialized: bytes = said.config.SerializeToString()
-        return serialized
-
-    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
-        """Return a model's statistics, as Triton's JSON has them."""
+    def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
+        """Return an answer of the server; see `Client.query`."""
         from google.protobuf.json_format import MessageToDict
 
-        request = service_pb2.ModelStatisticsRequest(name=name, version=version)
-        said = self._ask(self._stub.ModelStatistics, request, seconds)
-        document = MessageToDict(said, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-        found: dict[str, Any] = _with_numbers(document)
-        return found
+        method, request = _QUERIES[what]
+        message = request(name=name, version=version) if name else request()
+        answer = self._ask(getattr(self._stub, method), message, seconds)
+        document = MessageToDict(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+        if what == "statistics":
+            return _with_numbers(document)
+        key = {"index": "models", "config": "config"}.get(what)
+        return document if key is None else document[key]
 
-    def _ask(self, method: Callable[..., Any], request: Any, seconds: float = ASK_SECONDS) -> Any:
+    def _ask(self, method: Callable[..., Any], request: Any, seconds: float) -> Any:
         for pause in (*RETRIES, None):
             try:
                 return method(request, timeout=seconds, metadata=self.metadata_of_all)
@@ -378,4 +346,5 @@ def _with_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-GrpcClient.waits = (GrpcClient._ask, GrpcExchange._sent_and_read)
+for _function in (GrpcClient._ask, GrpcExchange._sent_and_read):
+    may_be_interrupted(_function.__code__, waits=True)

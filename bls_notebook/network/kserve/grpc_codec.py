@@ -23,8 +23,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .classification import classified
 from .errors import refuse
 from .json_codec import write_to_region
-from .parameters import FINAL, parameters_of, parameters_of_model
-from .request import DecodedRequest, RequestedOutput, flags_of
+from .request import FINAL, DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Regions
 from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
 
@@ -221,7 +220,6 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     plain = [each.name for each in message.inputs if "shared_memory_region" not in each.parameters]
     if raw and len(raw) < len(plain):
         refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
-    names = set()
     for given in message.inputs:
         region = _region(given.parameters)
         if region is not None:
@@ -240,11 +238,7 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
             tensor = input_tensor(model.name, message.id, given.name, given.datatype, given.shape, data)
         else:
             tensor = _of_contents(model.name, message.id, given)
-        if given.name in names:
-            shown = message.id or "<id_unknown>"
-            refuse(f"[request id: {shown}] input '{given.name}' already exists in request")
-        names.add(given.name)
-        call.inputs.append(tensor)
+        call.add_input(tensor)
     if used < len(raw):
         refuse(f"unexpected additional input data for model '{model.name}'")
     for wanted in message.outputs:

@@ -24,15 +24,15 @@ from typing import Any
 from urllib.parse import quote
 
 from bls_notebook.backends.remote import Deliver, InThread
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import PLAIN, Address
-from .client import ASK_SECONDS, RETRIES, Client, ServerError
+from .client import QUERY_SECONDS, RETRIES, Client, ServerError, no_kserve
 from .json_codec import JSON_LENGTH, decode_response, encode_request
-from .metadata import plain_metadata
-from .parameters import headers_of
+from .request import headers_of
 from .tensors import AnswerError
 
 CONNECT_SECONDS = 5.0
@@ -124,6 +124,12 @@ class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+_PATHS = {
+    "live": "/v2/health/live", "ready": "{model}/ready", "server": "/v2", "index": "/v2/repository/index",
+    "model": "{model}", "config": "{model}/config", "statistics": "{model}/stats",
+}  # fmt: skip
 
 
 class HttpExchange:
@@ -323,75 +329,32 @@ class HttpClient(Client):
         path = f"{self.model_path(name, version)}/infer"
         return InferExchange(self, "POST", path, parts, headers, INFER_BYTES)
 
-    # -- asking --------------------------------------------------------------------------------------
-
-    def live(self, seconds: float) -> None:
-        """Return if the server answers within so many seconds, else raise ServerError."""
-        status = HttpExchange(self, "GET", "/v2/health/live", (), self.address.headers).answer(seconds).status
-        if status in (502, 503, 504):  # of what stands before it
-            raise self.unanswered(f"HTTP {status}", False)
-
-    def ready(self, name: str, version: str, seconds: float) -> bool:
-        """Whether a model says that it can serve."""
-        path = f"{self.model_path(name, version)}/ready"
-        return HttpExchange(self, "GET", path, (), self.address.headers).answer(seconds).status == 200
-
-    def describe(self) -> None:
-        """Ask the server what it is."""
-        said = self._ask("GET", "/v2")
-        self.server = " ".join(str(said[k]) for k in ("name", "version") if said.get(k))
-        found = said.get("extensions")
-        self.extensions = frozenset(map(str, found)) if isinstance(found, list) else frozenset()
-
-    def index(self) -> list[tuple[str, str, str]]:
-        """Return name, version and state of each model."""
-        rows = self._ask("POST", "/v2/repository/index", b"{}", kind=list)
-        rows = [row for row in rows if isinstance(row, dict)]
-        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows]
-
-    def metadata(self, name: str, version: str) -> dict[str, Any]:
-        """Return a model's metadata."""
-        path = self.model_path(name, version)
-        try:
-            return plain_metadata(self._ask("GET", path))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self._no_answer(path, f"{type(error).__name__}: {error}") from error
-
-    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
-        """Return a model's configuration as JSON; None where the server has none to give."""
-        if "model_configuration" not in self.extensions:
-            return None
-        said: Mapping[str, Any] = self._ask("GET", f"{self.model_path(name, version)}/config")
-        return said
-
-    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
-        """Return a model's statistics, as Triton's JSON has them."""
-        path = self.model_path(name, version) if name else "/v2/models"
-        said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
-        return said
-
-    def _ask(self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS, kind: type = dict) -> Any:
+    def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
+        """Return an answer of the server; see `Client.query`."""
+        if what == "config" and "model_configuration" not in self.extensions:
+            raise ServerError("the server has no extension model_configuration", ErrorCode.UNSUPPORTED)
+        path = _PATHS[what].format(model=self.model_path(name, version) if name else "/v2/models")
         headers = {**self.address.headers, "Content-Type": "application/json"}
-        answer = HttpExchange(self, method, path, [body] if body else (), headers).answer(seconds)
+        method, body = ("POST", [b"{}"]) if what == "index" else ("GET", [])
+        answer = HttpExchange(self, method, path, body, headers).answer(seconds)
         if answer.status != 200:
             raise error_of(self, answer)
+        if what in ("live", "ready"):
+            return {}
         try:
-            said = json.loads(answer.body)
+            document = json.loads(answer.body)
         except (ValueError, RecursionError) as error:
-            raise self._no_answer(path, str(error)) from error
-        if not isinstance(said, kind):
-            raise self._no_answer(path, f"expected JSON of a {kind.__name__}, got {type(said).__name__}")
-        return said
+            raise no_kserve(path, str(error)) from error
+        kind = list if what == "index" else dict
+        if not isinstance(document, kind):
+            raise no_kserve(path, f"expected JSON of a {kind.__name__}, got {type(document).__name__}")
+        return document
 
     def model_path(self, name: str, version: str) -> str:
         """Return the path of a model, or of a version of it."""
-        safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # which undoes no quoting
+        safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # Triton does not unquote
         path = f"/v2/models/{quote(name, safe=safe)}"
         return f"{path}/versions/{quote(version, safe='')}" if version else path
-
-    def _no_answer(self, path: str, why: str) -> ServerError:
-        what = f"the answer to {path} is not as the protocol says ({why}); is it a KServe v2 server?"
-        return ServerError(what, ErrorCode.INTERNAL)
 
     def _hang_up(self) -> None:
         self.connections.close()
@@ -421,4 +384,5 @@ def _error_member(answer: HttpAnswer) -> Any:
         return None
 
 
-HttpClient.waits = (HttpExchange._connected, HttpExchange._exchanged)
+for _function in (HttpExchange._connected, HttpExchange._exchanged):
+    may_be_interrupted(_function.__code__, waits=True)

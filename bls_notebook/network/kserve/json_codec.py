@@ -20,8 +20,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .classification import classified
 from .errors import INTERNAL, refuse
-from .parameters import parameters_of, parameters_of_model
-from .request import DecodedRequest, RequestedOutput, flags_of
+from .request import DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Regions
 from .tensors import (
     AnswerError,
@@ -246,15 +245,10 @@ def decode_request(
     call = DecodedRequest(model, version, member(found, "id", str, ""))
     take_parameters(call, member(found, "parameters", object, None) if isinstance(found, dict) else None)
     rest = view[length:]
-    names = set()
     for given in member(found, "inputs", list):
         tensor, used = _input(call, given, rest, regions)
         rest = rest[used:]
-        if tensor._name in names:
-            shown = call.request_id or "<id_unknown>"
-            refuse(f"[request id: {shown}] input '{tensor._name}' already exists in request")
-        names.add(tensor._name)
-        call.inputs.append(tensor)
+        call.add_input(tensor)
     if len(rest):
         refuse(f"unexpected additional input data for model '{model.name}'")
     for wanted in member(found, "outputs", list, []):

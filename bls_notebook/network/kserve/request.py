@@ -1,7 +1,8 @@
-"""One inference request, whichever protocol it came by: what it asks for, and sending it to its model."""
+"""An inference request in either protocol: its parameters, headers and requested outputs."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,16 +11,20 @@ from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceRequest, Tensor, TritonModelException
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
 from .errors import refuse
 
-START, END = 1, 2
+START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
+FINAL = "triton_final_response"
+_OF_THE_SERVER = frozenset((FINAL, "binary_data_size"))  # parameters of a response that no model sends
+_CORRELATION = "x-correlation-id"
 
 
 @dataclass(frozen=True)
 class RequestedOutput:
-    """An output that is asked for: as bytes or as JSON, into shared memory, or the classes of most weight."""
+    """How a client wants an output: as bytes or JSON, in shared memory, or as its largest `classes`."""
 
     name: str
     binary: bool = False
@@ -31,20 +36,27 @@ class RequestedOutput:
 
 @dataclass
 class DecodedRequest:
-    """A request, decoded."""
+    """A request of a client."""
 
     model: LoadedModel
-    version: int  # that was asked for, -1 for the newest
+    version: int  # -1 for the newest
     request_id: str = ""
     inputs: list[Tensor] = field(default_factory=list)
     outputs: dict[str, RequestedOutput] = field(default_factory=dict)
-    binary: bool = False  # how outputs go back that were not asked for by name
+    binary: bool = False  # whether outputs that are not in `outputs` are sent as bytes
     parameters: dict[str, Any] = field(default_factory=dict)
     correlation_id: int | str = 0
     flags: int = 0
     timeout: int = 0  # microseconds
     priority: int = 0
-    final: bool = False  # the client wants an empty response that says that it was the last
+    final: bool = False  # whether the client wants an empty final response
+
+    def add_input(self, tensor: Tensor) -> None:
+        """Add an input; ProtocolError if there is one of its name."""
+        if any(tensor._name == other._name for other in self.inputs):
+            request_id = self.request_id or "<id_unknown>"
+            refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
+        self.inputs.append(tensor)
 
     def request(self) -> InferenceRequest:
         """Return the request as the engine takes it."""
@@ -68,3 +80,40 @@ class DecodedRequest:
 def flags_of(parameters: Mapping[str, Any]) -> int:
     """Return the flags of a sequence's request."""
     return START * bool(parameters.get("sequence_start")) | END * bool(parameters.get("sequence_end"))
+
+
+def parameters_of(options: Options) -> dict[str, Any]:
+    """Return a request's parameters, and its other options as parameters of the protocol."""
+    if options is DEFAULT_OPTIONS:
+        return {}
+    out: dict[str, Any] = json.loads(options.parameters)
+    if options.correlation_id:
+        out["sequence_id"] = options.correlation_id
+        out["sequence_start"] = bool(options.flags & START)
+        out["sequence_end"] = bool(options.flags & END)
+    if options.priority:
+        out["priority"] = options.priority
+    if options.timeout:
+        out["timeout"] = options.timeout
+    return out
+
+
+def headers_of(options: Options) -> dict[str, str]:
+    """Return the headers of a request: its trace, and its sequence for load balancers."""
+    out: dict[str, str] = {}
+    if options.correlation_id:
+        text = str(options.correlation_id)
+        if text.isascii() and text.isprintable():
+            out[_CORRELATION] = text
+    context = None if options.trace is None else options.trace.get_context()
+    if context:
+        carrier = json.loads(context)
+        trace = {k: carrier.get(k) for k in ("traceparent", "tracestate")}
+        out |= {k: v for k, v in trace.items() if isinstance(v, str) and v.isascii() and v.isprintable()}
+    return out
+
+
+def parameters_of_model(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters of a response that its model may have sent, as JSON text."""
+    own = {k: v for k, v in parameters.items() if k not in _OF_THE_SERVER}
+    return json.dumps(own) if own else "{}"

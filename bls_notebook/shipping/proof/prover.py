@@ -20,7 +20,7 @@ import numpy as np
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.network.connection.connection import connect
+from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import Progress, progress

@@ -10,7 +10,7 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.network.connection.connection import connect
+from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import HTTP_STATUS
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response

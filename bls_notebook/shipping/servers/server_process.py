@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bls_notebook.network.kserve.listening import HOST
+from bls_notebook.network.kserve.address import HOST
 
 from .environment import Program, TritonServerError
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.network.kserve.listening import HOST
+from bls_notebook.network.kserve.address import HOST
 from bls_notebook.records.progress import progress
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export

@@ -27,11 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bls_notebook.network.kserve.address import Address
+from bls_notebook.network.kserve.address import HOST, Address, Listening
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import INFER_BYTES, HttpAnswer, HttpClient, HttpExchange, error_text
 from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_outputs, encode_request
-from bls_notebook.network.kserve.listening import HOST, Listening
 from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest

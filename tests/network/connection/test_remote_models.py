@@ -19,9 +19,9 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.network.connection import AddressError, address_of
 from bls_notebook.network.kserve import client as link
 from bls_notebook.network.kserve import grpc_client as grpc_link
+from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest

@@ -19,11 +19,11 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.network.connection import address_of
-from bls_notebook.network.connection.opening import open_link
 from bls_notebook.network.kserve import http_client
+from bls_notebook.network.kserve.address import address_of
 from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
+from bls_notebook.network.remote_models import open_link
 from bls_notebook.pb_utils import InferenceRequest
 from tests.network.connection.servers import serving_http
 

@@ -21,10 +21,12 @@ from bls_notebook.records.progress import progress
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.source.layout import check_model_name
 
-from . import TLS, Address, AddressError, Client, RemoteServer, ServerError, ServerModel, address_of, take_link
+from .kserve.address import TLS, Address, AddressError, address_of
+from .kserve.client import Client, ServerError
+from .remote_models import RemoteServer, ServerModel
 
 if TYPE_CHECKING:
-    from .records import ConnectionRecord
+    from bls_notebook.network.records import ConnectionRecord
 
 _NONE = (
     "it does not tell which models it has; name those that you want: bls.connect({url!r}, 'MODEL'), or "
@@ -66,7 +68,7 @@ class Connection:
     @property
     def record(self) -> ConnectionRecord:
         """What there is to say of it now, as plain data; what a notebook shows."""
-        from .records import ConnectionRecord
+        from bls_notebook.network.records import ConnectionRecord
 
         repository = self._repository()
         rows = [] if repository is None or repository.closed else repository.index()
@@ -170,7 +172,7 @@ def connect(
     connection = Connection(repository, address)
     with critical(), progress(f"connecting to {address}"):
         try:
-            link = take_link(connection._link)
+            link = connection._link.take()
         except BackendError as error:
             raise BLSError(f"connect: {error}") from error
         try:

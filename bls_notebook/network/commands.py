@@ -11,13 +11,18 @@ from bls_notebook.commands import Command, print_record
 from bls_notebook.repository.call_order import load_with_callees
 
 
+def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of an endpoint: its ports and its token."""
+    for protocol in ("http", "grpc"):
+        parser.add_argument(f"--{protocol}-port", type=int, default=0, metavar="N", help="default: a free one")
+    parser.add_argument("--token", metavar="TEXT", help="what clients send (default: made at random)")
+    parser.add_argument("--no-token", action="store_true", help="take requests of any program of this machine")
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
-    parser.add_argument("--http-port", type=int, default=0, metavar="N", help="default: a free one")
-    parser.add_argument("--grpc-port", type=int, default=0, metavar="N", help="default: a free one")
-    parser.add_argument("--token", metavar="TEXT", help="what clients send (default: made at random)")
-    parser.add_argument("--no-token", action="store_true", help="take requests of any program here")
+    add_endpoint_options(parser)
     parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
 
 

@@ -1,4 +1,4 @@
-"""An endpoint: where clients ask the models of this process, what they have to send, and what they asked."""
+"""Displays of connections and endpoints."""
 
 from __future__ import annotations
 
@@ -7,12 +7,45 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.records.models import models_table
 from bls_notebook.display.units import count
 
-from .records import EndpointModel, EndpointRecord
+from .records import ConnectionRecord, EndpointModel, EndpointRecord
+
+_CONNECTION_KINDS = {"CONNECTED": "ready", "LOST": "unavailable"}
+
+
+def connection_document(record: ConnectionRecord) -> doc.Document:
+    """Describe a connection."""
+    return doc.Document(list(_connection_blocks(record)))
+
+
+def _connection_blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
+    state = parts.stated(record.state, _CONNECTION_KINDS.get(record.state, ""))
+    facts = [record.server] if record.server else []
+    if record.state != "DISCONNECTED":
+        facts.append(count(len({model.name for model in record.models}), "model"))
+    yield doc.Line([parts.name(record.address), state, parts.quiet(" · ".join(facts))])
+    if record.state == "LOST":
+        yield doc.Warnings([f"no answer: {record.reason}; its models are here again when it answers"])
+    if record.models:
+        yield models_table(f"Models at {record.address}", record.models)
+        first = record.models[0]
+        given = " ".join(f"{spec.name}=..." for spec in first.inputs)
+        yield doc.Words(
+            parts.dots(
+                parts.coded(f"call one from a cell: `{f'%bls {first.name} {given}'.strip()}`"),
+                parts.coded(f"from a model: `InferenceRequest(model_name='{first.name}', ...)`"),
+            )
+        )
+    if record.names:
+        names = ", ".join(f"{here} is {there}" for here, there in record.names)
+        yield doc.Words(parts.quiet(f"called otherwise there: {names}"))
+    yield doc.Warnings(record.notes)
+
 
 _COLUMNS = doc.columns("model | version:r | state | requests:r | failed:r")
-_KINDS = {"READY": "ready", "CLOSED": "unavailable"}
+_ENDPOINT_KINDS = {"READY": "ready", "CLOSED": "unavailable"}
 _NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
 _OPEN = "no token: any program of this machine may ask these models, and load models with code of its own"
 _CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
@@ -20,17 +53,17 @@ _CLOSED = "its repository has been closed: no model can be asked; make another e
 
 def endpoint_document(record: EndpointRecord) -> doc.Document:
     """Describe an endpoint."""
-    return doc.Document(list(_blocks(record)), styles="tried error")
+    return doc.Document(list(_endpoint_blocks(record)), styles="tried error")
 
 
-def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
+def _endpoint_blocks(record: EndpointRecord) -> Iterator[doc.Block]:
     up = record.state != "STOPPED"
     asked = {model.name: model.requests for model in record.models}
     shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]
     rest = len({model.name for model in record.models} - {model.name for model in shown})
     facts = [count(len({m.name for m in shown}), "model"), count(sum(asked.values()), "request")]
     facts += [f"{record.under_way} under way"] if record.under_way else []
-    state = parts.stated(record.state, _KINDS.get(record.state, ""))
+    state = parts.stated(record.state, _ENDPOINT_KINDS.get(record.state, ""))
     yield doc.Line([parts.name("endpoint"), state, parts.quiet(" · ".join(facts))])
     if up:
         listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
@@ -38,9 +71,9 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
         rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
         columns = doc.columns(" | ")
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
-        yield from _clients(record)
+        yield from _client_lines(record)
     if shown and (up or any(asked.values())):
-        yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_row, shown)))
+        yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_model_row, shown)))
     if rest and up:
         yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded, which clients may load"))
     if record.error is not None and up:
@@ -50,7 +83,7 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
     yield doc.Warnings([*notes, _CLOSED] if record.state == "CLOSED" else notes)
 
 
-def _row(model: EndpointModel) -> doc.Row:
+def _model_row(model: EndpointModel) -> doc.Row:
     state = parts.stated(model.state, "ready" if model.state == "READY" else "")
     why = [parts.quiet(model.reason)] if model.reason else []
     shown = parts.dots(state, *why, by=" ")
@@ -58,7 +91,7 @@ def _row(model: EndpointModel) -> doc.Row:
     return doc.Row([parts.name(model.name), str(model.version), shown, *counts])
 
 
-def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
+def _client_lines(record: EndpointRecord) -> Iterator[doc.Block]:
     """Lines that a person can paste and run."""
     ready = [model for model in record.models if model.state == "READY"]
     name = ready[0].name if ready else "MODEL"
