@@ -15,7 +15,7 @@ from bls_notebook.records.measurements import Quartiles
 
 from .analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
 from .analysis.tuning import TunedModel, Tuning, batches_of
-from .dependences.findings import named, order
+from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .records.comparison import Comparison, Verification, failures
 from .records.session import SideBySide
@@ -357,7 +357,7 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
         doc.Words(parts.coded(overlap.sentence), "session-verdict", "  "),
     ]
     if len(overlap.stages) > 1 and (overlap.together or overlap.already):
-        blocks.append(_advice_words(f"Possible order: {order(overlap)}."))
+        blocks.append(_advice_words(f"Possible order: {_order(overlap)}."))
     if overlap.advice:
         blocks.append(_advice_words(overlap.advice))
     if overlap.code is not None:
@@ -370,6 +370,13 @@ def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:
         sessions = (overlap.written,) if overlap.changed is None else (overlap.written, overlap.changed)
         blocks.append(timeline_block(sessions, widget=widget, gap=True))
     return doc.Document(blocks, styles="session figure changes tried")
+
+
+def _order(overlap: Overlap) -> str:
+    """Say in which stages the calls of the first request can be sent: ```a` and `b` together, then `c```."""
+    first = [s for s in overlap.stages if overlap.calls[s[0]].request == overlap.calls[0].request]
+    words = [named(overlap.calls, stage) + " together" * (len(stage) > 1) for stage in first]
+    return ", then ".join([*words[:9], *([f"{len(words) - 9} more"] if len(words) > 9 else [])])
 
 
 def _advice_words(text: str) -> doc.Block:

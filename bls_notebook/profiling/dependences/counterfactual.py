@@ -1,8 +1,8 @@
 """Run a model with its real callees, then again with the kept answers, some of them changed.
 
-Guarantees: each run has an instance of its own, so what the model keeps in members and globals reaches
-neither the next run nor the serving model; only `record` and `profiled` reach real callees; what later runs
-print is dropped; runs and their time are limited.
+Guarantees: each run has an instance of its own, so what the model keeps in members and globals reaches neither the
+next run nor the serving model; only `record`, `profiled` and `callee_states` reach real callees; what later runs print
+is dropped; runs and their time are limited, and a run that takes longer is cancelled.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import io
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from bls_notebook.devices.transfers import device_of, to_cpu, to_gpu
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -31,11 +32,10 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
-from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.repository.substitution.variant import Variant, VariantChange, variant
+from bls_notebook.repository.substitution.variant import Variant, VariantChange
 
 from .evidence import ObservedCall, RunDifference, difference
-from .perturbation import SUCCESS, Kept, KeptResponse, SeenValues, changed, same
+from .perturbation import SUCCESS, ZEROS, Kept, KeptResponse, SeenValues, changed, same
 
 RUNS, SECONDS = 50, 10.0
 _ORDER = 0.2  # seconds that an answer waits for one that came before it in the recorded run
@@ -53,12 +53,12 @@ class RecordedCall:
     call: Call
     sent: ObservedCall
     came: int
+    decoupled: bool
+    free: Mapping[str, int]
     first: int = 0
     ended: int = 0
-    decoupled: bool = False
     responses: list[KeptResponse] = field(default_factory=list)
     datatypes: dict[str, str] = field(default_factory=dict)
-    free: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,11 +75,13 @@ class Runs:
     """Runs one model on the same requests, again and again."""
 
     def __init__(self, repository: ModelRepository, model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        self.repository, self.model, self.inputs = repository, model, inputs
+        self.repository, self.host, self.model, self.inputs = repository, Host(repository), model, inputs
         self.count = self.asked = 0
+        self.cancelled = False  # a run that took too long
         self.recorded: list[RecordedCall] = []
         self.base = ObservedRun()
-        self._most, self._ends = RUNS, 0.0
+        self._decoupled = repository.record(model).decoupled
+        self._most, self._ends = RUNS, float("inf")
         self._seen: dict[str, SeenValues] = {}
 
     def record(self) -> Session:
@@ -98,15 +100,16 @@ class Runs:
         return session
 
     def profiled(self, name: str) -> tuple[Session, list[Kept]]:
-        """Run what serves now with its real callees; return the session and the responses."""
+        """Run the version in service with its real callees; return the session and the responses."""
         session = profile(name=name)
         responses: list[Kept] = []
 
         def run() -> None:
             with session:
                 session.only_of(cast(Execution, caller_var.get()))
-                responses.extend(self._responses())
+                responses.extend(ask(self.repository, self.model, each, self._decoupled) for each in self.inputs)
 
+        self.count += 1
         self.repository.run(run)
         return session.record, responses
 
@@ -130,41 +133,49 @@ class Runs:
                 player.observed.responses = self._responses()
         return player.observed
 
-    def changed(self, group: int, change: int) -> RunDifference | None:
-        """Run with one change of several answers (bit n: call n); None if that leaves these as they are."""
+    def changed(self, group: set[int], change: int) -> RunDifference | None:
+        """Run with one change of the answers to some calls; None if that leaves these as they are."""
         answers: dict[int, Kept] = {}
-        for number, each in enumerate(self.recorded):
-            new = None
-            if group >> number & 1:
-                new = changed(tuple(each.responses), change, number, self._seen[each.call.model])
+        for number in group:
+            each = self.recorded[number]
+            new = changed(tuple(each.responses), change, number, self._seen[each.call.model])
             if new is not None:
                 answers[number] = new
-        if not answers:
-            return None
-        return self.compared(self.replay(answers))._replace(used=sum(1 << number for number in answers))
+        return self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
 
     def compared(self, run: ObservedRun) -> RunDifference:
         """Return how a run differs from the recorded one."""
         failed = {n for n, kept in enumerate(run.responses) if any(r.error is not None for r in kept)}
 
         def may_have_failed(sent: ObservedCall) -> bool:
-            request: Any = sent.sender[-1] if sent.sender else ""
+            request = sent.sender[-1] if sent.sender else ""
             return request in failed if isinstance(request, int) else bool(failed)
 
         return difference(self.base.calls, run.calls, may_have_failed)
 
     def variant(self, source: str = "") -> Variant:
         """Return an instance without any state, of the model or of a changed source."""
-        return variant(self.repository, {self.model: VariantChange(source=source or None)})
+        return self.host.variant({self.model: VariantChange(source=source or None)})
 
     def _substituted(self, answers: Any) -> Any:
         names = {row.name for row in self.repository.index() if row.state == "READY"} - {self.model}
-        return substitute(self.repository, dict.fromkeys(sorted(names), answers), concurrent=True)
+        return self.host.substitute(dict.fromkeys(sorted(names), answers), concurrent=True)
 
     def _responses(self) -> list[Kept]:
+        """Send the requests, one after the other; cancel one that is not answered in time."""
         self.count += 1
-        decoupled = self.repository.record(self.model).decoupled
-        return [kept_responses(self.repository, self.model, inputs, decoupled) for inputs in self.inputs]
+        out = []
+        for inputs in self.inputs:
+            sent = self.host.send(self.host.request(self.model, inputs), stream=self._decoupled)
+            try:
+                responses = sent.result(min(self._ends - monotonic(), threading.TIMEOUT_MAX))
+            except FutureTimeoutError:
+                self.cancelled = True
+                raise ExhaustedError from None
+            finally:
+                sent.cancel()  # nothing happens if it is answered
+            out.append(tuple(map(_kept_response, responses if self._decoupled else [responses])))
+        return out
 
 
 class _Recorder:
@@ -180,7 +191,9 @@ class _Recorder:
             return
         spec = wait.spec
         assert spec is not None
-        each = RecordedCall(call, _sent(call), self._now(), decoupled=spec.decoupled, free=_free(spec))
+        batch = int(spec.max_batch_size > 0)
+        free = {name: t.dims.index(-1) + batch for name, t in spec.outputs.items() if -1 in t.dims}
+        each = RecordedCall(call, _sent(call), self._now(), spec.decoupled, free)
         self.recorded.append(each)
         try:
             for response in wait.ask():
@@ -236,12 +249,10 @@ class _Player:
         yield from self._given(number, place, sent)
 
     def _number(self, call: Call, sent: ObservedCall) -> int:
-        """Return the recorded call whose answer this one gets: of equal inputs, else of the same key."""
-        same_callee = [n for n in sorted(self._left) if self._recorded[n].sent[:2] == sent[:2]]
-        equal_inputs = [n for n in same_callee if self._recorded[n].sent.digest == sent.digest]
-        in_place = [n for n in same_callee if self._recorded[n].call.key == call.key]
-        both = [n for n in in_place if n in equal_inputs]
-        number = next(iter((*both, *equal_inputs, *in_place, *same_callee)), -1)
+        """Return the recorded call that gives the answer: one with equal inputs, else one with the same key."""
+        same_callee = [(n, self._recorded[n]) for n in self._left if self._recorded[n].sent[:2] == sent[:2]]
+        ranked = [(each.sent.digest != sent.digest, each.call.key != call.key, n) for n, each in same_callee]
+        number = min(ranked)[-1] if ranked else -1
         self._left.discard(number)
         return number
 
@@ -270,7 +281,72 @@ class _Player:
                 yield _response(kept, recorded.datatypes)
 
 
-# -- calls and answers as plain data -------------------------------------------------------------
+# -- callees with state -------------------------------------------------------------------------------
+
+
+class CalleeStates(NamedTuple):
+    """Callees by how they answered equal requests.
+
+    ``varying`` ones differently at once, ``stateful`` ones differently after other requests or after runs of
+    the model; ``unasked`` ones were not asked again in time.
+    """
+
+    varying: set[str]
+    stateful: set[str]
+    unasked: set[str]
+
+
+def callee_states(runs: Runs) -> CalleeStates:
+    """Ask each callee again: as before, after other requests, in reverse order, and as before.
+
+    Two different requests to each callee are enough. Requests of sequences are left out, as their order
+    matters anyway.
+    """
+    ends = monotonic() + SECONDS
+    requests: dict[str, dict[bytes, int]] = {}
+    for number, each in enumerate(runs.recorded):
+        if not each.call.sequence[0]:
+            requests.setdefault(each.call.model, {}).setdefault(each.sent.digest, number)
+    chosen = sorted({n for numbers in requests.values() for n in [*numbers.values()][:: max(1, len(numbers) - 1)]})
+    states = CalleeStates(set(), set(), set())
+    first: dict[int, Kept] = {}
+
+    def asked(number: int, others: bool = False) -> Kept:
+        runs.asked += 1
+        call = runs.recorded[number].call
+        inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
+        if others:
+            inputs = {name: _other_input(array, number) for name, array in inputs.items()}
+        options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
+        return ask(runs.repository, call.model, inputs, runs.recorded[number].decoupled, **options)
+
+    for number in chosen:
+        each = runs.recorded[number]
+        if monotonic() > ends:
+            states.unasked.add(each.call.model)
+            continue
+        first[number] = asked(number)
+        if not equal([first[number]], [tuple(each.responses)]):
+            is_steady = equal([asked(number)], [first[number]])
+            (states.stateful if is_steady else states.varying).add(each.call.model)
+    for number in first:
+        if monotonic() < ends:
+            asked(number, others=True)
+    for number in (*reversed(first), *first):
+        model = runs.recorded[number].call.model
+        if model not in states.varying and monotonic() < ends and not equal([asked(number)], [first[number]]):
+            states.stateful.add(model)
+    return states._replace(stateful=states.stateful - states.varying)
+
+
+def _other_input(array: Any, salt: int) -> Any:
+    """Return another array of the same kind; integers stay in their range, so that they are valid indices."""
+    constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
+    new = changed((KeptResponse({"": array}),), ZEROS if constant else 0, salt, SeenValues())
+    return array if new is None else new[0].outputs[""]
+
+
+# -- calls and answers as plain data ------------------------------------------------------------------
 
 
 def _sent(call: Call) -> ObservedCall:
@@ -283,12 +359,15 @@ def _sent(call: Call) -> ObservedCall:
     return ObservedCall(call.key[0], call.model, digest.digest(), call.key[2])
 
 
-def kept_responses(
-    repository: ModelRepository, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any
-) -> Kept:
+def ask(repository: ModelRepository, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any) -> Kept:
     """Send a request and return its responses."""
-    send: Any = repository.stream if decoupled else lambda *a, **o: [repository.infer(*a, **o)]
-    return tuple(_kept(r.output_tensors(), r.error, r) for r in send(model, inputs, **options))
+    if decoupled:
+        return tuple(map(_kept_response, repository.stream(model, inputs, **options)))
+    return (_kept_response(repository.infer(model, inputs, **options)),)
+
+
+def _kept_response(response: Any) -> KeptResponse:
+    return _kept(response.output_tensors(), response.error, response)
 
 
 def _kept(tensors: Sequence[Tensor], error: Any, response: Any) -> KeptResponse:
@@ -310,19 +389,15 @@ def _response(kept: KeptResponse, datatypes: Mapping[str, str]) -> InferenceResp
 
 def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     """Whether answers are equal bit by bit; of errors, whether both are."""
-    pairs = [(a, b) for kept, again in zip(one, other, strict=True) for a, b in zip(kept, again, strict=False)]
-    return list(map(len, one)) == list(map(len, other)) and all(
+    if list(map(len, one)) != list(map(len, other)):
+        return False
+    pairs = [(a, b) for kept, again in zip(one, other, strict=True) for a, b in zip(kept, again, strict=True)]
+    return all(
         (a.error is None) == (b.error is None)
         and a.outputs.keys() == b.outputs.keys()
         and all(same(array, b.outputs[name]) for name, array in a.outputs.items())
         for a, b in pairs
     )
-
-
-def _free(spec: ModelSpec) -> dict[str, int]:
-    """Return the axis of each output that may have any length, without the batch."""
-    batch = int(spec.max_batch_size > 0)
-    return {name: t.dims.index(-1) + batch for name, t in spec.outputs.items() if -1 in t.dims}
 
 
 def _seen(calls: Sequence[RecordedCall]) -> SeenValues:

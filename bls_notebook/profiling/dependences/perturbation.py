@@ -1,9 +1,8 @@
 """Changes of a callee's answer: other values, another length, fewer responses, an error. Pure.
 
-A change has a number; its effect depends on the data type. Changes of integers and texts begin with values
-that were seen in the recorded run, because answers are often indices or labels. `salt` makes a change
-differ a little from call to call, so that answers which are changed together do not stay equal to one
-another.
+A change has a number; its effect depends on the data type. Changes of integers and texts begin with values that were
+seen in the recorded run, because answers are often indices or labels. `salt` makes a change differ a little from call
+to call, so that answers which are changed together do not stay equal to one another.
 """
 
 from __future__ import annotations
@@ -40,43 +39,38 @@ class SeenValues:
     free: Mapping[str, int] = field(default_factory=dict)
 
 
-def _shifted(a: Array, s: int, v: Sequence[Any]) -> Array:
+def _shifted(a: Array, salt: int, v: Sequence[Any]) -> Array:
     span = v[1] - v[0] + 1
     if span > 1:
-        return v[0] + (a - v[0] + 1 + s % (span - 1)) % span  # type: ignore[no-any-return]
-    return a - 1 - s % 3 if v[0] > 2 else a + 2 + s % 3
+        return v[0] + (a - v[0] + 1 + salt % (span - 1)) % span  # type: ignore[no-any-return]
+    return a - 1 - salt % 3 if v[0] > 2 else a + 2 + salt % 3
+
+
+def _reversed(array: Array) -> Array:
+    return np.asarray(array.reshape(-1)[::-1].reshape(array.shape))
+
+
+def _rotated(char: str, by: int) -> str:
+    for first, length in ("a", 26), ("A", 26), ("0", 10):
+        if 0 <= ord(char) - ord(first) < length:
+            return chr(ord(first) + (ord(char) - ord(first) + by) % length)
+    return char
 
 
 _Make = Callable[[Any, int, Any], Any]
-_FLOATS: dict[str, _Make] = {
+# Of an array, the salt, and its least and greatest value.
+_NUMBERS: dict[str, _Make] = {
+    "mirrored": lambda a, s, v: v[0] + v[1] - a,
+    "shifted in its range": _shifted,
     "scaled": lambda a, s, v: a * (1.37 + s % 16 / 64) + 0.11,
-    "negated": lambda a, s, v: -a,
     "zeros": lambda a, s, v: a * 0,
     "reversed": lambda a, s, v: _reversed(a),
     "large": lambda a, s, v: a * 1000 + 7 + s % 16,
-    "mirrored": lambda a, s, v: v[0] + v[1] - a if v[0] < v[1] else a * (0.7 + s % 16 / 64),
-    "small": lambda a, s, v: a * (0.2 - s % 16 / 128),
-    "large negative": lambda a, s, v: -1000 * np.abs(a) - 7 - s % 16,
-}
-_INTEGERS: dict[str, _Make] = {
-    "mirrored": lambda a, s, v: v[0] + v[1] - a,
-    "shifted in its range": _shifted,
-    "zeros": lambda a, s, v: a * 0,
-    "reversed": lambda a, s, v: _reversed(a),
-    "next": lambda a, s, v: a + 1,
-    "large": lambda a, s, v: a * 1000 + 7,
     "negated": lambda a, s, v: -a - 1,
-    "large negative": lambda a, s, v: -1000 * abs(a) - 7,
+    "large negative": lambda a, s, v: -1000 * abs(a) - 7 - s % 16,
 }
-_BOOLS: dict[str, _Make] = {
-    "inverted": lambda a, s, v: ~a,
-    "all true": lambda a, s, v: a | True,
-    "all false": lambda a, s, v: a & False,
-    "reversed": lambda a, s, v: _reversed(a),
-    "first inverted": lambda a, s, v: a ^ (np.arange(a.size) == 0).reshape(a.shape),
-    "last inverted": lambda a, s, v: a ^ (np.arange(a.size) == a.size - 1).reshape(a.shape),
-}
-_TEXTS: dict[str, _Make] = {  # of one text; of JSON, its leaves
+# Of one text (of JSON, each leaf), the salt, and all texts seen.
+_TEXTS: dict[str, _Make] = {
     "other letters": lambda t, s, v: "".join(_rotated(char, 1 + s % 5) for char in t),
     "another number": lambda t, s, v: str(-int(t) - 1 - s % 5 if t.lstrip("-").isdecimal() else 7 + s % 5),
     "another answer": lambda t, s, v: [each for each in (*v, "no", "yes") if each != t][s % max(1, len(v) - 1)],
@@ -86,22 +80,18 @@ _TEXTS: dict[str, _Make] = {  # of one text; of JSON, its leaves
     "doubled": lambda t, s, v: t + t,
 }
 _SHAPES = ("longer", "shorter", "last response dropped", "first response twice", "last response changed")
-CHANGES = len(_FLOATS) + len(_SHAPES)
+_VALUES, ZEROS = len(_NUMBERS), list(_NUMBERS).index("zeros")
+CHANGES = _VALUES + len(_SHAPES)
 ERROR = CHANGES
 """The number of the change that puts an error in place of an answer, and an answer in place of an error."""
 SUCCESS = KeptResponse({})
 """An answer made up from the callee's configuration."""
 
 
-def _changes_of(dtype: np.dtype[Any]) -> dict[str, _Make]:
-    kinds = {"b": _BOOLS, "i": _INTEGERS, "u": _INTEGERS, "O": _TEXTS, "S": _TEXTS}
-    return kinds.get(dtype.kind, _FLOATS)
-
-
 def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
     """Return the words for a change of an output."""
-    names = list(_FLOATS if dtype is None else _changes_of(dtype)) + [""] * len(_FLOATS)
-    return (*names[: len(_FLOATS)], *_SHAPES, "an error in its place")[change]
+    names = [*(_TEXTS if dtype is not None and dtype.kind in "OS" else _NUMBERS), ""]
+    return (*names[:_VALUES], *_SHAPES, "an error in its place")[change]
 
 
 def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None:
@@ -109,13 +99,13 @@ def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None
     failed = any(response.error is not None for response in kept)
     if change == ERROR:
         return (SUCCESS if failed else KeptResponse({}, "an error in place of the recorded answer"),)
-    stream = change - len(_FLOATS) - 2
-    if failed or (stream >= 0 and len(kept) < (1, 1, 2)[stream]):
+    stream = change - _VALUES - 2
+    if failed or (stream >= 0 and len(kept) < 2):
         return None
     if stream == 0:
-        return None if len(kept) < 2 else kept[:-1]
+        return kept[:-1]
     if stream == 1:
-        return None if len(kept) < 2 else (kept[0], *kept)
+        return (kept[0], *kept)
     new = [_response(r, 0 if stream == 2 else change, salt, seen) for r in kept]
     if stream == 2:
         new[:-1] = [None] * (len(kept) - 1)
@@ -125,7 +115,10 @@ def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None
 def _response(response: KeptResponse, change: int, salt: int, seen: SeenValues) -> KeptResponse | None:
     new = {}
     for name, array in response.outputs.items():
-        made = _array(array, change, salt, seen.values.get(name, ()), seen.free.get(name, -1))
+        if change < _VALUES:
+            made = _other_values(array, change, salt, seen.values.get(name, ()))
+        else:
+            made = _other_length(array, change == _VALUES, seen.free.get(name, -1))
         if made is not None:
             new[name] = made
     return replace(response, outputs={**response.outputs, **new}) if new else None
@@ -138,37 +131,32 @@ def same(one: Array, other: Array) -> bool:
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
 
 
-def _array(array: Array, change: int, salt: int, values: Sequence[Any], free: int) -> Array | None:
-    if change >= len(_FLOATS):
-        if not 0 <= free < array.ndim or array.shape[free] < 1 + change - len(_FLOATS):
-            return None
-        if change > len(_FLOATS):
-            return np.delete(array, -1, axis=free)
-        return np.concatenate([array, np.take(array, [-1], axis=free)], axis=free)
-    kinds = _changes_of(array.dtype)
-    if not array.size or change >= len(kinds):
+def _other_length(array: Array, longer: bool, free: int) -> Array | None:
+    if not 0 <= free < array.ndim or array.shape[free] < 2 - longer:
         return None
-    make = list(kinds.values())[change]
+    if longer:
+        return np.concatenate([array, np.take(array, [-1], axis=free)], axis=free)
+    return np.delete(array, -1, axis=free)
+
+
+def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array | None:
+    is_text = array.dtype.kind in "OS"
+    makes = list((_TEXTS if is_text else _NUMBERS).values())
+    if not array.size or change >= len(makes):
+        return None
     with np.errstate(all="ignore"):
         try:
-            new = _made(array, make, salt, values)
-            if same(new, array) and array.dtype.kind in "fiu":  # zeros of zeros, one element reversed
+            new = (_texts if is_text else _numbers)(array, makes[change], salt, values)
+            if same(new, array) and not is_text:  # zeros of zeros, one element reversed
                 new = (array + array.dtype.type(1 + change % 3)).astype(array.dtype)
         except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
             new = _reversed(array)
     return None if same(new, array) else np.ascontiguousarray(new).reshape(array.shape)
 
 
-def _made(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
-    if array.dtype.kind in "OS":
-        items = array.reshape(-1)
-        if make is _TEXTS["reversed"] and array.size > 1:
-            return _reversed(array)
-        new = np.empty(array.size, object)
-        new[:] = [_text(item, make, salt, values) for item in items]
-        return new.reshape(array.shape).astype(array.dtype)
+def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
     if array.dtype.kind == "b":
-        return np.asarray(make(array, salt, values))
+        return _numbers(array.astype(np.uint8), make, salt, (0, 1)).astype(bool)
     if array.dtype.kind in "iu":
         info = np.iinfo(array.dtype)
         seen = [int(v) for v in values] or [int(array.min()), int(array.max())]
@@ -177,19 +165,28 @@ def _made(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
     return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
 
 
-def _reversed(array: Array) -> Array:
-    return np.asarray(array.reshape(-1)[::-1].reshape(array.shape))
+def _texts(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
+    if make is _TEXTS["reversed"] and array.size > 1:
+        return _reversed(array)
+    new = np.empty(array.size, object)
+    new[:] = [_text(item, make, salt, [_plain(value) for value in values]) for item in array.reshape(-1)]
+    return new.reshape(array.shape).astype(array.dtype)
 
 
-def _text(item: Any, make: _Make, salt: int, values: Sequence[Any]) -> Any:
-    text = item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
-    others = [v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in values]
+def _plain(item: Any) -> str:
+    return item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
+
+
+def _text(item: Any, make: _Make, salt: int, others: Sequence[str]) -> Any:
+    text = _plain(item)
     try:
         data = json.loads(text)
     except ValueError:
         data = None
-    is_nested = isinstance(data, (dict, list)) and make is not _TEXTS["empty"]
-    new = json.dumps(_leaves(data, make, salt)) if is_nested else make(text, salt, others)
+    if isinstance(data, (dict, list)) and make is not _TEXTS["empty"]:
+        new = json.dumps(_leaves(data, make, salt))
+    else:
+        new = make(text, salt, others)
     return new.encode() if isinstance(item, bytes) else new
 
 
@@ -204,10 +201,3 @@ def _leaves(data: Any, make: _Make, salt: int) -> Any:
     if isinstance(data, (int, float)):
         return data + 1 + salt % 5 if make is _TEXTS["other letters"] else -data - 1
     return make(data, salt, ()) if isinstance(data, str) else data
-
-
-def _rotated(char: str, by: int) -> str:
-    for first, length in ("a", 26), ("A", 26), ("0", 10):
-        if 0 <= ord(char) - ord(first) < length:
-            return chr(ord(first) + (ord(char) - ord(first) + by) % length)
-    return char

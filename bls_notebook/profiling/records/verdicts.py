@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bls_notebook.records.base import Record
 from bls_notebook.records.raw_events import ModelSeen
@@ -280,9 +280,14 @@ def roughness(f: Facts) -> str:
     )
 
 
-def calls_of(spans: Sequence[Span]) -> list[str]:
+class _HasModel(Protocol):
+    @property
+    def model(self) -> str: ...
+
+
+def calls_of(calls: Sequence[_HasModel]) -> list[str]:
     """Name the models of calls: ```resize```, ``3 calls of `detect```."""
-    counts = Counter(span.model for span in spans)
+    counts = Counter(call.model for call in calls)
     return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
 
 
