@@ -88,6 +88,14 @@ def test_what_was_not_tried_is_not_claimed(repo: bls.ModelRepository, monkeypatc
     assert "not known: the limit of 5 runs was reached" in found.sentence
 
 
+def test_a_run_that_never_ends_is_cancelled(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "SECONDS", 1.0)
+    monkeypatch.setattr(counterfactual, "SECONDS", 1.0)
+    body = "a = out(ask('a', x).exec())\nwhile a.max() > 8:\n    pass\n"
+    found_of(repo, graph(body + "return ok(a + out(ask('b', x).exec()))"))
+    assert repo.infer("caller", X).error is None
+
+
 def test_the_serving_model_keeps_its_state(repo: bls.ModelRepository) -> None:
     """Neither the runs of the analysis nor their answers reach the instance that serves."""
     body = "self.n = getattr(self, 'n', 0) + 1\na = out(ask('a', x).exec())\nprint('from the model')\n"
