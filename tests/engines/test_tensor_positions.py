@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.engines.pytorch.tensor_positions import Argument, positions_of
-from bls_notebook.engines.pytorch.torchscript_model import settings_of
+from bls_notebook.engines.pytorch.torchscript_model import Argument, positions_of, settings_of
 
 
 def arguments(*names: str, kind: str = "TensorType", type: str = "Tensor") -> list[Argument]:

@@ -20,8 +20,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .tensor_positions import TensorPositions
-from .torchscript_model import TorchInstance, device_of, load, runtime, settings_of
+from .torchscript_model import TensorPositions, TorchInstance, device_of, load, runtime, settings_of
 
 PYTHON_RUNTIME = "model.py"
 

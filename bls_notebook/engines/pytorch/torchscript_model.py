@@ -1,6 +1,10 @@
-"""A TorchScript model, its file and its instances: one call of `forward` per batch.
+"""A TorchScript model: its file, the positions of its tensors, and its instances, one call of `forward` per batch.
 
-BYTES tensors become lists of strings, TorchScript's only text type. PyTorch releases the GIL while it runs.
+The rules, checks and messages are those of Triton's backend (`ValidateInputs`, `ValidateOutputs`): inputs are
+named like the arguments of `forward`, or all are called `<name>__<index>`, or else they keep the
+configuration's order; outputs are called `<name>__<index>`, or keep their order. A model that takes one dict
+gets the inputs by name. BYTES tensors become lists of strings, TorchScript's only text type. PyTorch releases
+the GIL while it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.backends.batched import BatchedInstance, BatchError
-from bls_notebook.backends.completed import refuse_parts, truth, whole
+from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts, truth, whole
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import need_gpu, simulated_gpus
 from bls_notebook.devices.transfers import to_cpu, to_gpu
@@ -26,9 +30,112 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .tensor_positions import Argument, TensorPositions, positions_of
-
+_CONFIG_TYPES = frozenset(
+    f"TYPE_{t}" for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")
+)
 _AS_TORCHSCRIPT = "save it as TorchScript: torch.jit.script(module).save(...), or torch.jit.trace"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of `forward`: its name, the kind of its TorchScript type, and the type as text."""
+
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True)
+class TensorPositions:
+    """Positions of arguments and results by tensor name, from 0."""
+
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    takes_dict: bool = False
+
+
+def positions_of(config: dict[str, Any], arguments: list[Argument]) -> TensorPositions:
+    """Return the positions of a completed configuration's tensors; BackendError if it does not fit."""
+    inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
+    takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
+    if not takes_dict:
+        _check_arguments(config, arguments, len(inputs))
+    inputs |= _positions(config, "input", [] if takes_dict else [a.name for a in arguments])
+    outputs = _positions(config, "output", [])
+    if not takes_dict and sorted(inputs.values()) != list(range(len(arguments))):
+        given = ", ".join(f"'{name}' is argument {place}" for name, place in inputs.items())
+        raise BackendError(
+            f"model '{config['name']}': each of the {len(arguments)} arguments of its forward needs one "
+            f"input, but of the configuration's {given}; count the indexes of <name>__<index> from 0",
+            INVALID,
+        )
+    return TensorPositions(inputs, outputs, takes_dict)
+
+
+def _check_arguments(config: dict[str, Any], arguments: list[Argument], controls: int) -> None:
+    if any(a.kind == "DictType" for a in arguments[1:]):
+        raise BackendError(
+            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) "
+            "is supported."
+        )
+    for argument in arguments:
+        if argument.kind not in ("TensorType", "ListType"):
+            raise BackendError(
+                f"An input of type '{argument.type}' was detected in the model. Only a single input of type "
+                "Dict(str, Tensor) or input(s) of type Tensor are supported."
+            )
+    expected = len(config["input"]) + controls
+    if arguments and len(arguments) != expected:
+        raise BackendError(
+            f"unable to load model '{config['name']}', configuration expects {expected} inputs, model "
+            f"provides {len(arguments)}: {', '.join(a.name for a in arguments)}",
+            INVALID,
+        )
+
+
+def _positions(config: dict[str, Any], which: str, arguments: list[str]) -> dict[str, int]:
+    """Return positions of the configuration's inputs or outputs."""
+    tensors = config[which]
+    if not tensors:
+        raise BackendError(
+            f"model configuration must contain at least one {which}, none were specified. Triton cannot "
+            f"complete it from TorchScript: add {which} {{ name data_type dims }} to config.pbtxt"
+            + (f", for the arguments {', '.join(arguments)}" if arguments else "")
+        )
+    for tensor in tensors:
+        _check_tensor(config, which, tensor)
+    names = [tensor["name"] for tensor in tensors]
+    if arguments and all(name in arguments for name in names):
+        return {name: arguments.index(name) for name in names}
+    indexes = {name: index for name in names if (index := _index(name)) is not None}
+    return indexes if len(indexes) == len(names) else {name: i for i, name in enumerate(names)}
+
+
+def _check_tensor(config: dict[str, Any], which: str, tensor: dict[str, Any]) -> None:
+    model, name, datatype = config["name"], tensor["name"], tensor["data_type"]
+    if datatype not in _CONFIG_TYPES:
+        raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
+    if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
+        raise BackendError(
+            f"Triton only supports 1 dimensional List of String as {which} for '{name}' for model '{model}'"
+        )
+
+
+def _index(name: str) -> int | None:
+    """Return the index of `<name>__<index>`, or None; an empty index is 0, as in C."""
+    _, parted, index = name.partition("__")
+    if not parted or not (index == "" or (index.isascii() and index.isdigit())):
+        return None
+    return int(index or 0)
+
+
+def _control_index(name: str, datatype: str) -> int:
+    index = _index(name)
+    if index is None:
+        raise BackendError(f"input '{name}' does not follow <name>__<index> naming convention.")
+    if datatype not in ("", "TYPE_INVALID", *_CONFIG_TYPES) or datatype == "TYPE_STRING":
+        raise BackendError(f"input '{name}' type '{datatype}' is not supported by PyTorch.")
+    return index
 
 
 def runtime() -> Any:
@@ -101,29 +208,26 @@ def _what_else(file: Path) -> str:
         return "the file is empty"
     if start.startswith(b"version https://git-lfs"):
         return "the file is a pointer of Git LFS, not the model itself; fetch it: git lfs pull"
-    if zipfile.is_zipfile(file):
-        return _what_archive(file)
-    if start.startswith(b"\x80"):
-        return f"the file is a pickle (torch.save), expected TorchScript; load it, and {_AS_TORCHSCRIPT}"
-    return f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
-
-
-def _what_archive(file: Path) -> str:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = {name.partition("/")[2]: name for name in archive.namelist()}
-            if "constants.pkl" in members:
-                return ""
-            if "archive_format" in members or "models/model.json" in members:
-                return (
-                    "the file is an archive of torch.export (.pt2), expected TorchScript; load it by "
-                    f"torch.export.load(...).module(), and {_AS_TORCHSCRIPT}"
-                )
-            if "data.pkl" not in members:
+    if not start.startswith(b"\x80"):  # a pickle
+        if not zipfile.is_zipfile(file):
+            return (
+                f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
+            )
+        try:
+            with zipfile.ZipFile(file) as archive:
+                members = {name.partition("/")[2] for name in archive.namelist()}
                 listed = ", ".join(sorted(archive.namelist())[:4])
-                return f"the file is a zip archive of something else ({listed}), expected TorchScript"
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
-        return f"the archive is damaged ({error}); copy it here once more"
+        except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
+            return f"the archive is damaged ({error}); copy it here once more"
+        if "constants.pkl" in members:
+            return ""
+        if members & {"archive_format", "models/model.json"}:
+            return (
+                "the file is an archive of torch.export (.pt2), expected TorchScript; load it by "
+                f"torch.export.load(...).module(), and {_AS_TORCHSCRIPT}"
+            )
+        if "data.pkl" not in members:
+            return f"the file is a zip archive of something else ({listed}), expected TorchScript"
     return (
         "the file holds weights or a module that torch.save wrote, without the code that uses them, expected "
         f"TorchScript; make the module, load the file into it, and {_AS_TORCHSCRIPT}"
@@ -132,13 +236,9 @@ def _what_archive(file: Path) -> str:
 
 # They configure PyTorch for a whole process, which on a server is Triton's own.
 _OF_THE_PROCESS = {
-    "ENABLE_TENSOR_FUSER": truth,
-    "ENABLE_JIT_PROFILING": truth,
-    "ENABLE_JIT_EXECUTOR": truth,
-    "INTRA_OP_THREAD_COUNT": whole,
-    "INTER_OP_THREAD_COUNT": whole,
-    "NUM_THREADS": whole,  # this one and the next: of modules in Python
-    "NUM_INTEROP_THREADS": whole,
+    **dict.fromkeys(("ENABLE_TENSOR_FUSER", "ENABLE_JIT_PROFILING", "ENABLE_JIT_EXECUTOR"), truth),
+    **dict.fromkeys(("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"), whole),
+    **dict.fromkeys(("NUM_THREADS", "NUM_INTEROP_THREADS"), whole),  # of modules in Python
 }
 
 
