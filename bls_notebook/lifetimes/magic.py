@@ -38,7 +38,7 @@ PARSER = Parser(
 )
 _add = PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-_add("--save", type=new_file, metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load")
+_add("--save", type=new_file, metavar="FILE", help="a file for bls.load")
 _add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
 _add("--no-lines", action="store_true", help="note no lines of code: 0.2 to 0.5 µs less for each tensor")
 _add("--static", action="store_true", help="a figure, also where a widget can be shown")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bls_notebook.records.base import Record
 from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
-from bls_notebook.records.record_file import RecordFile, write_file
+from bls_notebook.records.record_file import RecordFile
 
 __all__ = [
     "NOWHERE",
@@ -23,18 +22,14 @@ __all__ = [
     "LifetimesAnalysis",
     "LineBytes",
     "Maker",
-    "MemoryLevel",
     "Peak",
     "Stay",
     "bytes_over_time",
     "is_left_behind",
     "load_lifetimes",
-    "memory_viz",
 ]  # fmt: skip
 
 SCHEMA = 1
-_PROTOCOL = 4  # of pickle; the newest that pytorch.org/memory_viz reads
-_BASE = 1 << 40  # first address of a device there
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,14 +110,6 @@ class DeviceSeen(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MemoryLevel(Record):
-    """The bytes alive on a device from ``ns`` on."""
-
-    ns: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Peak(Record):
     """Peak memory of a device: its time and the blocks alive then, largest first."""
 
@@ -192,16 +179,11 @@ class LifetimesAnalysis:
         here = (life for life in self.record.lives if device in ("", life.device))
         return sum(life.bytes for life in here if _lives_at(life, ns))
 
-    def levels(self, device: str) -> tuple[MemoryLevel, ...]:
-        """Return the bytes alive on a device over time, a step for each change; the first at 0 ns."""
-        steps = bytes_over_time(life for life in self.record.lives if life.device == device)
-        changed = [step for i, step in enumerate(steps) if not i or step[1] != steps[i - 1][1]]
-        return tuple(MemoryLevel(ns, alive) for ns, alive, _ in changed)
-
     def peak(self, device: str) -> Peak:
         """Return the peak memory of a device."""
-        top = max(self.levels(device), key=lambda level: (level.bytes, -level.ns))
-        return Peak(top.ns, top.bytes, tuple(life for life in self.alive(top.ns) if life.device == device))
+        steps = bytes_over_time(life for life in self.record.lives if life.device == device)
+        ns, alive, _ = max(steps, key=lambda step: step[1])
+        return Peak(ns, alive, tuple(life for life in self.alive(ns) if life.device == device))
 
     def lines(self, device: str) -> tuple[LineBytes, ...]:
         """Return the lines of code that allocated the blocks alive at the peak of a device, the largest first.
@@ -231,13 +213,12 @@ class LifetimesAnalysis:
         return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
-        """Write the lifetimes to a file, in the format of its suffix.
+        """Write the lifetimes to a file, for `bls.load`.
 
         Parameters
         ----------
         path : str or Path
-            ``.pickle`` is a memory snapshot of PyTorch's, for pytorch.org/memory_viz; any other is JSON for
-            `bls.load`, compressed if it ends with ``.gz``.
+            JSON, compressed if it ends with ``.gz``.
 
         Returns
         -------
@@ -249,8 +230,6 @@ class LifetimesAnalysis:
         BLSError
             It cannot be written.
         """
-        if Path(path).suffix == ".pickle":
-            return write_file(Path(path), pickle.dumps(memory_viz(self.record.lives), _PROTOCOL), "lifetimes")
         return _FILE.save(self.record, path)
 
 
@@ -299,82 +278,3 @@ def load_lifetimes(path: str | Path) -> Lifetimes:
         which.
     """
     return _FILE.load(path)
-
-
-def memory_viz(lives: Iterable[Life]) -> dict[str, Any]:
-    """Return lifetimes as a memory snapshot of PyTorch (pytorch.org/memory_viz, `torch.cuda._memory_viz`).
-
-    A device is one segment: blocks get addresses in it, and a block reuses the address of a freed block of its
-    size. The format numbers devices: GPUs first, then the CPU.
-    """
-    devices: dict[str, list[Life]] = {}
-    for life in lives:
-        if life.bytes:
-            devices.setdefault(life.device, []).append(life)
-    segments, traces = [], []
-    for number, name in enumerate(sorted(devices, key=lambda name: (name == "cpu", len(name), name))):
-        events, segment = _snapshot_device(number, devices[name])
-        traces.append(events)
-        segments.append(segment)
-    return {"segments": segments, "device_traces": traces, "allocator_settings": {}}
-
-
-def _snapshot_device(number: int, lives: Sequence[Life]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    start = top = (number + 1) * _BASE
-    free: dict[int, list[int]] = {}
-    places: dict[int, int] = {}
-    events = []
-    for ns, born, life in _events_of(lives):
-        if born:
-            room = free.get(life.bytes)
-            places[life.id] = room.pop() if room else top
-            top = max(top, places[life.id] + life.bytes)
-        else:
-            free.setdefault(life.bytes, []).append(places[life.id])
-        about = {"addr": places[life.id], "size": life.bytes, "stream": 0, "time_us": ns // 1000}
-        for action in ("alloc",) if born else ("free_requested", "free_completed"):
-            events.append({"action": action, **about, "frames": _frames(life)})
-        if not born:
-            del places[life.id]
-    alive = sorted((places[life.id], life) for life in lives if life.id in places)
-    used = sum(life.bytes for life in lives if life.id in places)
-    return events, {
-        "device": number, "address": start, "total_size": top - start, "allocated_size": used,
-        "active_size": used, "requested_size": used, "stream": 0, "segment_type": "large",
-        "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
-        "blocks": list(_segment_blocks(alive, start, top)),
-    }  # fmt: skip
-
-
-def _events_of(lives: Iterable[Life]) -> Iterator[tuple[int, bool, Life]]:
-    """Births and deaths in their order; a block that another one follows at once makes room for it."""
-    events = [(life.born, 1, life.id, life) for life in lives]
-    events += [(life.died, 2 * (life.died == life.born), life.id, life) for life in lives if life.died >= 0]
-    for ns, kind, _, life in sorted(events, key=lambda event: event[:3]):
-        yield ns, kind == 1, life
-
-
-def _segment_blocks(alive: Sequence[tuple[int, Life]], start: int, top: int) -> Iterator[dict[str, Any]]:
-    """The blocks of a segment without gaps: those that are alive, and the room between them."""
-    at = start
-    for address, life in alive:
-        if address > at:
-            yield {"address": at, "size": address - at, "requested_size": 0, "state": "inactive", "frames": []}
-        yield {
-            "address": address, "size": life.bytes, "requested_size": life.bytes, "state": "active_allocated",
-            "frames": _frames(life),
-        }  # fmt: skip
-        at = address + life.bytes
-    if top > at:
-        yield {"address": at, "size": top - at, "requested_size": 0, "state": "inactive", "frames": []}
-
-
-def _frames(life: Life) -> list[dict[str, Any]]:
-    """Innermost first: the line that made it, the model and its request, the cell."""
-    line, maker = life.line, life.maker
-    name = f"{life.tensor or life.kind} {life.datatype} {list(life.shape) if life.shape else ''}".rstrip()
-    frames = [(line.file, line.line, line.function or line.text)] if line.line else []
-    frames.append((maker.model or "notebook", maker.request, f"{life.how} {name} on {life.device}"))
-    if maker.cell:
-        frames.append((maker.cell, 0, "cell"))
-    return [{"filename": file, "line": number, "name": what} for file, number, what in frames]

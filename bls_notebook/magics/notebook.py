@@ -136,10 +136,7 @@ class Notebook:
         except bls.BLSError as error:
             self.say(f"{magic}: --save: {file}: {error}", "error")
         else:
-            other = path.name.endswith((".trace.json", ".pickle"))
-            hint = f"bls.load({file!r}) reads it" if readable and not other else ""
-            if path.suffix == ".pickle":
-                hint = "drop it on pytorch.org/memory_viz"
+            hint = f"bls.load({file!r}) reads it" if readable and not path.name.endswith(".trace.json") else ""
             self.say(f"saved to {path.name}", hint=hint)
 
     @property

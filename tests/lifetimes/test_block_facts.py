@@ -49,12 +49,12 @@ def bytes_at(record: Lifetimes, device: str, ns: int) -> int:
 @given(tracks())
 def test_bytes_over_time_and_their_peak(record: Lifetimes) -> None:
     for facts in device_facts(record):
-        steps = {ns: bytes_ for ns, bytes_, _ in facts.steps}
-        assert steps == {ns: bytes_at(record, facts.name, ns) for ns in steps}
+        steps = bytes_over_time(life for life in record.lives if life.device == facts.name)
+        assert [bytes_at(record, facts.name, ns) for ns, _, _ in steps] == [alive for _, alive, _ in steps]
         assert facts.peak == max(bytes_at(record, facts.name, ns) for ns in range(91))
         assert bytes_at(record, facts.name, facts.peak_ns) == facts.peak
         assert sum(each.bytes for each in facts.at_peak) == facts.peak
-        assert facts.left == facts.steps[-1][2]
+        assert facts.left == steps[-1][2]
         mine = [life for life in record.left_behind() if life.device == facts.name]
         assert (facts.left, facts.left_blocks) == (sum(life.bytes for life in mine), len(mine))
 

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.lifetimes.records import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay, load_lifetimes
+from bls_notebook.lifetimes.records import (
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    Maker,
+    Stay,
+    bytes_over_time,
+    load_lifetimes,
+)
 
 MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
 RECORD = Lifetimes(
@@ -42,9 +51,9 @@ def test_what_is_alive_when() -> None:
     assert RECORD.bytes("gpu:0", 25) == 512
 
 
-def test_levels_and_peak() -> None:
-    assert [(level.ns, level.bytes) for level in RECORD.levels("cpu")] == [(0, 0), (10, 200), (40, 100)]
-    assert [(level.ns, level.bytes) for level in RECORD.levels("gpu:0")] == [(0, 0), (20, 512), (30, 300)]
+def test_bytes_over_time_and_peak() -> None:
+    lives = [life for life in RECORD.lives if life.device == "gpu:0"]
+    assert bytes_over_time(lives) == [(0, 0, 0), (20, 512, 0), (30, 300, 300)]
     peak = RECORD.peak("gpu:0")
     assert (peak.ns, peak.bytes, ids(peak.lives)) == (20, 512, [3])
     assert RECORD.peak("gpu:1").bytes == 0
@@ -64,14 +73,13 @@ LIVES = st.builds(
 
 
 @given(st.lists(LIVES, max_size=12))
-def test_levels_agree_with_what_is_alive(lives: list[Life]) -> None:
+def test_bytes_over_time_agree_with_what_is_alive(lives: list[Life]) -> None:
     record = Lifetimes(tuple(lives))
-    levels = record.levels("cpu")
+    steps = bytes_over_time(record.lives)
     for ns in range(61):
-        at = [level.bytes for level in levels if level.ns <= ns][-1]
-        assert at == record.bytes("cpu", ns)
+        assert [alive for at, alive, _ in steps if at <= ns][-1] == record.bytes("cpu", ns)
     assert record.peak("cpu").bytes == max(record.bytes("cpu", ns) for ns in range(61))
-    assert [level.ns for level in levels] == sorted({level.ns for level in levels})
+    assert [ns for ns, _, _ in steps] == sorted({ns for ns, _, _ in steps})
 
 
 @pytest.mark.parametrize("name", ["track.json", "track.json.gz"])

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bls_notebook.display.units import count, shape, size
-from bls_notebook.lifetimes.records import (
-    CodeLine,
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    Maker,
-    bytes_over_time,
-    is_left_behind,
-)
+from bls_notebook.lifetimes.records import CodeLine, DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
 
 # Of several holders, the first of these is named: the user can do something about it.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "frame", "unknown")
@@ -56,9 +47,8 @@ class BlockGroup:
 class DeviceFacts:
     """A device during a recording.
 
-    ``used`` are the bytes in use before the recording; no other figure includes them. ``steps`` are those of
-    `bytes_over_time`. ``left`` are the bytes left behind, in ``left_blocks``. ``at_peak`` are the blocks alive
-    at the peak, grouped by name and model, largest first.
+    ``used`` are the bytes in use before the recording; no other figure includes them. ``left`` are the bytes left
+    behind, in ``left_blocks``. ``at_peak`` are the blocks alive at the peak, grouped by name and model, largest first.
     """
 
     name: str
@@ -70,7 +60,6 @@ class DeviceFacts:
     peak_ns: int
     left: int
     left_blocks: int
-    steps: Sequence[tuple[int, int, int]]
     at_peak: Sequence[BlockGroup]
 
 
@@ -90,6 +79,12 @@ def line_text(line: CodeLine) -> str:
 def kind_of(life: Life) -> str:
     """Return type and shape of a block, ``FP32 [4,3]``; empty if unknown."""
     return f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
+
+
+def sizes_text(lives: Iterable[Life]) -> str:
+    """Return the size of blocks in words; of several sizes the largest, as ``≤ 4 MiB``."""
+    sizes = {life.bytes for life in lives}
+    return f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}"
 
 
 def owner(maker: Maker) -> str:
@@ -118,40 +113,34 @@ def sums_text(groups: Sequence[BlockGroup], most: int = 3) -> str:
 
 
 def device_facts(record: Lifetimes) -> list[DeviceFacts]:
-    """Return the facts of each device that was seen, GPUs first."""
-    names = dict.fromkeys([*(seen.name for seen in record.devices), *(life.device for life in record.lives)])
-    lives: dict[str, list[Life]] = {name: [] for name in names}
-    for life in record.lives:
-        lives[life.device].append(life)
-    devices = {seen.name: seen for seen in record.devices}
-    facts = [_facts(record, devices.get(name, DeviceSeen(name)), lives[name]) for name in names]
+    """Return the facts of each device of a recording, GPUs first."""
+    devices = {life.device: DeviceSeen(life.device) for life in record.lives} | {
+        device.name: device for device in record.devices
+    }
+    facts = [_facts(record, device) for device in devices.values()]
     return sorted(facts, key=lambda each: (each.name.startswith("cpu"), each.name))
 
 
-def _facts(record: Lifetimes, device: DeviceSeen, lives: list[Life]) -> DeviceFacts:
-    steps = bytes_over_time(lives)
-    peak_ns, peak, _ = max(steps, key=lambda step: step[1])
+def _facts(record: Lifetimes, device: DeviceSeen) -> DeviceFacts:
+    lives = [life for life in record.lives if life.device == device.name]
+    peak = record.peak(device.name)
     names: dict[tuple[str, str], list[Life]] = {}
-    for life in lives:
-        if peak and life.born <= peak_ns and (life.died < 0 or life.died > peak_ns):
-            names.setdefault((name_of(life), life.maker.model), []).append(life)
+    for life in peak.lives if peak.bytes else ():
+        names.setdefault((name_of(life), life.maker.model), []).append(life)
+    groups = {key: BlockGroup(tuple(blocks)) for key, blocks in names.items()}
+    left = [life.bytes for life in lives if is_left_behind(life)]
     return DeviceFacts(
         device.name,
         device_label(record, device.name),
         device.total,
         device.used,
         len(lives),
-        peak,
-        peak_ns,
-        steps[-1][2],
-        sum(map(is_left_behind, lives)),
-        steps,
-        [BlockGroup(tuple(names[key])) for key in sorted(names, key=lambda key: (-_total(names[key]), key))],
+        peak.bytes,
+        peak.ns,
+        sum(left),
+        len(left),
+        [groups[key] for key in sorted(groups, key=lambda key: (-groups[key].bytes, key))],
     )
-
-
-def _total(lives: Iterable[Life]) -> int:
-    return sum(life.bytes for life in lives)
 
 
 def holder_text(holder: Holder) -> str:

@@ -19,12 +19,12 @@ _ROW, _HEAD, _GAP, _SIDE = 23.0, 24.0, 14.0, 2.0  # px
 _LOOKS = (1.0, 0.55, 0.28)  # of models, functions and lines
 _WHOLE = 1000.0  # the width of a device's peak
 _DEVICES, _LINES = 4, 12
-_LEAST = 1000  # times less than the device that had most is not shown
+_LEAST = 1000  # a device with so many times less than the fullest is not shown
 
 
 @dataclass(frozen=True, slots=True)
 class FlameBox:
-    """A model, a function or a line: from which byte on it had how many; ``depth`` is 0, 1 or 2."""
+    """``bytes`` of a model, a function or a line (``depth`` 0, 1, 2), from byte ``start`` of the peak on."""
 
     depth: int
     start: int
@@ -37,7 +37,7 @@ class FlameBox:
 
 @dataclass(frozen=True, slots=True)
 class Flame:
-    """The peak of one device; ``boxes`` go from left to right, in rows of their depths."""
+    """The peak of one device as boxes, from left to right."""
 
     device: str
     title: str
@@ -47,7 +47,7 @@ class Flame:
 
 
 def flames(record: Lifetimes) -> list[Flame]:
-    """Return the peak of each device that had much, GPUs first; none where no line is known."""
+    """Return the peaks of the devices with most memory, GPUs first; none if no line is known."""
     if not any(life.line.line for life in record.lives):
         return []
     found = []
@@ -64,12 +64,8 @@ def _function(line: LineBytes) -> str:
     return f"{line.line.function}()" if line.line.function else "" if line.line.line else line.what
 
 
-def _boxes(lines: Sequence[LineBytes]) -> Iterator[FlameBox]:
-    """The largest first in every row; what is in a box stands under it."""
-    yield from _level(list(lines), 0, 0)
-
-
-def _level(lines: list[LineBytes], depth: int, start: int) -> Iterator[FlameBox]:
+def _boxes(lines: Sequence[LineBytes], depth: int = 0, start: int = 0) -> Iterator[FlameBox]:
+    """Yield the boxes of a depth, the largest first, each followed by the boxes below it."""
     keys = (lambda each: each.model, _function, lambda each: (each.line.file, each.line.line))
     groups: dict[object, list[LineBytes]] = {}
     for each in lines:
@@ -85,20 +81,16 @@ def _level(lines: list[LineBytes], depth: int, start: int) -> Iterator[FlameBox]
             source = first.line.text if depth == 2 else ""
             yield FlameBox(depth, start, total, first.model, label, source, about)
         if depth < 2:
-            yield from _level(group, depth + 1, start)
+            yield from _boxes(group, depth + 1, start)
         start += total
 
 
 def flame_svg(record: Lifetimes) -> str:
-    """Draw what made the peaks as an SVG document, as wide as its page; empty where no line is known."""
+    """Draw the flame graph as an SVG document, as wide as its page; empty if no line is known."""
     found = flames(record)
     if not found:
         return ""
     pen = SvgPen(_WHOLE, _SIDE, _SIDE)
-    return pen.document(*_draw(pen, found))
-
-
-def _draw(pen: Pen, found: Sequence[Flame]) -> tuple[float, float]:
     pen.ticks = [(0, ""), (_WHOLE, "")]
     inks = model_inks(line.model for flame in found for line in flame.lines)
     top = 4.0
@@ -109,7 +101,7 @@ def _draw(pen: Pen, found: Sequence[Flame]) -> tuple[float, float]:
         for box in flame.boxes:
             _draw_box(pen, box, inks[box.model], _WHOLE / flame.bytes, top + _ROW * box.depth)
         top += 3 * _ROW + _GAP
-    return top, 0
+    return pen.document(top, 0)
 
 
 def _draw_box(pen: Pen, box: FlameBox, ink: Ink, unit: float, top: float) -> None:
@@ -129,7 +121,7 @@ def _draw_box(pen: Pen, box: FlameBox, ink: Ink, unit: float, top: float) -> Non
 
 
 def flame_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
-    """Return the lines that made the peaks as a table of text, the largest first."""
+    """Return the flame graph as lines of text: a table of code lines, the largest first."""
     shown: list[str] = []
     for flame in flames(record):
         rows = [

@@ -33,6 +33,7 @@ from .block_facts import (
     line_text,
     name_of,
     owner,
+    sizes_text,
     stacked,
     sums_text,
 )
@@ -91,10 +92,23 @@ def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
     left most behind come first, then the largest.
     """
     lanes = _fold_names(life_lanes(record), most)
-    shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))
-    if any(shares[id(lane)] < len(lane.rows) for lane in lanes):
-        lanes = heaviest_first(lanes)
-    return _groups(lanes, [shares[id(lane)] for lane in lanes])
+    spare, folded = most - len(lanes), set[int]()
+    for lane in sorted(lanes, key=lambda lane: len(lane.rows)):
+        if len(lane.rows) - 1 <= spare:
+            spare -= len(lane.rows) - 1
+        else:
+            folded.add(id(lane))
+    rows: dict[str, list[LifeRow]] = {}
+    for lane in heaviest_first(lanes) if folded else lanes:
+        own = rows.setdefault(lane.model, [])
+        if id(lane) in folded:
+            own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
+        else:
+            own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
+    return [
+        LifeGroup(model, "others" if model == _OTHERS else model or "notebook", tuple(found))
+        for model, found in rows.items()
+    ]
 
 
 def life_lanes(record: Lifetimes) -> list[LifeLane]:
@@ -156,38 +170,13 @@ def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
         left, peak = models.get(lane.model, (0, 0))
         models[lane.model] = (left + weights[id(lane)][0], peak + weights[id(lane)][1])
     order = sorted(models, key=lambda model: (model != _OTHERS, models[model]), reverse=True)
-    return sorted(lanes, key=lambda lane: (order.index(lane.model), -weights[id(lane)][0], -weights[id(lane)][1]))
+    return sorted(lanes, key=lambda lane: (-order.index(lane.model), weights[id(lane)]), reverse=True)
 
 
 def _weight(lane: LifeLane) -> tuple[int, int]:
     """Return the bytes that a lane left behind, and had at most."""
     steps = bytes_over_time(lane.lives)
-    return steps[-1][2], max(bytes_ for _, bytes_, _ in steps)
-
-
-def _shares(wanted: list[int], most: int) -> list[int]:
-    """Give each lane the rows that it wants, or, where they run short, one."""
-    left = most - len(wanted)
-    shares = [1] * len(wanted)
-    for i in sorted(range(len(wanted)), key=lambda each: wanted[each]):
-        if wanted[i] - 1 <= left:
-            left -= wanted[i] - 1
-            shares[i] = wanted[i]
-    return shares
-
-
-def _groups(lanes: list[LifeLane], shares: list[int]) -> list[LifeGroup]:
-    rows: dict[str, list[LifeRow]] = {}
-    for lane, share in zip(lanes, shares, strict=True):
-        own = rows.setdefault(lane.model, [])
-        if len(lane.rows) > share:
-            own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
-        else:
-            own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
-    return [
-        LifeGroup(model, "others" if model == _OTHERS else owner(found[0].lives[0].maker), tuple(found))
-        for model, found in rows.items()
-    ]
+    return steps[-1][2], max(alive for _, alive, _ in steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +244,7 @@ def _label(row: LifeRow, device: str) -> str:
     name = f"{clip(row.label, 12 if row.folded else 14)}{f' {device}' if device else ''}"
     if row.folded:
         return f"{name} ×{len(row.lives):,} ≤ {size(row_most(row))}"
-    sizes = {life.bytes for life in row.lives}
-    return f"{name}  {'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}"
+    return f"{name}  {sizes_text(row.lives)}"
 
 
 def _until(pen: Pen, life: Life) -> float:
@@ -397,26 +385,25 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mappi
 def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[Look | str, str]]:
     """Return the legend of the colours, ticks and lines in the picture."""
     rows = [row for group in groups for row in group.rows]
-    signs: list[tuple[Look | str, str]] = [
+    lives = [life for row in rows for life in row.lives]
+    singles = [life for row in rows if not row.folded for life in row.lives]
+    ids = {life.id for life in singles}
+    copies = {life.how for life in singles if life.source in ids}
+    models: list[tuple[Look | str, str]] = [
         (Look(inks[group.model].light, over=inks[group.model].hatch), clip(group.label, 24))
         for group in groups[:_INKS]
         if group.model in inks
     ]
-    if any(is_left_behind(life) for row in rows for life in row.lives):
-        signs.append((Look(ALARM.light), "left behind"))
-    if len({life.bytes for row in rows for life in row.lives}) > 1:
-        signs.append(("↕", "higher: more bytes"))
-    singles = [life for row in rows if not row.folded for life in row.lives]
-    ids = {life.id for life in singles}
-    for how in sorted({life.how for life in singles if life.source in ids}, reverse=True):
-        signs.append(("→", "transfer") if how == "transfer" else ("⇢", "copy"))
-    if any(life.stays for life in singles):
-        signs.append(("|", "handed on"))
-    if any(life.died < 0 for row in rows for life in row.lives):
-        signs.append(("▸", "still alive"))
-    if any(row.folded for row in rows):
-        signs.append(("≤", "many blocks in one row: bytes over time"))
-    return signs
+    others: list[tuple[bool, Look | str, str]] = [
+        (any(map(is_left_behind, lives)), Look(ALARM.light), "left behind"),
+        (len({life.bytes for life in lives}) > 1, "↕", "higher: more bytes"),
+        ("transfer" in copies, "→", "transfer"),
+        (bool(copies - {"transfer"}), "⇢", "copy"),
+        (any(life.stays for life in singles), "|", "handed on"),
+        (any(life.died < 0 for life in lives), "▸", "still alive"),
+        (any(row.folded for row in rows), "≤", "many blocks in one row: bytes over time"),
+    ]
+    return [*models, *((sign, words) for shown, sign, words in others if shown)]
 
 
 def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:

@@ -28,7 +28,7 @@ _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at
 
 
 def lifetimes_document(record: Lifetimes) -> doc.Document:
-    """Describe a memory track."""
+    """Describe lifetimes."""
     first, *facts = summary(record)
     top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
@@ -49,7 +49,7 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
 
 
 def summary(record: Lifetimes) -> list[str]:
-    """Return the facts of the heading."""
+    """Return the facts in the heading."""
     models = {life.maker.model for life in record.lives if life.maker.model}
     facts = [
         f"memory of {record.name}" if record.name else "memory",
@@ -62,7 +62,7 @@ def summary(record: Lifetimes) -> list[str]:
 
 
 def figure_alt(record: Lifetimes) -> str:
-    """Say in words what the figure shows."""
+    """Describe the lifetime chart in words."""
     said = [
         f"{facts.label}: peak {size(facts.peak)}, {sums_text(facts.at_peak)}; {size(facts.left)} left behind"
         for facts in device_facts(record)
@@ -72,7 +72,7 @@ def figure_alt(record: Lifetimes) -> str:
 
 
 def flame_alt(record: Lifetimes) -> str:
-    """Say in words what the picture of lines shows."""
+    """Describe the flame graph in words."""
     return " ".join(
         f"{flame.title}: "
         + ", ".join(
@@ -112,39 +112,33 @@ def _alive(record: Lifetimes) -> list[doc.Block]:
         return []
     heads = ("tensor", "size", "type", "device", "made by", "line", "held by")
     columns = [doc.Column(head, "r" if head == "size" else "") for head in heads]
-
-    def table(most: int) -> doc.Table:
-        return doc.Table(
-            "Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28, last="wrap"
-        )
+    rows = [_row(record, kind) for kind in kinds[:_MOST]]
 
     def rest(most: int) -> tuple[int, int]:
         return sum(len(kind.lives) for kind in kinds[most:]), sum(kind.bytes for kind in kinds[most:])
 
-    def more(_: int) -> list[str]:
-        blocks, total = rest(_TEXT)
-        return [f"  and {blocks:,} more, {size(total)}"] if blocks else []
-
+    blocks, total = rest(_TEXT)
+    more = [f"  and {blocks:,} more, {size(total)}"] if blocks else []
+    in_text, in_html = (
+        doc.Table("Alive at the end", columns, rows[:most], most=28, last="wrap") for most in (_TEXT, _MOST)
+    )
+    text: list[doc.Block] = [doc.Both(lambda _: ["", "  alive at the end"]), in_text, doc.Both(lambda _: more)]
     left = rest(_MOST)[0]
     line: list[doc.Block] = [doc.Line([parts.quiet(f"and {left:,} more")])] if left else []
     title = f"alive at the end: {count(rest(0)[0], 'block')}"
-    text: list[doc.Block] = [doc.Both(lambda _: ["", "  alive at the end"]), table(_TEXT), doc.Both(more)]
-    return [doc.Forms(text, [doc.Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
-
-
-def _lines_of(kind: BlockGroup) -> str:
-    return ", ".join(dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives))))
+    return [doc.Forms(text, [doc.Fold(title, [in_html, *line], len(kinds) <= _WHOLE)])]
 
 
 def _row(record: Lifetimes, kind: BlockGroup) -> doc.Row:
     life = kind.lives[0]
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
+    lines = dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives)))
     return doc.Row([
         parts.name(kind.label),
         parts.memory(kind.bytes),
         parts.code(kind_of(life)),
         parts.device(device_label(record, life.device)),
         owner(life.maker) + span,
-        parts.code(_lines_of(kind)),
+        parts.code(", ".join(lines)),
         parts.code(kind.held_by),
     ])  # fmt: skip

@@ -7,9 +7,9 @@ picture remains. Importing this module imports anywidget (the extra ``widgets``)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import anywidget
 import traitlets
@@ -22,7 +22,7 @@ from bls_notebook.display.widgets import Names, covered, new_place, pack_columns
 from bls_notebook.lifetimes.records import Life, Lifetimes, Maker, Stay, bytes_over_time, is_left_behind
 from bls_notebook.records.visible_text import visible
 
-from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner
+from .block_facts import device_facts, end_of, holder_text, kind_of, left_behind, line_text, name_of, owner, sizes_text
 from .flame_graph import Flame, flames
 from .lifetime_chart import LifeLane, heaviest_first, life_lanes
 from .report import lifetimes_document, summary
@@ -30,9 +30,8 @@ from .report import lifetimes_document, summary
 _HOW = {"copy": 1, "transfer": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """What the browser gets: bytes, where the columns are in them, and words and colours."""
+class Packed(NamedTuple):
+    """The data of the browser: columns as bytes, their layout, and words and colours."""
 
     data: bytes
     columns: list[tuple[str, str, int, int]]
@@ -40,12 +39,12 @@ class Packed:
 
 
 def packed(record: Lifetimes) -> Packed:
-    """Pack a memory track: a row for each life in the order of birth.
+    """Pack lifetimes: a row for each block in the order of birth.
 
-    ``source`` is the row of the block that it is a copy of, -1 for none. Stays and holders follow one
-    another; those of row ``i`` are from ``stay_at[i]`` to ``stay_at[i + 1]``, and ``holder_at`` likewise.
-    ``lane`` and ``row`` say where its bar is: in which of ``info["lanes"]``, and in which of its rows if it
-    is not folded. Columns whose names end in an underscore are numbers of words in ``info["words"]``.
+    ``source`` is the row of the block that it is a copy of, -1 for none. The stays of row ``i`` are those from
+    ``stay_at[i]`` to ``stay_at[i + 1]``; ``holder_at`` likewise. ``lane`` is the index of its lane in
+    ``info["lanes"]``, and ``row`` its row there, unless the lane is folded. Columns whose names end in an
+    underscore are indexes of ``info["words"]``.
     """
     lives = sorted(record.lives, key=lambda life: (life.born, life.id))
     words = Names()
@@ -65,13 +64,14 @@ def packed(record: Lifetimes) -> Packed:
         "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
         "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
     })  # fmt: skip
-    title, *facts = summary(record)
+    ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
+    title, *facts = map(visible, summary(record))
     info = {
-        "title": visible(title),
-        "facts": [visible(fact) for fact in facts],
+        "title": title,
+        "facts": facts,
         "end": end_of(record),
         "words": words.shown,
-        "lanes": [_lane(lane, rank) for lane, rank in zip(lanes, _ranks(lanes), strict=True)],
+        "lanes": [_lane(lane, ranks[id(lane)]) for lane in lanes],
         "models": [visible(model or "notebook") for model in models],
         "inks": [asdict(inks[model]) for model in models],
         "devices": [
@@ -107,14 +107,14 @@ def _of_lives(
         "model": ("u2", [model_numbers[life.maker.model] for life in lives]),
         "lane": ("u4", [places[life.id][0] for life in lives]),
         "row": ("u4", [places[life.id][1] for life in lives]),
-        "name_": ("u4", words.of(name_of(life) for life in lives)),
-        "what_": ("u4", words.of(kind_of(life) for life in lives)),
+        "name_": ("u4", words.of(map(name_of, lives))),
+        "what_": ("u4", words.of(map(kind_of, lives))),
         "maker_": ("u4", words.of(_maker(life.maker) for life in lives)),
         "line_": ("u4", words.of(line_text(life.line) for life in lives)),
         "source_": ("u4", words.of(life.line.text for life in lives)),
         "source": ("i4", [rows.get(life.source, -1) for life in lives]),
         "how": ("u1", [_HOW.get(life.how, 0) for life in lives]),
-        "left": ("u1", [is_left_behind(life) for life in lives]),
+        "left": ("u1", list(map(is_left_behind, lives))),
     }
 
 
@@ -135,20 +135,13 @@ def _flame(flame: Flame, models: list[str]) -> dict[str, Any]:
     return {"title": visible(flame.title), "boxes": boxes}
 
 
-def _ranks(lanes: Sequence[LifeLane]) -> list[int]:
-    """The place of each lane among them where they are too many for a bar each."""
-    ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
-    return [ranks[id(lane)] for lane in lanes]
-
-
 def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
-    sizes = {life.bytes for life in lane.lives}
-    peak = max(bytes_ for _, bytes_, _ in bytes_over_time(lane.lives))
+    peak = max(alive for _, alive, _ in bytes_over_time(lane.lives))
     return {
         "label": visible(lane.label),
         "deep": len(lane.rows),
         "rank": rank,
-        "size": f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}",
+        "size": sizes_text(lane.lives),
         "peak": f"≤ {size(peak)}",
     }
 
@@ -159,7 +152,7 @@ def _stay(life: Life, stay: Stay) -> str:
 
 
 def _maker(maker: Maker) -> str:
-    """Return who made or has a block, with all that is known of it."""
+    """Return the model that made or has a block, with version, request, instance, span and cell."""
     facts = [
         owner(maker) + (f" version {maker.version}" if maker.version > 1 else ""),
         f"request {maker.request}" if maker.request else "",
@@ -172,11 +165,9 @@ def _maker(maker: Maker) -> str:
 
 
 class LifetimesWidget(anywidget.AnyWidget):
-    """The interactive chart of a memory track, its ``record``.
+    """The interactive chart of lifetimes, its ``record``; HTML and text (`width` columns) without widgets.
 
-    ``selected`` is the ``id`` of the block that was clicked, 0 for none; it can be set, and observed as any
-    trait. ``life`` is that block. Shown as HTML and text (of `width` terminal cells) wherever widgets cannot
-    be.
+    ``selected`` is the ``id`` of the clicked block, 0 for none; it can be set and observed. ``life`` is that block.
     """
 
     _esm = widget_source("lifetimes.js")
@@ -197,7 +188,7 @@ class LifetimesWidget(anywidget.AnyWidget):
 
     @property
     def life(self) -> Life | None:
-        """The block that is selected."""
+        """The selected block."""
         return self._by_id.get(self.selected)
 
     def _repr_mimebundle_(self, **_: Any) -> Any:
