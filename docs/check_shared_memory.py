@@ -1,11 +1,10 @@
-"""Checks that the computed --shm-size is right: it suffices for each model, and less than half does not.
+"""Check the computed --shm-size: it is enough for each model, and less than half of it is not.
 
     python docs/check_shared_memory.py [MODEL ...]
 
-Runs the real tritonserver on an export of each sample model, and of one that keeps tensors of 16 MB, where
-/dev/shm has the size that the export says, and once more where it has less than half of that; a full batch is
-sent each time. As root on Linux: /dev/shm is mounted anew, in a namespace of its own (``unshare``). It takes
-some minutes.
+The script exports each sample model, and a model that keeps tensors of 16 MB. It runs the real tritonserver twice on
+each export, with a /dev/shm of the computed size and of less than half that size, and sends a full batch each time.
+It needs root on Linux, because it mounts a private /dev/shm (``unshare``). It takes a few minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LARGE = f"max_batch_size: 4\ninput {TENSOR % 'IN'}\noutput {TENSOR % 'OUT'}\n"
 
 
 def main() -> int:
-    """Check all, or those that are named; return 1 where one is not as it should be."""
+    """Check all models, or the named ones; return 1 if the size of one is wrong."""
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary, bls.ModelRepository(SAMPLES) as repository:
         repository.define("large", KEEPS, LARGE)
@@ -49,7 +48,7 @@ def main() -> int:
         for name in sys.argv[1:] or names:
             exported = bls.export(Path(temporary) / name, name, repo=repository)
             whole = exported.shm_bytes
-            sizes = (whole * 5 // 4, whole * 49 // 100)  # as the export asks for, but for what docker gives anyway
+            sizes = (whole * 5 // 4, whole * 49 // 100)  # as `shm_mib`, without docker's minimum
             found = [limited(exported.place, size, exported.names) for size in sizes]
             good = found[0] == "" != found[1]
             wrong += not good
@@ -59,7 +58,7 @@ def main() -> int:
 
 
 def limited(folder: str, size: int, names: tuple[str, ...]) -> str:
-    """Serve models where /dev/shm has that size, and return what the server had to say of that."""
+    """Serve models with a /dev/shm of this size; return the server's error about it, or an empty text."""
     command = ["unshare", "--mount", sys.executable, __file__, "--inside", folder, str(size), *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -68,7 +67,7 @@ def limited(folder: str, size: int, names: tuple[str, ...]) -> str:
 
 
 def inside(folder: str, size: str, *names: str) -> str:
-    """Do that in a namespace of one's own; return the line about shared memory."""
+    """Run the server in this private namespace; return the first line about shared memory, or an empty text."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", "/dev/shm"], check=True)
     server = TritonServer(folder, load=names)
     try:
@@ -76,14 +75,14 @@ def inside(folder: str, size: str, *names: str) -> str:
             for name in names:
                 ask(server, name)
     except TritonServerError as error:
-        said = f"{error}\n{server.log()}".splitlines()
-        found = (line.rpartition("] ")[2] for line in said if "shared memory" in line.lower())
-        return next(found, said[0])[:110]
+        lines = f"{error}\n{server.log()}".splitlines()
+        found = (line.rpartition("] ")[2] for line in lines if "shared memory" in line.lower())
+        return next(found, lines[0])[:110]
     return ""
 
 
 def ask(server: TritonServer, name: str) -> None:
-    """Send a full batch of ones; whatever it is answered, but for a lack of memory."""
+    """Send a full batch of ones; raise only if the server lacks memory or has stopped."""
     config = server.config(name)
     if config.get("model_transaction_policy", {}).get("decoupled"):
         return

@@ -1,11 +1,11 @@
-"""Proves the sample models and all that the course defines, and writes the table of certificates.
+"""Prove the sample models and the models of the course, and write the table of certificates.
 
     python docs/make_certificates.py [NAME ...]
 
-Each model of model_repository/, and each definition of a model in notebooks/*.ipynb, exercises and solutions
-included, is exported, served by the real tritonserver and asked the same as here: what the notebook asked of
-it, and 200 generated requests. The table goes into docs/conformance.md, in place of the one there; with names
-(of sample models, or of notebooks such as 02) it is printed only. Some 15 minutes on two cores.
+The script exports each model of model_repository/ and each model definition in notebooks/*.ipynb (also in exercises and
+solutions), serves it with the real tritonserver, and sends the same requests to both: the notebook's own, and 200
+generated ones. The new table replaces the table in docs/conformance.md. With names (of sample models, or of notebooks
+such as 02) the script only prints the table. It takes about 15 minutes on two cores.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "conformance.md"
 BEGIN, END = "<!-- certificates -->\n", "<!-- end of certificates -->\n"
 GENERATED = 200
-MOST_ASKED = 3  # of what a notebook asks of a model
+MOST_ASKED = 3  # at most so many of a notebook's own requests to a model
 SAMPLE = "model_repository"
-CLOSE = 1e-5  # where NumPy and scikit-learn of other versions add floats in another order
+CLOSE = 1e-5  # tolerance: other versions of NumPy and scikit-learn add floats in another order
 HEAD = (
     "| model | defined in | requests | same error on both | outcome | median here | on the server |\n"
     "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 ELSEWHERE = ("digit_classifier_onnx", "digit_classifier_torch")  # backends that the wheel's server lacks
-# What the models that call others by a name in their input are asked.
+# Requests for the models that read the callee's name from an input.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "bls_sync": {"MODEL_NAME": ["add_sub"], "INPUT0": [1, 2, 3, 4], "INPUT1": [5, 6, 7, 8]},
     "bls_async": {"MODEL_NAME": ["add_sub"], "INPUT0": [1, 2, 3, 4], "INPUT1": [5, 6, 7, 8]},
@@ -55,7 +55,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass
 class Subject:
-    """A model as it was defined somewhere: a folder with it and all that it calls, or why there is none."""
+    """A model definition: a folder with the exported model and its callees, or the reason why there is none."""
 
     model: str
     where: str
@@ -65,8 +65,8 @@ class Subject:
 
 
 def main() -> None:
-    """Prove all of them, or those that are named."""
-    warnings.simplefilter("ignore")  # of NumPy, about NaN and zeros among what is generated
+    """Prove all models, or the named ones."""
+    warnings.simplefilter("ignore")  # NumPy warns about NaN and zeros in generated requests
     rows = []
     with tempfile.TemporaryDirectory(prefix="bls-notebook-certificates-") as temporary:
         for subject in subjects(Path(temporary), sys.argv[1:]):
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def subjects(folder: Path, wanted: list[str]) -> Iterator[Subject]:
-    """Yield the sample models, then those of each notebook."""
+    """Yield the sample models, then the models of each notebook."""
     samples = ROOT / SAMPLE
     for name in sorted(each.name for each in samples.iterdir() if each.is_dir()):
         if not wanted or name in wanted:
@@ -91,7 +91,7 @@ def subjects(folder: Path, wanted: list[str]) -> Iterator[Subject]:
 
 
 def defined_in(notebook: Path, folder: Path) -> list[Subject]:
-    """Run a notebook, and export each definition of a model as soon as it is there."""
+    """Run a notebook, and export each model definition after its cell."""
     import nbformat
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -110,7 +110,7 @@ def defined_in(notebook: Path, folder: Path) -> list[Subject]:
 
 
 class Seen:
-    """The definitions of models that the cells of a notebook made, and what was asked of each."""
+    """The model definitions of a notebook, with the requests that its cells sent to them."""
 
     def __init__(self, folder: Path, where: str) -> None:
         self.folder = folder
@@ -119,19 +119,19 @@ class Seen:
         self.current: dict[str, Subject] = {}
 
     def look(self, repository: bls.ModelRepository) -> None:
-        """Export what is defined otherwise than it was after the cell before."""
+        """Export the models that the last cell defined or changed."""
         samples = str(ROOT / SAMPLE)
         for name in repository._server.names():
             source = repository._catalog.service.sources[name]
             if str(source.folder).startswith(samples):
                 continue
-            told = "".join(f.read_text("utf-8", "replace") for f in sorted(source.folder.rglob("*.py")))
+            code = "".join(f.read_text("utf-8", "replace") for f in sorted(source.folder.rglob("*.py")))
             config = repository.config(name)
             config.ClearField("instance_group")
-            made = self.subjects.setdefault((name, told + str(config)), Subject(name, self.where))
+            made = self.subjects.setdefault((name, code + str(config)), Subject(name, self.where))
             if made.folder is None:
                 made.folder = self.folder / str(len(self.subjects))
-            try:  # again, while it serves: what it calls may be defined later
+            try:  # after every cell, because a later cell may define a callee
                 bls.export(made.folder, name, repo=repository)
                 made.why_not = ""
             except bls.BLSError as error:
@@ -140,7 +140,7 @@ class Seen:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Take note of what is asked of models meanwhile."""
+        """Record the requests to the current definitions."""
         whole = Sender.request
 
         def noting(sender: Sender, name: str, inputs: Mapping[str, Any], *more: Any, **options: Any) -> Any:
@@ -154,7 +154,7 @@ class Seen:
 
 @contextmanager
 def in_folder(folder: Path) -> Iterator[None]:
-    """Be in a folder for a while."""
+    """Change the working directory inside the block."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -164,27 +164,27 @@ def in_folder(folder: Path) -> Iterator[None]:
 
 
 def row(subject: Subject) -> str:
-    """Compare a model, and return its row of the table."""
-    said = f"| {subject.model} | {subject.where} |"
+    """Compare a model with the server; return its row of the table."""
+    begin = f"| {subject.model} | {subject.where} |"
     try:
         found = prove(subject)
     except bls.BLSError as error:
-        return f"{said} | | not compared: {why(error)} | | |"
+        return f"{begin} | | not compared: {why(error)} | | |"
     outcome = "equal" if found.equal else "differs"
     if found.equal and found.tolerance:
         outcome = f"equal within {found.tolerance:g}"
     times = f"{ns(found.here_ns)} | {ns(found.there_ns)}"
-    return f"{said} {found.requests} | {found.failed} | {outcome} | {times} |"
+    return f"{begin} {found.requests} | {found.failed} | {outcome} | {times} |"
 
 
 def why(error: bls.BLSError) -> str:
-    """Return the part of an error that says why, without paths of this machine."""
+    """Return the reason in an error message, without paths of this machine."""
     line = str(error).splitlines()[-1].partition(";")[0].rpartition("Internal: ")[2]
     return re.sub(r"^\s*\w+: |, which a server has no use for", "", line)
 
 
 def on_cpu(repository: bls.ModelRepository, name: str) -> None:
-    """Have a model that asks for a GPU, simulated here, run on the CPU, as it has to on the server."""
+    """Run a model that asks for a GPU on the CPU: the server has no GPU, and here it is simulated."""
     config = MessageToDict(repository.config(name), preserving_proto_field_name=True)
     groups = config.get("instance_group", [])
     if any(group.get("kind") == "KIND_GPU" for group in groups):
@@ -193,12 +193,12 @@ def on_cpu(repository: bls.ModelRepository, name: str) -> None:
 
 
 def prove(subject: Subject) -> Certificate:
-    """Compare a model: bit by bit, and where floats differ within what other versions of NumPy explain."""
+    """Compare a model bit by bit; if only tensors differ, compare again within the tolerance `CLOSE`."""
     if subject.folder is None or subject.why_not:
         raise bls.BLSError(subject.why_not)
     with bls.ModelRepository(subject.folder) as repository:
         names = [each.name for each in repository.index()]
-        if subject.where == SAMPLE:  # what it calls is found there, by its code
+        if subject.where == SAMPLE:  # the folder has all samples, among them the callees
             names = [name for name in names if name == subject.model or name not in ELSEWHERE]
         for name in names:
             repository.load(name)
