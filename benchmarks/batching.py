@@ -1,10 +1,10 @@
-"""What dynamic batching gains: in the kernel and on a real tritonserver, in one run.
+"""Measure the gain of dynamic batching, in the kernel and on a real tritonserver, in one run.
 
     python benchmarks/batching.py [--quick] [--json PATH] [--triton-env DIR] [--no-server]
 
-One model (batching_parts/recurrent) is loaded twice, with the default scheduler and with the dynamic batcher;
-another sends it gathers of asynchronous BLS requests and takes the time itself, inside ``execute``. Both
-sides run the same files. See README.md.
+One model (batching_parts/recurrent) is loaded twice: with the default scheduler and with the dynamic batcher. Another
+model sends it gathered asynchronous BLS requests and measures the time itself, inside ``execute``. Both sides run the
+same files. See README.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a BLS call costs: a real tritonserver, the in-kernel engine and a direct Python call, in one run.
+"""Measure the cost of a BLS call: a real tritonserver, the in-kernel engine and a direct Python call, in one run.
 
     python benchmarks/bls_call.py [--quick] [--check] [--json PATH] [--triton-env DIR] [--no-server]
 
-The caller and the callee are the same files on both sides (model_repository/ beside this script) and take
-the time themselves, inside ``execute``. See README.md for what is measured, and what is not.
+Both sides run the same caller and callee (model_repository/ beside this script). These models measure the time
+themselves, inside ``execute``. See README.md for what is timed and how the comparison is kept fair.
 """
 
 from __future__ import annotations

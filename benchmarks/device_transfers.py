@@ -1,11 +1,11 @@
-"""How fast tensors get to a GPU and back, and what a hop from model to model on a GPU costs.
+"""Measure how fast tensors move to a GPU and back, and the cost of a hop between two models on a GPU.
 
     python benchmarks/device_transfers.py [--rounds N] [--json FILE] [--check]
-    python benchmarks/device_transfers.py --simulated    # try the script out without a GPU
+    python benchmarks/device_transfers.py --simulated    # test the script without a GPU
 
-Needs a CUDA GPU and CuPy; without one it says so and ends. The claims: `preferred_memory` moves outputs at
-90% or more of the bandwidth of CuPy's own copy from (or to) pinned memory; a hop between two models on one
-GPU copies nothing where the giver has let go, and takes under 30 microseconds.
+Needs a CUDA GPU and CuPy; without them the script reports it and ends. The claims: `preferred_memory` moves outputs at
+90% or more of the bandwidth of CuPy's own copy from (or to) pinned memory. A hop between two models on one GPU copies
+nothing if the sender keeps no reference, and takes under 30 microseconds.
 """
 
 from __future__ import annotations

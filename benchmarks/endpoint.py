@@ -1,8 +1,8 @@
-"""Requests to the endpoint of the kernel beside the same requests to a real tritonserver, in one run.
+"""Compare requests to the kernel's endpoint with the same requests to a real tritonserver, in one run.
 
     python benchmarks/endpoint.py [--quick] [--json PATH] [--triton-env DIR] [--no-server]
 
-One client, tritonclient in a process of its own, sends them to both sides by turns. See README.md.
+One client, tritonclient in a separate process, sends requests to both sides alternately. See README.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How long `import bls_notebook` and loading the extension take, beyond IPython and NumPy.
+"""Measure how long `import bls_notebook` and loading the extension take, beyond IPython and NumPy.
 
     python benchmarks/import_time.py [--runs N] [--json FILE]
 
-Every run is an interpreter of its own, with the files already in the page cache, and IPython the shell that
-`ipython` starts: a kernel has loaded more (asyncio among it) before the extension comes. The claim is under
-0.1 s for the first line.
+Every run starts a new interpreter, with the files already in the page cache. IPython is the shell that `ipython`
+starts; a kernel imports more (asyncio among others) before it loads the extension. The claim is under 0.1 s for the
+import.
 """
 
 from __future__ import annotations

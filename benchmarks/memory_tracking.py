@@ -1,8 +1,8 @@
-"""What the memory ledger costs: the same calls with a memory track on and off, in turns, in one run.
+"""Measure the cost of memory tracking: the same calls with tracking on and off, alternating in one run.
 
     python benchmarks/memory_tracking.py [--quick] [--json PATH]
 
-Prints, for each kind of call, the time without a track and the ratio to that with one. See README.md.
+For each kind of call, prints the time without tracking and the ratio of the time with tracking. See README.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether what `bls.overlap` predicts is what the changed program brings: graphs whose truth is known.
+"""Check the dependences and the speedup that `bls.overlap` predicts, on graphs with known dependences.
 
     python benchmarks/overlap.py [--delay SECONDS] [--only REGEX] [--quick] [--json PATH]
 
-Each callee takes `--delay` seconds. For each graph: predicted and proven speed-up, how far the one is from
-the other, and whether the order of the calls is the true one. See README.md.
+Each callee takes `--delay` seconds. For each graph, prints the predicted and the measured speedup, the error of the
+prediction, and whether the order of the calls is the true one. See README.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How long a picture takes that a notebook keeps without a kernel, and how many bytes it adds to the file.
+"""Measure how long the static picture of a timeline takes, and how many bytes it adds to the notebook's file.
 
     python benchmarks/pictures.py [--quick] [--check]
 
-The timeline of sessions of a busy server, as HTML: 64 requests, each drawn by itself, and more.
+A notebook shows this picture without a kernel. The sessions are those of a busy server, drawn as HTML: 64 requests,
+each drawn individually, and more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What `bls.record` costs: the same calls with a recording on and off, interleaved in one run.
+"""Measure the cost of `bls.record`: the same calls with recording on and off, interleaved in one run.
 
     python benchmarks/recording.py [--quick] [--check] [--json PATH]
 
-As tracing.py, whose calls these are; besides, what was recorded is sent again, and must be answered bit for
-bit alike. See README.md.
+The calls are those of tracing.py. The script also replays the recorded requests; the answers must be equal bit for bit.
+See README.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""10,000 requests from 32 connections to the endpoint, while their model is defined again and again.
+"""Send 10,000 requests over 32 connections to the endpoint while their model is redefined again and again.
 
     python benchmarks/redefining.py [--quick] [--json PATH]
 
-Ends with 1 where a request has no answer, or an answer of no version that there was. See README.md.
+The exit status is 1 if a request gets no answer, or the answer of a version that never existed. See README.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a BLS call to a model of a running server costs, beside a bare call by tritonclient, in one run.
+"""Measure the cost of a BLS call to a model on a running server, compared with a bare tritonclient call.
 
     python benchmarks/remote.py [--quick] [--check] [--json PATH] [--triton-env DIR] [--no-server]
 
-The callers of model_repository run in this process, and their callee is a model of the server
-(`bls.connect`). See README.md.
+The callers of model_repository run in this process, and their callee is a model of the server (`bls.connect`). One run
+measures both. See README.md.
 """
 
 from __future__ import annotations

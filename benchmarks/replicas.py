@@ -1,4 +1,4 @@
-"""Requests a second to one, two and three servers, shared out by HAProxy as an export for compose has it.
+"""Measure requests per second to one, two and three servers behind HAProxy, configured by an export for compose.
 
     python benchmarks/replicas.py [--quick] [--json PATH] [--triton-env DIR]
 

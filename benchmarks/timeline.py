@@ -1,4 +1,4 @@
-"""How quick the timeline is in a browser: first paint and frames a second, at 1,000 to 100,000 requests.
+"""Measure the timeline in a browser: first paint and frames per second, at 1,000 to 100,000 requests.
 
     python benchmarks/timeline.py [--quick] [--check] [--json PATH]
 

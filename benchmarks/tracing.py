@@ -1,8 +1,8 @@
-"""What recording spans, or watching, costs: the same calls with it on and off, interleaved in one run.
+"""Measure the cost of recording spans, or of a watch: the same calls with it on and off, interleaved in one run.
 
     python benchmarks/tracing.py [--watch] [--quick] [--check] [--json PATH]
 
-See README.md for what is timed and how it is kept fair.
+See README.md for what is timed and how the comparison is kept fair.
 """
 
 from __future__ import annotations

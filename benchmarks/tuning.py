@@ -1,10 +1,10 @@
-"""Whether `bls.tune` finds what exhaustive search finds, and in how many runs.
+"""Check that `bls.tune` finds the result of an exhaustive search, and count the runs that it needs.
 
     python benchmarks/tuning.py [--unit SECONDS] [--only REGEX] [--quick] [--check] [--json PATH]
 
-Six graphs that wait. For each, `tune` predicts the smallest setting for four requests at once; then every
-setting is run: all counts of instances that the requests could use, and where a model batches, its sizes and
-some delays. See README.md.
+The callees of six graphs wait. For each graph, `tune` predicts the smallest setting for four requests at once. Then the
+script runs every setting: all instance counts that the requests could use and, for models that batch, several batch
+sizes and queue delays. See README.md.
 """
 
 from __future__ import annotations

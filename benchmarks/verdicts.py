@@ -1,9 +1,9 @@
-"""Whether the verdict of a comparison is true: workloads whose truth is known, again and again.
+"""Check that the verdict of a comparison is true, on workloads with known causes, many times each.
 
     python benchmarks/verdicts.py [--runs 20] [--only REGEX] [--busy N] [--quick] [--check] [--json PATH]
 
-For each workload: how often the sentence named a true cause, and how far predicted speed-ups were from
-measured ones. See README.md.
+For each workload, prints how often the verdict named a true cause, and the error of the predicted speedups. See
+README.md.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Where the time of one synchronous in-kernel BLS call of 64 bytes goes, stage by stage.
+"""Measure each stage of one synchronous in-kernel BLS call of 64 bytes.
 
     python benchmarks/where_time_goes.py [--quick] [--check] [--rounds N] [--json PATH]
 
-The caller and the callee look at the clock in the same call: before and after each thing that the caller
-does, and where `execute` of the callee begins and ends. What is between is the engine's. In turns with it the
-same call is timed without looking at the clock; the medians of the stages have to add up to it. What the
-engine's part is made of is seen by sampling: where it is at moments that a timer chooses. Nothing here knows
-how the engine works.
+The caller and the callee read the clock during the same call: the caller before and after each of its steps, the callee
+at the begin and end of its `execute`. The time between belongs to the engine. The script alternates these calls with
+calls that do not read the clock; the medians of the stages must add up to the duration of the latter. A timer samples
+the engine's part. The script uses no knowledge of the engine.
 """
 
 from __future__ import annotations
