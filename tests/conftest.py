@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from types import FrameType
@@ -31,6 +32,12 @@ def cuda_devices() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except (ImportError, RuntimeError):
         return 0
+
+
+def pytest_configure() -> None:
+    # A job that a script starts in the background ignores SIGINT, and so would every process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
