@@ -1,8 +1,9 @@
-"""What the rest asks of a backend. Adding a backend is one module with an `open_model`.
+"""The interface of backends. Adding one is a module with an `open_model`.
 
 The order at load, as on Triton: `open_model` finds the files of one version; `auto_complete_config` fills
 in its configuration; `make_instance` is called for each instance of the completed configuration. Then
-the engine calls `execute`, on any thread, never twice at a time in one instance.
+the engine calls `execute`, on any thread, never twice at a time in one instance. A model on a remote server has
+a `RemoteBackend`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,15 @@ from typing import Any, Protocol
 
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+
+class BackendError(Exception):
+    """A model that its backend rejects: one line, and Triton's word for the kind of failure."""
+
+    def __init__(self, message: str, code: str = "Internal") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Modules(Protocol):
@@ -59,11 +69,7 @@ class VersionFiles:
 
 
 class BackendInstance(Protocol):
-    """One loaded instance of a model.
-
-    One that has `takes_gpu`, and it is true, gets inputs where they are, be that a GPU; all others, those of
-    Python models apart, get them on the CPU.
-    """
+    """One loaded instance. Unless it has a true `takes_gpu`, or is a Python model, its inputs are on the CPU."""
 
     is_async: bool
 
@@ -78,38 +84,59 @@ class BackendInstance(Protocol):
 
 
 class BackendModel(Protocol):
-    """One version of a model while it is being loaded.
-
-    It may have `warnings`, a tuple of lines that are shown with the model once it is loaded: what its
-    configuration asks for and is not done here.
-    """
+    """A model version while it is loaded. Lines in its optional `warnings` are shown with the loaded model."""
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
-        """Completes a configuration, and returns it; None where there is nothing to ask.
-
-        Only the largest batch size, inputs, outputs, a scheduler and the transaction policy count.
-        """
+        """Completes the batch size, inputs, outputs, scheduler and transaction policy of a configuration; or None."""
 
     def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
-        """Return a new instance, initialized.
-
-        Parameters
-        ----------
-        arguments : dict of str to str
-            What a Python model's `initialize` gets: ``model_config`` is the completed configuration as
-            JSON, ``model_instance_kind`` is ``CPU``, ``GPU`` or ``MODEL``.
-        """
+        """Return a new, initialized instance; `arguments` are those of a Python model's `initialize`."""
 
 
 class OpenModel(Protocol):
     """A backend's `open_model`."""
 
     def __call__(self, files: VersionFiles) -> BackendModel:
-        """Open one version of a model.
+        """Open one version of a model; raise BackendError if files or a package that the backend needs are missing."""
 
-        Raises
-        ------
-        BackendError
-            The files are not there, or something that the backend needs is not installed.
-        """
+
+REPORT_SECONDS = 10.0  # until a wait for an answer is reported
+Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
+InThread = Callable[[Callable[[], None]], None]
+
+
+class Exchange(Protocol):
+    """One request to a server, and its answers; `run` or `start` is called, once."""
+
+    def run(self) -> InferenceResponse:
+        """Send it, and wait for the answer on this thread; `cancel` ends that, and so does Ctrl-C."""
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send it; `deliver` is called with each response, on any thread, the last with True."""
+
+    def cancel(self, lost: str = "") -> None:
+        """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
+
+
+class RemoteConnection(Protocol):
+    """A connection to a server, shared by its models."""
+
+    address: Any  # `str` gives the URL
+    lost: str  # why the server does not answer; empty while it does
+    closed: bool
+    report_waits: list[Callable[[], None]]  # called every few seconds while a request waits, without a lock
+
+    def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
+        """Return the server's statistics of its models, in Triton's JSON; empty if it gives none in time."""
+
+
+class RemoteBackend(BackendInstance, Protocol):
+    """One version of a model on a server."""
+
+    @property
+    def link(self) -> RemoteConnection:
+        """The connection."""
+
+    def send(self, request: InferenceRequest) -> Exchange:
+        """Return a request that is ready to be sent; ValueError if the server cannot take it."""

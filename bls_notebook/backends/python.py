@@ -45,7 +45,6 @@ class PythonModel:
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
-        """The model's own `auto_complete_config`, None where it has none."""
         if self._first is None:
             return None
         complete = getattr(self._first[0], "auto_complete_config", None)
@@ -86,7 +85,6 @@ class PythonInstance:
         raise TritonModelException(f"Python model {self.path} does not implement `execute` method.")
 
     def finalize(self) -> None:
-        """Call the model's `finalize`, if it has one."""
         finalize = getattr(self.model, "finalize", None)
         self.execute = self._no_execute
         try:
@@ -98,7 +96,7 @@ class PythonInstance:
             self._modules.forget()
 
     def ready(self) -> bool:
-        """Whether the model's `is_ready` says so; True where it has none."""
+        """Whether the model's `is_ready` returns True; True if it has none."""
         check = getattr(self.model, "is_ready", None)
         if check is None:
             return True

@@ -19,7 +19,6 @@ _registered: dict[str, OpenModel] = {}
 
 
 def backend_names() -> tuple[str, ...]:
-    """Return the names of the backends, sorted."""
     return tuple(sorted({*_modules, *_registered}))
 
 
@@ -39,30 +38,26 @@ def register_backend(name: str, open_model: OpenModel) -> None:
 def register_backend_module(name: str, load: Callable[[], ModuleType]) -> None:
     """Add a backend that is imported when a model asks for it.
 
-    Parameters
-    ----------
-    name : str
-    load : callable
-        Returns the module: it has an `open_model`; `has_gpu` if its runtime may be built for the CPU alone;
-        and the `RUNTIMES` for which it runs models of a Python-based backend of this name.
+    `load` returns its module, which has an `open_model`, `has_gpu` if its runtime may lack GPUs, and the `RUNTIMES`
+    for which it runs Python-based models of this name.
     """
     _modules[name] = load
 
 
 def find_backend(name: str) -> OpenModel | None:
-    """Return the `open_model` of a backend, None where there is no such backend."""
+    """Return the `open_model` of a backend, or None."""
     if name in _modules and name not in _registered:
         return _modules[name]().open_model  # type: ignore[no-any-return]
     return _registered.get(name)
 
 
 def has_runtime(name: str, runtime: str) -> bool:
-    """Whether a backend here runs models for which their configuration names this runtime of it."""
+    """Whether a backend here runs Python-based models with this `runtime`."""
     return name in _modules and runtime in getattr(_modules[name](), "RUNTIMES", ())
 
 
 def runs_on_gpu(name: str) -> bool:
-    """Whether `KIND_AUTO` may become `KIND_GPU` for a backend, where there is a GPU."""
+    """Whether `KIND_AUTO` may become `KIND_GPU` for a backend on a machine with a GPU."""
     if name not in _modules or name in _registered:
         return True
     has_gpu = getattr(_modules[name](), "has_gpu", None)

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import (

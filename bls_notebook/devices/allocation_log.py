@@ -29,7 +29,7 @@ import numpy as np
 
 from bls_notebook.records.raw_events import Maker
 
-from .transfers import device_of, text_bytes
+from .registry import device_of
 
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
@@ -51,11 +51,7 @@ _Tensors = Sequence[Any]
 
 
 class AllocationRecorder:
-    """What is noted while a track is on; see `devices.observer`.
-
-    `full` is called when the log has more than so many items, to take some away. `place` says where the code
-    is that runs on this thread; None where that is not to be noted.
-    """
+    """Records blocks of memory; calls `full` to empty a log of `most` items; `place` returns the running code."""
 
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
@@ -88,12 +84,11 @@ class AllocationRecorder:
         options: Any = None,
         span: int = 0,
     ) -> None:
-        """Tensors have been handed over. Every request of a track pays for this.
+        """Record tensors as they were given and as their receiver has them; on the path of every tracked request.
 
-        `before` and `after` are the tensors as they were given, and as their receiver has them; `what` is IN,
-        OUT, or AGAIN, where a request is handed to its model once more. Of IN, `other` is the number of the
-        request whose `execute` sent it (0 for the notebook), `who` is name and version of the model, and
-        `options` are read later, for its ID; of OUT, `other` is the name of the instance that answers.
+        `what` is IN, OUT, or AGAIN for a request that is passed to its model once more. For IN, `other` is the number
+        of the sending request (0: the notebook), `who` the model's name and version, and `options` are read later, for
+        the ID; for OUT, `other` is the name of the answering instance.
         """
         died, lines = self._died, self.place is not None
         index = 0
@@ -149,15 +144,14 @@ class AllocationRecorder:
             self._full()
 
     def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
-        """A response has been handed to its requester as it is; `number` is the request's."""
+        """Record a response that reaches its requester as it is; `number` is the request's."""
         self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
-        """A request is handed to its model once more."""
+        """Record a request that is passed to its model once more."""
         self.crossed(before, after, AGAIN, perf_counter_ns(), number)
 
     def _block_of(self, array: Any) -> tuple[Key, int]:
-        """The key and the size of an array's block."""
         if not isinstance(array, _ndarray):
             return gpu_block(array)
         owner = array if array.base is None else owner_of(array)
@@ -168,7 +162,7 @@ class AllocationRecorder:
         return self._watch(owner), size
 
     def _watch(self, owner: Any) -> ref[Any]:
-        """The reference to what owns a block; made where there is none."""
+        """Return the log's reference to the owner of a block, new if there is none."""
         made = ref(owner, self._died)
         if getweakrefcount(owner) == 1:
             return made
@@ -179,7 +173,7 @@ class AllocationRecorder:
     # -- devices ----------------------------------------------------------------
 
     def allocated(self, device: str, number: int, size: int) -> None:
-        """A GPU gave memory; `number` is its address, or on a simulated GPU below 0 and given once."""
+        """Record memory from a GPU; `number` is its address, or unique and below 0 on a simulated GPU."""
         line = None if self.place is None else self.place()
         self._rare(ALLOCATED, current_request(), (device, number), size, line)
 
@@ -187,19 +181,19 @@ class AllocationRecorder:
         self._rare(FREED, (device, number), size)
 
     def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
-        """An array was moved to another device, or copied on its own."""
+        """Record that an array came to another device (``transfer``, in `ns` nanoseconds) or was copied (``copy``)."""
         self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
 
     # -- the rest ------------------------------------------------------------------------------------
 
     def paired(self, before: _Tensors, after: _Tensors) -> None:
-        """Tensors were handed over, to whom is said later."""
+        """Record the copies among tensors that were passed on, for requests known later."""
         for given, got in zip(before, after):  # noqa: B905 - of one length
             if got is not given:
                 self.moved("copy", given._array, got._array)
 
     def exported(self, tensor: Any) -> None:
-        """A tensor's memory is shared by DLPack from now on."""
+        """Record that DLPack shares a tensor's memory from now on."""
         array = tensor._array
         facts = tensor._name, tensor._datatype, tuple(array.shape)
         self._rare(EXPORTED, current_request(), *facts, *self._block_of(array))
@@ -211,17 +205,12 @@ class AllocationRecorder:
         self._note((what, perf_counter_ns(), about, None, None, None, None, *_NOTHING))
 
     def stop(self) -> None:
-        """Watch nothing any more."""
         self.log.clear()
         self.deaths.clear()
 
 
 def owner_of(array: np.ndarray[Any, Any]) -> Any:
-    """Return what owns the memory of a NumPy array, as far as its end can be seen.
-
-    That is the array at the bottom of the views. Where that lies in memory of something else (a file that is
-    mapped, a DLPack capsule), it is that, if it can be weakly referenced.
-    """
+    """Return the owner of a NumPy array's memory: the array beneath all views, or what that borrows its memory from."""
     base = array.base
     while isinstance(base, _ndarray):
         array, base = base, base.base
@@ -235,7 +224,7 @@ def owner_of(array: np.ndarray[Any, Any]) -> Any:
 
 
 def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
-    """Return how large the block is that `array` lies in, as far as that is known."""
+    """Return the size of the block that contains `array`."""
     if isinstance(owner, _ndarray):
         return text_bytes(owner) if owner.dtype.char == "O" else int(owner.nbytes)
     while isinstance(array.base, _ndarray):
@@ -243,11 +232,19 @@ def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
     return int(array.nbytes)
 
 
-def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
-    """Return the key and the size of the block that an array (or text) on a GPU lies in.
+def text_bytes(array: Any) -> int:
+    """Return the bytes of a BYTES tensor in wire form; text that is not encoded yet counts by its characters."""
+    if not hasattr(array, "tolist"):  # on a GPU it is held so
+        return int(array.nbytes)
+    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
+    try:
+        return 4 * len(elements) + sum(map(len, elements))
+    except TypeError:
+        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
 
-    Its number is an address, which may lie within a block that is known; negative on a simulated GPU.
-    """
+
+def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
+    """Return the key and the size of a GPU array's block; the address may lie inside a known block."""
     array = getattr(array, "payload", array)
     device = device_of(array)
     memory = array.data.mem
@@ -256,7 +253,7 @@ def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
 
 
 def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
-    """What is called when a block dies. It may be called anywhere: it takes no lock and raises nothing."""
+    """Return the callback for the death of a block. It may run anywhere, so it takes no lock and raises nothing."""
     note, now = deaths.extend, perf_counter_ns
 
     def died(gone: ref[Any]) -> None:
@@ -278,6 +275,13 @@ current_request: Callable[[], int] = int
 owner_kinds: dict[type, str] = {}
 
 
+def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
+    """Record that an array was moved or copied, if a recording is on; see `AllocationRecorder.moved`."""
+    watching = recording
+    if watching is not None:
+        watching.moved(how, source, result, ns)
+
+
 def unwatched(array: Any) -> bool:
     """Whether nobody has a weak reference to an object, except perhaps the log."""
     known, on = getweakrefs(array), recording
@@ -285,7 +289,7 @@ def unwatched(array: Any) -> bool:
 
 
 def set_cell(name: str) -> None:
-    """Say which cell of the notebook runs from now on, such as ``In [3]``."""
+    """Record the cell of the notebook that runs from now on, such as ``In [3]``."""
     global _cell
     _cell = name
     if recording is not None:
@@ -310,7 +314,7 @@ class TrackedRequest:
 
     @property
     def maker(self) -> Maker:
-        """Its model, as who made a block."""
+        """The model that allocated a block."""
         name = self.options.request_id if self.options is not None else ""
         return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
 

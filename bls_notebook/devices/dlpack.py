@@ -61,7 +61,6 @@ _NAME, _USED = b"dltensor", b"used_dltensor"
 
 
 def is_capsule(value: object) -> bool:
-    """Whether this is a capsule (of any name)."""
     return type(value).__name__ == "PyCapsule"
 
 
@@ -94,29 +93,29 @@ class _Memory:
 
 
 def device_of_capsule(capsule: object) -> tuple[int, int]:
-    """Return DLPack's device type and device id of an unused capsule."""
+    """Return DLPack's device type and device ID of an unused capsule."""
     device = _tensor(capsule).device
     return int(device.device_type), int(device.device_id)
 
 
 def address_of_capsule(capsule: object) -> int:
-    """Return the address of what an unused capsule holds; nothing else has it while that lives."""
+    """Return the address of an unused capsule's content, unique while that lives."""
     return ctypes.addressof(_managed(capsule).contents)
 
 
 def move_capsule(capsule: object, device: tuple[int, int]) -> None:
-    """Say that an unused capsule's memory is on this device: DLPack's device type and device id."""
+    """Set DLPack's device type and device ID of an unused capsule."""
     there = _tensor(capsule).device
     there.device_type, there.device_id = device
 
 
 def as_bfloat16(capsule: object) -> None:
-    """Make an unused capsule of 16-bit whole numbers one of BF16."""
+    """Change the type of an unused capsule from 16-bit integers to BF16."""
     _tensor(capsule).dtype.code = BFLOAT_CODE
 
 
 def take_bfloat16(capsule: object) -> bool:
-    """Make an unused capsule of BF16 one of 16-bit whole numbers with the same bits; whether it was one."""
+    """Change the type of an unused capsule from BF16 to 16-bit integers; return whether it was BF16."""
     dtype = _tensor(capsule).dtype
     if (dtype.code, dtype.bits, dtype.lanes) != (BFLOAT_CODE, 16, 1):
         return False
@@ -125,7 +124,7 @@ def take_bfloat16(capsule: object) -> bool:
 
 
 def check_capsule(capsule: object) -> None:
-    """Raise a DLPackError where Triton refuses what an unused capsule holds, wherever its memory is."""
+    """Raise DLPackError if Triton rejects the content of an unused capsule, on whatever device."""
     tensor = _tensor(capsule)
     shape = _shape(tensor)
     if tensor.strides and 0 not in shape:
@@ -142,11 +141,7 @@ def check_capsule(capsule: object) -> None:
 
 
 def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
-    """Return the memory of an unused capsule as an array, without a copy. The capsule is used up.
-
-    It must be memory that the CPU can read; who calls this knows that it is. A DLPackError says that NumPy
-    does not have the data type.
-    """
+    """Return the memory of a capsule, which the CPU can read, as an array without a copy; the capsule is used up."""
     managed = _managed(capsule)
     tensor = managed.contents.dl_tensor
     shape = _shape(tensor)

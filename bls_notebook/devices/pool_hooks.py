@@ -21,7 +21,7 @@ _own = threading.local()
 
 
 def begin(cupy: Any, recording: AllocationRecorder) -> None:
-    """Have a recording told of all that CuPy's pool does; see `follow`."""
+    """Report all that CuPy's pool does to a recording; see `follow`."""
     global used, _wanted
     _wanted = _hook(cupy, recording)
     used = True
@@ -29,14 +29,14 @@ def begin(cupy: Any, recording: AllocationRecorder) -> None:
 
 
 def end() -> None:
-    """Have nobody told any more."""
+    """Stop reporting."""
     global _wanted
     _wanted = None
     follow()
 
 
 def follow() -> None:
-    """Have what this thread does seen from now on, or no longer."""
+    """Install or remove the hook of this thread."""
     installed, wanted = getattr(_own, "hook", None), _wanted
     if installed is wanted:
         return
@@ -56,12 +56,11 @@ def _hook(cupy: Any, recording: AllocationRecorder) -> Any:
         name = "bls_notebook.allocation_log"
 
         def malloc_postprocess(self, **about: Any) -> None:
-            """The pool gave memory; at address 0 where it had none."""
             if about["mem_ptr"]:
                 allocated(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
 
         def free_preprocess(self, **about: Any) -> None:
-            """The pool takes memory back: told before it does, because then another thread may get it."""
+            """Record before the memory is freed, because then another thread may get it."""
             freed(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
 
     return LedgerHook()

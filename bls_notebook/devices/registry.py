@@ -1,8 +1,8 @@
-"""Which GPUs there are: CUDA's, or simulated ones where they were asked for.
+"""Which GPUs there are: CUDA's, or simulated ones where the user asked for them.
 
 Guarantees: safe from any thread. Nothing is imported, and no driver is asked, before somebody asks for a
-GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs stand in
-for CUDA's that are not there: where there is a CUDA GPU they are only had `even_with_cuda`.
+GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs replace CUDA's on
+machines without one; with a CUDA GPU they need `even_with_cuda`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import platform
 import sys
 import threading
 import warnings
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from .backend import GPUs
-from .device import CPU, Device, DeviceError, NoDeviceError, parse_size
+import numpy as np
+
+from bls_notebook.records.devices import DeviceRecord
+
+from .device import CPU, Device, DeviceError, GPUs, NoDeviceError, parse_size
 
 DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64
@@ -39,19 +44,17 @@ _asked_environment = False
 
 
 def gpus() -> GPUs | None:
-    """Return the GPUs that there are, None where there are none."""
+    """Return the GPUs, or None."""
     _read_environment()
     return _simulated if _simulated is not None else cuda()
 
 
 def gpu_count() -> int:
-    """Return how many GPUs there are, numbered from 0."""
     found = gpus()
     return 0 if found is None else found.count
 
 
 def devices() -> list[Device]:
-    """Return the CPU and the GPUs that there are."""
     found = gpus()
     if found is None:
         return [CPU]
@@ -59,12 +62,12 @@ def devices() -> list[Device]:
 
 
 def gpus_were_seen() -> bool:
-    """Whether a tensor may be on a GPU: whether any, simulated or not, was ever asked for and there."""
+    """Whether a tensor may be on a GPU: a GPU, real or simulated, was requested and exists."""
     return bool(gpu_arrays)
 
 
 def need_gpu(index: int = 0) -> GPUs:
-    """Return the GPUs, if the one of this number is there; else the error says why, and how to have one."""
+    """Return the GPUs if this number exists; otherwise the error says why, and how to get one."""
     found = gpus()
     if found is None:
         raise NoDeviceError(f"gpu:{index} is not there: {why_no_gpu()}")
@@ -76,7 +79,7 @@ def need_gpu(index: int = 0) -> GPUs:
 
 
 def backend_of(array: object) -> GPUs | None:
-    """Return the GPUs that an array is of; None for anything that is no array on a GPU."""
+    """Return the GPUs that an array belongs to; None for anything else."""
     for cls in type(array).__mro__:
         found = gpu_arrays.get(cls)
         if found is not None:
@@ -86,17 +89,19 @@ def backend_of(array: object) -> GPUs | None:
     return None
 
 
+def device_of(array: Any) -> Device:
+    """Return the device of an array; anything but an array of a GPU is on the CPU."""
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    return CPU if there is None else there.device_of(array)
+
+
 def simulated_gpus() -> int:
-    """Return how many GPUs are simulated."""
     _read_environment()
     return 0 if _simulated is None else _simulated.count
 
 
 def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
-    """Simulate GPUs on a machine that has none: `bls.simulate_gpus`, but for its kind of error.
-
-    Host memory is taken as arrays are made, not before.
-    """
+    """Simulate GPUs on a machine without one (`bls.simulate_gpus`); arrays take host memory as they are made."""
     global _simulated, _asked_environment
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_GPUS:
         raise ValueError(f"simulate_gpus: got {count!r}, expected a number of GPUs from 0 to {MOST_GPUS}")
@@ -115,17 +120,13 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
 
 
 def register_simulator(simulator: Callable[[int, int, bool], GPUs]) -> None:
-    """Register what makes simulated GPUs.
-
-    `simulator`: takes the number of GPUs, the bytes of each, and whether models should see them in PyTorch
-    too. Returns the same object each time.
-    """
+    """Register what makes simulated GPUs of a number, bytes each, and whether PyTorch shows them; always one object."""
     global _simulator
     _simulator = simulator
 
 
 def cuda() -> GPUs | None:
-    """Return CUDA's GPUs, None where there are none or CuPy is not installed."""
+    """Return CUDA's GPUs; None without any, or without CuPy."""
     global _cuda, _asked_cuda
     if _asked_cuda:
         return _cuda
@@ -146,7 +147,7 @@ def cuda() -> GPUs | None:
 
 @cache
 def cuda_gpu_count() -> int:
-    """Return how many GPUs the CUDA driver shows to this process; 0 without a driver."""
+    """Return the number of GPUs that the CUDA driver shows to this process; 0 without a driver."""
     names = ["nvcuda.dll"] if sys.platform == "win32" else ["libcuda.so.1", "libcuda.so"]
     for name in names:
         try:
@@ -162,12 +163,11 @@ def cuda_gpu_count() -> int:
 
 @cache
 def has_cupy() -> bool:
-    """Whether CuPy is installed; it is not imported."""
+    """Whether CuPy is installed; does not import it."""
     return "cupy" in sys.modules or importlib.util.find_spec("cupy") is not None
 
 
 def why_no_gpu() -> str:
-    """Say why there is no GPU, and how to have one."""
     if cuda_gpu_count() == 0:
         return f"this machine has no CUDA GPU; {SWITCH}"
     if has_cupy():
@@ -196,11 +196,38 @@ def _read_environment() -> None:
 
 
 def cupy() -> Any:
-    """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated."""
+    """Return CuPy, or its substitute on simulated GPUs."""
     return need_gpu().array_module()
 
 
 def simulated_cupy() -> Any:
-    """Return what stands in for `cupy` in models, None where the real one does."""
+    """Return the substitute for `cupy` in models, or None."""
     found = _simulated
     return None if found is None else found.array_module()
+
+
+def device_records() -> list[DeviceRecord]:
+    found = gpus()
+    return [_host(), *(found.usage(i) for i in range(found.count))] if found is not None else [_host()]
+
+
+def _host() -> DeviceRecord:
+    """The CPU and the machine's memory: the whole process counts as ours; -1 for unknown."""
+    total = _known(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    ours = _known(lambda: int(_read("self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    free = _known(lambda: int(_read("meminfo").split("MemAvailable:")[1].split()[0]) * 1024)
+    others = max(0, total - free - ours) if min(total, free, ours) >= 0 else -1
+    cores = os.cpu_count() or 0
+    hardware = f"{platform.machine()}, {cores} cores" if cores else platform.machine()
+    return DeviceRecord("cpu", hardware, False, ours, 0, others, total)
+
+
+def _known(read: Callable[[], int]) -> int:
+    try:
+        return read()
+    except (AttributeError, ValueError, OSError, IndexError):
+        return -1
+
+
+def _read(name: str) -> str:
+    return Path("/proc", name).read_text()

@@ -32,39 +32,36 @@ class CallKey:
         self._sent: dict[str, int] = {}
 
     def next(self, callee: str) -> CallKey:
-        """Return the key of the next request to a callee."""
         with _lock:
             number = self._sent.get(callee, 0)
             self._sent[callee] = number + 1
         return CallKey((self.key, callee, number))
 
     def sent(self) -> dict[str, int]:
-        """Return how many requests were sent so far, by callee."""
+        """Return the number of requests sent so far, by callee."""
         with _lock:
             return self._sent.copy()
 
 
 def begin() -> None:
-    """Give keys from now on, until as many calls of `end`."""
+    """Assign keys from now on, until as many calls of `end`."""
     global active
     with _lock:
         active += 1
 
 
 def end() -> None:
-    """Stop giving keys, unless another substitution is active."""
     global active
     with _lock:
         active -= 1
 
 
 def next_key(sender: Any, callee: str) -> CallKey:
-    """Return the key of a request that an execution is about to send."""
     return key_of_execution(sender).next(callee)
 
 
 def key_of_execution(execution: Any) -> CallKey:
-    """Return the key of the request that an execution runs; of a batch, that of its first request."""
+    """Return the key of an execution's request; of a batch, that of its first request."""
     found: CallKey | None = getattr(execution, "call_key", None)
     if found is not None:
         return found

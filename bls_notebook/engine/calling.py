@@ -15,19 +15,18 @@ from contextvars import copy_context
 from typing import Any
 
 from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
-from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.sender import CLOSED
+from bls_notebook.pb_utils.response import CLOSED, InferenceResponse, ResponseIterator
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.raw_events import LogLine
 from bls_notebook.records.visible_text import encodable
 
-from . import error_messages, logs
+from . import logs
 from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
+from .error_messages import running
 from .exception_text import label_of
 from .failures import error_response, originating, over_bls, seen_inputs
 from .recording import log as recording
@@ -54,13 +53,11 @@ class SendingExecution(Execution):
     tickets: Sequence[Ticket]
 
     def bare_caller(self) -> SendingExecution:
-        """Return who sends requests from a thread that carries no context, on behalf of this model."""
         return bare_caller(self.server, self.model, self.span)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
-        """Serve a request on this thread, or wait for it."""
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
@@ -94,7 +91,6 @@ class SendingExecution(Execution):
         return response
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
-        """Serve a request in the background; needs a running event loop."""
         loop = _running_loop()
         if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
             watch_loop(loop, self)
@@ -125,17 +121,20 @@ class SendingExecution(Execution):
         return future
 
     def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
-        """What keeps a well-formed request from being sent."""
+        """Return why a well-formed request cannot be sent, or None."""
         if model.decoupled and not decoupled:
-            return error_messages.decoupled_called_as_plain(model.name)
-        if self.depth >= MAX_DEPTH:
-            return error_messages.running(
-                model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
+            return running(
+                model.name,
+                f"Model {model.name} is using the decoupled. The current BLS request call doesn't support models using "
+                "the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+                "'async_exec' calls for decoupled models.'",
             )
+        if self.depth >= MAX_DEPTH:
+            return running(model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?")
         options = request._options
         problem = parameters_problem(options.parameters) if options.parameters != "{}" else None
         if problem is not None:
-            return error_messages.running(model.name, problem)
+            return running(model.name, problem)
         return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
@@ -145,7 +144,7 @@ class SendingExecution(Execution):
         return self.responses_of(TicketStream(ticket, self))
 
     def responses_of(self, stream: AsyncResponseStream) -> Any:
-        """Return what the sender of a decoupled request gets."""
+        """Return the iterator that the sender of a decoupled request gets."""
         return ResponseIterator(stream)
 
     def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
@@ -170,30 +169,13 @@ class SendingExecution(Execution):
         future.set_result(self._refused(request, problem, decoupled, "async"))
         return future
 
-    def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load or reload a model."""
-        self.server.load_for_model(self.instance_name, name, config, files)
-
-    def unload_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model; its requests in flight are finished in the background."""
-        self.server.unload_for_model(self.instance_name, name, unload_dependents)
-
-    def is_model_ready(self, name: str, version: str) -> bool:
-        """Whether a version of a model is ready."""
-        return self.server.is_ready_for_model(self.instance_name, name, version)
-
     def log(self, level: str, message: str, file: str, line: int) -> None:
-        """Write to the server's log."""
         logs.write(LogLine(level, self.model_name, message, label_of(file), line, self.bare))
-
-    def metric_family(self, name: str, description: str, kind: str) -> Any:
-        """Return a family of custom metrics."""
-        return self.server.metric_family(self.instance_name, self.directory, name, description, kind)
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
     def open_ticket(self, request: InferenceRequest) -> Ticket:
-        """Return the ticket that late answers go through."""
+        """Return the ticket that delivers late responses."""
         if self.ticket is None:
             if self.model is None:
                 raise TritonModelException(CLOSED)
@@ -204,7 +186,6 @@ class SendingExecution(Execution):
         return self.ticket
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Take a response from the model's sender."""
         if self.ticket is None:
             request = self.request
             if self.finished or request is None:
@@ -214,7 +195,6 @@ class SendingExecution(Execution):
             self.ticket.send(response, final)
 
     def drop_sender(self) -> None:
-        """The sender is gone."""
         if self.ticket is not None:
             self.ticket.drop_sender()
 
@@ -224,10 +204,7 @@ class _Bare(SendingExecution):
 
 
 def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> SendingExecution:
-    """Return who sends requests from a thread that carries no context; `model` is whose code it runs.
-
-    `span` is the number in a profile of the request that it works for.
-    """
+    """Return the sender for a thread without context; `model` owns the code, `span` is its request in a profile."""
     execution = _Bare(server, None, None)
     execution.bare = True
     execution.span = span
@@ -246,7 +223,6 @@ class Root(SendingExecution):
     __slots__ = ()
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
-        """Serve a request on this thread, or wait for it."""
         with CtrlC():
             try:
                 return _exec(self, request, decoupled, given)
@@ -255,12 +231,10 @@ class Root(SendingExecution):
                 raise
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
-        """Serve a request in the background; needs a running event loop."""
         with CtrlC():
             return super().async_exec(request, decoupled, given)
 
     def responses_of(self, stream: AsyncResponseStream) -> AsyncResponseStream:
-        """Return what the sender of a decoupled request gets."""
         return _Stream(stream, self)
 
 
@@ -271,7 +245,6 @@ class _Stream:
         self._stream, self._root = stream, root
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Wait for the next response; True with the last one."""
         with CtrlC():
             try:
                 return self._stream.next_response()
@@ -280,21 +253,18 @@ class _Stream:
                 raise
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:
-        """Await the next response; True with the last one."""
         return await self._stream.next_response_async()
 
     def cancel(self) -> None:
-        """Ask the model to stop."""
         with CtrlC():
             self._stream.cancel()
 
     def discard(self) -> None:
-        """Nobody reads any more."""
         self._stream.discard()
 
 
 def root_of(server: Server) -> Root:
-    """Return what the requests of this thread from outside any model hang on."""
+    """Return the parent of this thread's requests from outside any model."""
     # Made as every other one and then a root: in a constructor that makes objects of two classes by turns,
     # CPython looks up each attribute anew.
     root: Any = SendingExecution(server, None, None)

@@ -19,13 +19,7 @@ __all__ = [
 
 
 class ConfigError(BLSError):
-    """A model configuration that Triton would refuse.
-
-    Attributes
-    ----------
-    reason : str
-        The same failure in Triton's own words, where it is known.
-    """
+    """A model configuration that Triton would reject; `reason` is Triton's message, if known."""
 
     reason: str = ""
 
@@ -35,13 +29,7 @@ class ForkedError(BLSError):
 
 
 class InvalidNameError(BLSError):
-    """A model name, version or file name that may not be used.
-
-    Attributes
-    ----------
-    reason : str
-        The same failure in Triton's own words, where it is known.
-    """
+    """An invalid model name, version or file name; `reason` is Triton's message, if known."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)

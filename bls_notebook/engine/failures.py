@@ -1,7 +1,8 @@
-"""Makes a response of what a model raised (`description.py`), and keeps where it came from for the displays.
+"""Error responses: of exceptions that models raise, of refused and cancelled requests; and warnings.
 
-The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`;
-models never see it.
+The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`; models never
+see it. Warnings are what Triton passes in silence. A response gets each warning once; warnings of a callee reach
+the outermost response; an error response gets none, except the stubs that it went through.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import replace
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
+from bls_notebook.records.raw_events import Stubbed, without_stubs
 from bls_notebook.records.visible_text import encodable
 
+from .core.execution import MOST_WARNINGS, Execution
 from .core.model import LoadedModel
 from .error_messages import execute_failed
 from .exception_text import describe, frame_at, internal_paths
@@ -30,11 +33,7 @@ def failed_response(
 ) -> InferenceResponse:
     """Return the error response of an `execute` that raised, in Triton's words.
 
-    `name`, `version`: of the model.
-    `instance`: name of the instance that it ran on.
-    `causes`: errors that the model got from its own BLS requests; where this exception repeats one of them,
-        the chain goes on through it.
-    `inputs`: what it was asked with.
+    `causes` are errors of the model's own BLS requests: if this exception repeats one, the chain continues through it.
     """
     kind, text, _, told, frames = describe(error, name, version)
     message = execute_failed(instance, told)
@@ -53,7 +52,7 @@ def failed_response(
 
 
 def seen_inputs(request: object) -> tuple[InputSeen, ...]:
-    """Return what a request is made of, without its values; nothing where its receiver has spoilt it."""
+    """Return the metadata of a request's inputs; nothing if the model has spoilt the request."""
     try:
         return tuple(
             InputSeen(t._name, t._datatype, tuple(t._array.shape), t._device().label)
@@ -66,24 +65,21 @@ def seen_inputs(request: object) -> tuple[InputSeen, ...]:
 def error_response(
     message: str, code: ErrorCode = ErrorCode.INTERNAL, origin: ErrorRecord | None = None
 ) -> InferenceResponse:
-    """Return a response with an error, whose text ends where it would in C."""
+    """Return an error response; the text ends at a NUL, as in C."""
     error = TritonError(encodable(message.partition("\0")[0]), code)
     error._origin = origin
     return InferenceResponse([], error)
 
 
 def alike(response: InferenceResponse) -> InferenceResponse:
-    """Return another error response like this one, for another request of the same batch."""
+    """Return a copy of an error response for another request of the batch."""
     out = InferenceResponse([], response._error)
     out._warnings = response._warnings
     return out
 
 
 def originating(response: InferenceResponse, model: LoadedModel) -> InferenceResponse:
-    """Return an error response that says which model it came from, and which line made it.
-
-    One that this model has from another goes on through it; one that is known to be its own stays as it is.
-    """
+    """Return an error response with the model that it came from, and its line; errors of callees keep their chain."""
     error = response._error
     if error is None:
         return response
@@ -127,7 +123,29 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
 
 
 def cancelled_response(name: str) -> InferenceResponse:
-    """Return the answer to a request that was cancelled before it was answered."""
     return error_response(
         f"Model {name} - Error when running inference: the request was cancelled", ErrorCode.CANCELLED
     )
+
+
+def with_warnings(
+    response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
+) -> InferenceResponse:
+    """Return a response with its own warnings and those of its execution; in strict mode, an error with them.
+
+    `parent` gets the warnings too, for its own responses.
+    """
+    noted = () if execution is None else execution.warnings
+    if not (response._warnings or noted):
+        return response
+    found = dict.fromkeys([*filter(None, response._warnings), *noted])
+    stubs = tuple(each for each in found if each.__class__ is Stubbed)
+    warnings = () if response._error is not None else without_stubs(found)[:MOST_WARNINGS]
+    if warnings and model.outputs.strict:
+        message = f"Model {model.name} - strict: {'; '.join(warnings)}"
+        response = error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
+        warnings = ()
+    response._warnings = stubs + warnings
+    if parent is not None and response._warnings:
+        parent.note_warnings(response._warnings)
+    return response

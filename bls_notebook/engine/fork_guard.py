@@ -15,7 +15,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from bls_notebook.devices import allocation_log, observer
+from bls_notebook.devices import allocation_log
 
 from .core import instance
 from .core.model import in_memory
@@ -42,11 +42,10 @@ class ForkedServer(Server):
     find = root = serving = replace = exchange = set_strict = _refuse
 
     def names(self) -> list[str]:
-        """No model is in service here."""
         return []
 
     def note_failure(self, error: BaseException) -> None:
-        """A model raised that was forked in the middle of its code: its `sys.exit` is meant for the child."""
+        """End the child if a model's code that was forked in the middle calls `sys.exit` there."""
         if isinstance(error, SystemExit):
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
@@ -56,7 +55,7 @@ class ForkedServer(Server):
 
 
 def in_own_process(server: Server) -> bool:
-    """Whether a server belongs to this process, and not to the one that it was forked from."""
+    """Whether a server belongs to this process, not to the one that it was forked from."""
     return not isinstance(server, ForkedServer)
 
 
@@ -68,7 +67,7 @@ def _free_locks(held_by: dict[str, Any]) -> None:
 
 
 def in_child() -> None:
-    """Leave behind what belongs to the parent; called in a child that was just forked."""
+    """Reset the engine's state in a child that was just forked."""
     package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(f"{package}."):
@@ -84,5 +83,5 @@ def in_child() -> None:
     event_loops.blocked.clear()
     instance._open.clear()
     loops._loops.clear()
-    allocation_log.recording = allocation_log.place = observer.current = None
+    allocation_log.recording = allocation_log.place = None
     recording.active = None

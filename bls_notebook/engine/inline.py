@@ -32,7 +32,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError
-from .failures import error_response
+from .failures import error_response, with_warnings
 from .logs import log_lost
 from .recording import log as recording
 from .recording import spans
@@ -44,7 +44,6 @@ from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted
 from .waiting.deadlock import first_response
 from .waiting.reachability import leave_to_senders
-from .warnings import with_warnings
 
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]
 _get_ident = threading.get_ident
@@ -53,11 +52,7 @@ _ONCE: tuple[tuple[()], ...] = ((),)
 
 
 def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], None]) -> Call:
-    """Return what serves a request to a sync model and waits for its answer.
-
-    `scheduler`: that the closure belongs to. `wake`: has one of the engine's threads see to the queue, and to
-    what is to be done at the end.
-    """
+    """Return the function that serves a synchronous request; `wake` has an engine thread look at the queue."""
     server, outputs, statistics = model.server, model.outputs, model.statistics
     idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
     take, give, count = idle.pop, idle.append, alone.append
@@ -193,9 +188,9 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
 
 
 def _odd(execution: SendingExecution, box: list[Any]) -> InferenceResponse | None:
-    """The answer of an `execute` that did not simply return it; None where a sender gives it.
+    """The response of an `execute` that returned something unusual; None if a sender answers.
 
-    `box` holds the request and what was returned: nobody else may hold either.
+    Only `box` may hold the request and what was returned.
     """
     returned, request = box.pop(), box.pop()
     model, instance = execution.model, execution.instance
@@ -229,7 +224,7 @@ def _odd(execution: SendingExecution, box: list[Any]) -> InferenceResponse | Non
 
 
 def _late_answer(execution: SendingExecution) -> InferenceResponse:
-    """The answer that the model's sender gave, or will give."""
+    """Wait for the response of the model's sender."""
     ticket = execution.ticket
     if ticket is None:  # a list with None in it
         name = execution.instance_name

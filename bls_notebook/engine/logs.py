@@ -26,20 +26,19 @@ _silences: list[None] = []
 
 
 def add_display(show: Callable[[LogLine], None]) -> None:
-    """Have every message shown, beside being logged."""
+    """Show every message by a function too."""
     if show not in _displays:
         _displays.append(show)
 
 
 def remove_display(show: Callable[[LogLine], None]) -> None:
-    """Show no more there."""
     if show in _displays:
         _displays.remove(show)
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Have messages go nowhere: models fail on purpose, time and again."""
+    """Suppress messages of models that fail on purpose."""
     _silences.append(None)
     try:
         yield
@@ -48,7 +47,6 @@ def silenced() -> Iterator[None]:
 
 
 def write(line: LogLine) -> None:
-    """Log a message with the logger of its model, and have it shown."""
     if _silences:
         return
     logger = logging.getLogger(f"{LOGGER}.{line.model}")
@@ -64,7 +62,7 @@ def write(line: LogLine) -> None:
 
 
 def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
-    """Log the error of an `execute` if one of its requests has been answered already."""
+    """Log the error of an `execute` if one of its requests has its response already."""
     late = () if execution.ticket is None else (execution.ticket,)
     for ticket in execution.tickets or late:
         if ticket.done and not ticket.cancelled and failed._error is not None:
@@ -76,6 +74,6 @@ def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
 
 
 def log_lost(ticket: Ticket, message: str, file: str = "", line: int = 0) -> None:
-    """Log an error of a request that has been answered."""
+    """Log an error that no response can carry."""
     context = copy_context() if ticket.context is None else ticket.context.copy()
     context.run(write, LogLine("error", ticket.model.name, message, file, line))

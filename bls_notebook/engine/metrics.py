@@ -25,10 +25,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 
 class Metrics:
-    """The metrics of one repository; a collector for a `prometheus_client` registry.
-
-    `server`: gives families that are exposed beside those of the models.
-    """
+    """The metrics of one repository, a collector for `prometheus_client`; `server` adds Triton's own families."""
 
     def __init__(self, server: Callable[[], list[Any]] | None = None) -> None:
         self._server = server
@@ -36,7 +33,7 @@ class Metrics:
         self._families: dict[str, _Family] = {}
 
     def family(self, name: str, description: str, kind: str) -> _Family:
-        """Return the family of that name, made if it is new."""
+        """Return the family of that name, new if there is none."""
         if not _NAME.match(name) or name.startswith("__"):
             raise ValueError("Invalid metric name")
         with self._lock:
@@ -48,11 +45,10 @@ class Metrics:
             return found
 
     def collect(self) -> list[Any]:
-        """Return what `prometheus_client` exposes."""
         return [family for _, family in self._named()]
 
     def _named(self) -> list[tuple[str, Any]]:
-        """Every family with the name that it was given: `prometheus_client` takes ``_total`` off some."""
+        """The families with their given names: `prometheus_client` removes ``_total`` from some."""
         with self._lock:
             families = list(self._families.values())
         own = [(family.name, family.collect()) for family in families if family.samples()]
@@ -60,19 +56,14 @@ class Metrics:
         return [(family.name, family) for family in server] + own
 
     def families(self, filter: str = "") -> list[FamilyRecord]:
-        """Return the families as records: those of models first, then Triton's own.
-
-        ``filter`` is part of a name, of a help text or of a label (``model="add_sub"``), in any case.
-        """
+        """Return records of families, models' first; `filter` is part of a name, help text or label, in any case."""
         from bls_notebook.records.metrics import family_record, matching  # first needed here
 
         records = (replace(family_record(family), name=name) for name, family in self._named())
         return matching(records, filter)
 
     def text(self, filter: str = "") -> str:
-        """Return all values in Prometheus's text format, or the families that `families` gives for a
-        filter, whole.
-        """
+        """Return the families in Prometheus's text format."""
         wanted = {family.name for family in self.families(filter)} if filter else None
         return "".join(_exposed(name, family) for name, family in self._named() if wanted is None or name in wanted)
 
@@ -107,7 +98,7 @@ class _Family:
         self._released: deque[Key] = deque()  # by destructors, which take no locks
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None, hold: bool = False) -> _Metric:
-        """Return the metric with these labels, made if it is new; with `hold`, it lasts until `release`."""
+        """Return the metric with these labels, new if there is none; with `hold`, it lasts until `release`."""
         for label, value in labels.items():
             if not isinstance(value, str):
                 raise ValueError(f"attempt to access JSON non-string as string: label '{label}' is {value!r}")
@@ -135,11 +126,11 @@ class _Family:
             return found
 
     def release(self, metrics: Iterable[_Metric]) -> None:
-        """Let go of metrics that were held. Takes no locks."""
+        """Release metrics. Takes no locks."""
         self._released.extend(_key(metric.labels) for metric in metrics)
 
     def _settle(self) -> None:
-        """Forget the metrics that nobody holds any more; the lock is held."""
+        """Delete released metrics that nobody holds; lock held."""
         while self._released:
             key = self._released.popleft()
             self._holds[key] -= 1
@@ -147,13 +138,11 @@ class _Family:
                 del self._holds[key], self._metrics[key]
 
     def samples(self) -> list[_Metric]:
-        """Return the metrics of the family."""
         with self._lock:
             self._settle()
             return list(self._metrics.values())
 
     def collect(self) -> Any:
-        """Return the family as `prometheus_client` exposes it."""
         from prometheus_client.core import Metric
 
         name = self.name.removesuffix("_total") if self.kind == "counter" else self.name
@@ -184,7 +173,6 @@ class _Metric:
         return f"TRITONSERVER_METRIC_KIND_{self._kind.upper()}"
 
     def increment(self, amount: float) -> None:
-        """Add to a counter or gauge."""
         if self._kind == "histogram":
             raise ValueError(f"{self._title()} does not support Increment")
         if self._kind == "counter" and amount < 0:
@@ -193,14 +181,12 @@ class _Metric:
             self._value += amount
 
     def set(self, value: float) -> None:
-        """Set a gauge."""
         if self._kind != "gauge":
             raise ValueError(f"{self._title()} does not support Set")
         with self._lock:
             self._value = value
 
     def observe(self, value: float) -> None:
-        """Add an observation to a histogram."""
         if self._kind != "histogram":
             raise ValueError(f"{self._title()} does not support Observe")
         with self._lock:
@@ -209,13 +195,12 @@ class _Metric:
             self._counts[index] += 1
 
     def value(self) -> float:
-        """Return the value of a counter or gauge."""
         if self._kind == "histogram":
             raise ValueError(f"{self._title()} does not support Value")
         return self._value
 
     def observed(self) -> tuple[list[tuple[str, float]], float]:
-        """Return a histogram's buckets as Prometheus has them, and the sum of the observations."""
+        """Return a histogram's cumulative buckets and the sum of the observations."""
         with self._lock:
             out, running = [], 0
             for bound, count in zip([*map(_bound, self._bounds), "+Inf"], self._counts, strict=True):

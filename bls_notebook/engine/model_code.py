@@ -1,19 +1,21 @@
-"""Run a model's `initialize` and `finalize`, where BLS is not supported, and keep the threads it starts from
-blocking exit.
+"""Run code as a model's: `initialize` and `finalize` of models, and code of the notebook as the body of `execute`.
 
 Guarantees: the caller's context is unchanged afterwards; model code sees no event loop but its own (in
-Jupyter, the notebook's loop runs on the main thread). Python joins non-daemon threads before any exit hook
-runs, and would wait forever for a thread that the model's `finalize` ends; so threads that a model starts
-are daemons here, and `left` reports those that still run after `finalize`.
+Jupyter, the notebook's loop runs on the main thread). Requests of a notebook's body are its children, and Ctrl-C
+stops the body and all that it started. Python joins non-daemon threads before any exit hook runs, and would
+wait forever for a thread that the model's `finalize` ends; so threads that a model starts are daemons here, and
+`left` reports those that still run after `finalize`.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
-from typing import Any, TypeVar
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import Caller, caller_var
@@ -22,16 +24,19 @@ from bls_notebook.pb_utils.request import InferenceRequest
 
 from .calling import SendingExecution
 from .core.server import Server
-from .waiting.ctrl_c import may_be_interrupted
+from .waiting.ctrl_c import CtrlC, may_be_interrupted
+from .waiting.event_loops import ModelLoop
+from .waiting.threads import Parker
+
+if TYPE_CHECKING:
+    from bls_notebook.records.errors import ErrorRecord
+
 
 _Result = TypeVar("_Result")
 
 
 class Initializing(SendingExecution):
-    """A model that initializes or finalizes: it may log, count and load, but not send requests.
-
-    `name`: of the instance. `directory`: of the model's version. `model`: name of the model.
-    """
+    """The caller of a model that initializes or finalizes: it may log, count and load, but not send requests."""
 
     instance_name = directory = ""
     modules: Any = None  # where the modules of the model's code live
@@ -43,17 +48,16 @@ class Initializing(SendingExecution):
         self._of = model or name
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
-        """Refuse, as Triton does."""
         raise TritonModelException("BLS is only supported during the 'execute' function.")
 
     async_exec = exec
 
 
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
-    """Return what `call()` returns, run as a model's code on this thread.
+    """Return `call()`, run as a model's code on this thread.
 
-    Whatever strikes and wherever, the thread's caller and its running loop are what they were before: without
-    them the kernel of a notebook is lost.
+    Whatever exception strikes, and wherever, the thread's caller and running loop are restored: without them the
+    kernel of a notebook is lost.
     """
     __tracebackhide__ = True
     loop, before = _get_running_loop(), caller_var.get()
@@ -80,7 +84,7 @@ _of_models: WeakSet[threading.Thread] = WeakSet()
 
 
 def to_be_started(thread: threading.Thread) -> None:
-    """Take note of a thread that a model is about to start."""
+    """Make a thread that a model is about to start a daemon."""
     to_come = getattr(thread, "_initialized", False) and thread.ident is None  # else it cannot be started
     if to_come and not thread.daemon:
         thread.daemon = True
@@ -88,13 +92,64 @@ def to_be_started(thread: threading.Thread) -> None:
 
 
 def left() -> list[threading.Thread]:
-    """Return the threads that models started, that were no daemons, and that run."""
+    """Return the running threads of models that were not daemons."""
     return [t for t in list(_of_models) if t.is_alive()]
 
 
 def let_go_of_pools() -> None:
-    """Have `concurrent.futures` not wait for the workers of models' pools when Python ends."""
+    """Keep `concurrent.futures` from waiting for the workers of models' pools when Python ends."""
     pools = sys.modules.get("concurrent.futures.thread")
     workers = getattr(pools, "_threads_queues", {})
     for thread in left():
         workers.pop(thread, None)
+
+
+def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
+    """Return `function()`, awaited if it is a coroutine; `errors` gets the latest error responses to its requests."""
+    __tracebackhide__ = True
+    execution = SendingExecution(server, None, None)
+    execution.thread = threading.get_ident()
+
+    def run() -> Any:
+        __tracebackhide__ = True
+        try:
+            result = function()
+            if inspect.iscoroutine(result):
+                result = _run_coroutine(execution, result)
+            return result
+        except KeyboardInterrupt:
+            execution.interrupt()
+            raise
+        finally:
+            execution.finished = True
+            if errors is not None:
+                errors.extend(execution.causes or ())
+
+    may_be_interrupted(run.__code__)
+    with CtrlC():
+        return as_model(execution, run)
+
+
+def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
+    loop = ModelLoop("notebook")
+    context = copy_context()
+    parker = Parker()
+    execution.tasks = WeakSet()
+    execution.thread = loop.thread
+
+    def begin() -> None:
+        context.run(caller_var.set, execution)
+        execution.task = task = context.run(loop.loop.create_task, coroutine)
+        loop.executions.add(execution)
+        task.add_done_callback(lambda _: parker.unpark())
+
+    try:
+        loop.post(begin)
+        parker.park()
+        assert execution.task is not None
+        return execution.task.result()
+    except KeyboardInterrupt:
+        execution.interrupt()
+        raise
+    finally:
+        loop.stop()

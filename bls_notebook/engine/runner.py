@@ -33,7 +33,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError, is_a
-from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs
+from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings
 from .logs import log_if_lost, log_lost
 from .recording import log as recording
 from .recording.spans import record_batch, record_batch_over
@@ -42,7 +42,6 @@ from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import Interrupted, clear_interrupt, may_be_interrupted, pressed
 from .waiting.reachability import leave_to_senders
-from .warnings import with_warnings
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]
@@ -51,10 +50,9 @@ SeeAgain = Callable[[Ticket], None]
 def deliver(
     execution: SendingExecution, box: list[Any], given: Answers, see_again: SeeAgain | None = None
 ) -> list[Ticket]:
-    """Put what `execute` has returned into `given`; the requests that the model wants to see again.
+    """Put the responses that `execute` returned into `given`; return the requests to be run again.
 
-    `box` holds what was returned, and nobody else does: what else held it would mean copies. So would
-    the requests.
+    Only `box` may hold what was returned: another reference to it, or to the requests, would mean copies.
     """
     model, tickets, instance = execution.model, execution.tickets, execution.instance
     assert model is not None
@@ -89,7 +87,7 @@ def deliver(
 
 
 def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | None) -> list[Ticket]:
-    """Refuse what Triton refuses, and see to the requests that are not answered; as `deliver`."""
+    """Reject what Triton rejects, and handle unanswered requests; as `deliver`."""
     again: list[Ticket] = []
     left: list[tuple[Ticket, InferenceRequest]] = []
     tickets, who = execution.tickets, execution.instance_name
@@ -128,10 +126,10 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
 
 
 def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
-    """Return the response of an `execute` that raised; Ctrl-C goes on to the notebook.
+    """Return the response of an `execute` that raised; raise Ctrl-C again.
 
-    An interrupt of a worker thread is for the execution at the bottom of that thread: one that runs
-    `inline` above it hands it on.
+    An interrupt of a worker thread is meant for the execution at the bottom of its stack, so one `inline` above
+    raises it again.
     """
     model = execution.model
     assert model is not None
@@ -167,10 +165,9 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
 
 
 async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
-    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result.
+    """Await `execute` and put its result into a box, because a task would hold it; return `sys.exit` and the like.
 
-    What would end the loop with the task (`sys.exit`) is returned instead. `began` is called first: another
-    coroutine may have kept the loop until now.
+    `began` is called first: another coroutine may have kept the loop until now.
     """
     if began is not None:
         began()
@@ -184,10 +181,9 @@ async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | No
 class BatchRunner:
     """Runs batches of one model version.
 
-    `lock`: the scheduler's, under which executions are counted. `prepare`: gives the request of a ticket as
-    the model is to receive it, with the one who takes its answers; None where it may not be run any more.
-    `see_again`: called before the request of a ticket is let go that the model wants to see again. Where
-    there is none, models ask for that in vain.
+    `lock`: the scheduler's; executions are counted under it. `prepare`: returns a ticket's request as the model
+    receives it, or None if it may not run any more. `see_again`: called before the model releases a request that it
+    rescheduled; without it, rescheduling is an error.
     """
 
     def __init__(
@@ -208,10 +204,9 @@ class BatchRunner:
     def run(
         self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None = None
     ) -> list[Ticket]:
-        """Run a batch of a sync model on this worker thread. Raises nothing.
+        """Run a batch of a sync model on this worker thread; return the tickets to run again. Raises nothing.
 
-        `over`: called once the batch has been counted and before it is answered, with the lock held; not
-        where nothing was run. Returns list of Ticket: those whose requests the model wants to see again.
+        `over` is called with the lock held once the batch has been counted, before it is answered; not if nothing ran.
         """
         try:
             for ticket in tickets:
@@ -223,10 +218,7 @@ class BatchRunner:
             return []
 
     def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Run a batch on the thread of the one who asked for it; as `run`.
-
-        Raises KeyboardInterrupt: Ctrl-C; the requests have been answered then.
-        """
+        """As `run`, on the requester's thread; raises KeyboardInterrupt for Ctrl-C, with the requests answered."""
         before = caller_var.get()
         running_loop = _get_running_loop()
         try:
@@ -265,10 +257,7 @@ class BatchRunner:
         return again
 
     def _broken(self, tickets: Sequence[Ticket], error: BaseException) -> None:
-        """Answer requests that were left by an exception in the engine itself.
-
-        As a rule it is an interrupt that arrived when the model had been left already.
-        """
+        """Answer requests after an exception in the engine: as a rule an interrupt after the model had returned."""
         execution = next((t.execution for t in tickets if t.execution is not None), None)
         ours = execution is not None
         while execution is not None and ours:
@@ -289,11 +278,7 @@ class BatchRunner:
     # -- async ---------------------------------------------------------------------------------------
 
     def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
-        """Start a batch of an async model; on the thread of the instance's loop.
-
-        Returns bool: whether it is under way: then `ended` is called once it is over, on the same thread.
-        Otherwise it is over already, and `ended` is not called.
-        """
+        """Start a batch of an async model on its loop's thread; False if it is over, else `ended` is called later."""
         context = next((t.context for t in tickets if t.context is not None), None)
         execution = self._start(instance, tickets, placed=False)
         if context is None or execution is None:
@@ -350,10 +335,7 @@ class BatchRunner:
     # -- both ----------------------------------------------------------------------------------------
 
     def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> SendingExecution | None:
-        """An execution of a batch, known to its tickets and its instance; None for nothing to run.
-
-        For a profile it begins now if it is `placed` by that, else with its coroutine.
-        """
+        """Make the execution of a batch; None if nothing is to run. In profiles it begins now if `placed`."""
         parent, wanted = None, False
         run: list[Ticket] = []
         requests: list[InferenceRequest] = []
@@ -406,10 +388,7 @@ class BatchRunner:
         failed: InferenceResponse | None,
         over: Callable[[], None] | None = None,
     ) -> None:
-        """Count an execution, and answer its requests.
-
-        The lock is also what keeps an interrupt from coming late: see `Execution._guard`.
-        """
+        """Count an execution and answer its requests. The lock also keeps an interrupt from coming late."""
         tickets = execution.tickets
         with self._lock:
             execution.finished = True

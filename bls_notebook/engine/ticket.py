@@ -3,38 +3,40 @@
 Guarantees: every ticket gets its final response exactly once, whatever the model does; responses are
 read in the order in which they were sent; `send` may be called from any thread; no callback runs
 while the ticket's lock is held. A sender or a request that is dropped unanswered ends the ticket with an
-error.
+error. `give_up` answers every request in flight of some models without waiting, except for one that runs on
+its caller's thread, which answers it when `execute` returns.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.transfers import nbytes
-from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.errors import ErrorCode, TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.sender import CLOSED
+from bls_notebook.pb_utils.response import CLOSED, InferenceResponse
+from bls_notebook.records import quantities
 
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
-from .error_messages import execute_failed, never_finalised, not_ready, unread_responses
-from .failures import cancelled_response, error_response, originating, over_bls
+from .error_messages import execute_failed, not_ready, running
+from .failures import cancelled_response, error_response, originating, over_bls, with_warnings
 from .recording import log as recording
 from .recording.log import HeldBack
 from .recording.spans import record_response, record_sent
+from .tensors.config_check import reshape_all
 from .tensors.outputs import answer, returned_none
-from .tensors.request_check import reshape_all
 from .waiting.ctrl_c import awaited, need_room
 from .waiting.threads import Parker, later
-from .warnings import with_warnings
 
 _new_lock = threading.Lock
 log = logging.getLogger("bls_notebook")
@@ -45,47 +47,14 @@ _ONLY_FINAL = "Unable to send response. Non-decoupled model cannot send complete
 
 
 class Ticket:
-    """A request on its way through a model version.
-
-    `request`: as the model receives it. `parent`: who sent it. `context`: where the model runs, when it runs
-    in another thread.
-    """
+    """A request on its way through a model version; `context` is where the model runs in another thread."""
 
     __slots__ = (
-        "__weakref__",
-        "_answered",
-        "_closed",
-        "_lock",
-        "_only",
-        "_parkers",
-        "_responses",
-        "_sent",
-        "_unfinished",
-        "arrived",
-        "bound",
-        "cancelled",
-        "circle",
-        "context",
-        "discarded",
-        "execution",
-        "expires",
-        "held",
-        "interrupted",
-        "keep",
-        "model",
-        "on_response",
-        "outside",
-        "parent",
-        "queued",
-        "queued_at",
-        "refused",
-        "request",
-        "requested",
-        "sent_bytes",
-        "serving",
-        "span",
-        "track",
-    )
+        "__weakref__", "_answered", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
+        "arrived", "bound", "cancelled", "circle", "context", "discarded", "execution", "expires", "held",
+        "interrupted", "keep", "model", "on_response", "outside", "parent", "queued", "queued_at", "refused", "request",
+        "requested", "sent_bytes", "serving", "span", "track",
+    )  # fmt: skip
 
     arrived: int
     circle: Sequence[str]  # names of the models of the circle that it is refused for
@@ -144,23 +113,19 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether the final response has been sent."""
         return self._answered
 
     @property
     def sent(self) -> bool:
-        """Whether the model has sent anything."""
         return self._sent > 0
 
     @property
     def ready(self) -> bool:
-        """Whether a response can be read now."""
         return not self.held and (self._answered or bool(self._responses))
 
     # -- the model's side ------------------------------------------------------------------------
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Take a response from the model (`Answerable.send`)."""
         need_room()
         with self._lock:
             if not self.model.decoupled:
@@ -196,23 +161,30 @@ class Ticket:
         self._wake(woken, last)
 
     def note_unread(self, response: InferenceResponse) -> None:
-        """Warn, by the response that comes next, of those that nobody reads, whenever they have doubled."""
+        """Warn about unread responses each time their number doubles."""
         unread = self._responses
         number = 0 if unread is None else len(unread)
         if unread is None or not number or number & (number - 1):
             return
         size = nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
         if size + number * _RESPONSE_BYTES >= UNREAD_BYTES:
-            told = unread_responses(self.model.name, number, size)
-            log.warning(told)
-            response._warnings = (*response._warnings, told)
+            warning = (
+                f"model '{self.model.name}': {number:,} responses to one request ({quantities.size(size)}) wait to be "
+                "read, and stay in memory until then; Triton holds no sender back either, unless it has "
+                "--grpc-max-response-pool-size. Read them as they come, or cancel the request"
+            )
+            log.warning(warning)
+            response._warnings = (*response._warnings, warning)
 
     def drop_sender(self) -> None:
-        """Take note that nobody can answer any more (`Answerable.drop_sender`)."""
         if not self._closed:
             late = self._unfinished
             if late is not None:
-                late._warnings = (*late._warnings, never_finalised(self.model.name))
+                warning = (
+                    f"model '{self.model.name}': the response sender was dropped without its final flag; send the "
+                    "response with flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+                )
+                late._warnings = (*late._warnings, warning)
             later(self._forgotten)
 
     def _forgotten(self) -> None:
@@ -234,7 +206,7 @@ class Ticket:
     # -- the engine's side -----------------------------------------------------------------------
 
     def finish(self, response: InferenceResponse, final: bool = True) -> bool:
-        """Give a response as it is, unless the final one is in already; whether this one was taken."""
+        """Deliver a response, unless the final one is there; return whether it was delivered."""
         with self._lock:
             self._closed = self._closed or final
             if self._answered:
@@ -246,7 +218,7 @@ class Ticket:
         return True
 
     def _put(self, response: InferenceResponse, final: bool) -> list[Parker] | None:
-        """Queue a response; the lock is held."""
+        """Queue a response; lock held."""
         if self._answered:
             return None
         if response._error is not None:
@@ -283,7 +255,7 @@ class Ticket:
             then()
 
     def pass_on(self) -> None:
-        """It came too late: it goes to the version that has taken the place of its model."""
+        """Submit a late request to the version that has replaced its model."""
         model, request = self.model, self.request
         heir = model.server.find(model.name, model.version) or model.server.find(model.name)
         problem = not_ready(model.name)
@@ -300,7 +272,7 @@ class Ticket:
         self.finish(error_response(problem))
 
     def let_go(self) -> None:
-        """Give the responses that were held back; what comes now is given at once."""
+        """Deliver the buffered responses and stop buffering."""
         with self._lock:
             self.held = False
             log = recording.active
@@ -314,7 +286,7 @@ class Ticket:
             callback()
 
     def take(self) -> tuple[InferenceResponse, bool] | None:
-        """Return the next response if there is one, without waiting; True with the last."""
+        """Return the next response and whether it is the last; None without waiting."""
         if self.held:
             return None
         try:
@@ -325,12 +297,11 @@ class Ticket:
             return None
 
     def is_over(self) -> bool:
-        """Whether the last response has been taken."""
         with self._lock:
             return self._answered and not (self.held or self._only or self._responses)
 
     def parker(self) -> Parker | None:
-        """Return where to wait for the next response; None where there is one already."""
+        """Return where to wait for the next response; None if there is one already."""
         with self._lock:
             if self.ready:
                 return None
@@ -341,7 +312,7 @@ class Ticket:
     # -- the requester's side --------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Give up: a queued request is dropped, a running model is told by `is_cancelled()`."""
+        """Remove a queued request; a running model sees `is_cancelled()`."""
         self.cancelled = True
         log = recording.active
         if self.span and not self._answered and log is not None:
@@ -350,13 +321,13 @@ class Ticket:
             self.finish(cancelled_response(self.model.name))
 
     def abandon(self) -> None:
-        """Give up, as who awaited it does; where that is because of Ctrl-C, stop the model too."""
+        """Cancel for a cancelled future; if Ctrl-C caused that, stop the model too."""
         self.cancel()
         if awaited.is_set() and (self.parent is None or self.parent.model is None):
             threading.Timer(0, self.interrupt).start()  # not in a handler of signals: it takes locks
 
     def interrupt(self) -> None:
-        """Give up and stop the model that runs it, where it can be stopped."""
+        """Cancel, and stop the model if it can be stopped."""
         self.interrupted = True
         self.cancel()
         execution = self.execution
@@ -365,8 +336,43 @@ class Ticket:
         self.finish(cancelled_response(self.model.name))
 
     def discard(self) -> None:
-        """Nobody reads the responses any more (`ResponseStream.discard`)."""
         self.discarded = True
         for unread in (self._only, self._responses):
             if unread is not None:
                 unread.clear()
+
+
+def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
+    wanted = {id(model) for model in models}
+    return [each for each in gc.get_objects() if type(each) is Ticket and not each.done and id(each.model) in wanted]
+
+
+def _refuse(tickets: Collection[Ticket], why: str) -> None:
+    for ticket in tickets:
+        ticket.cancelled = True
+        ticket.model.scheduler.withdraw(ticket)
+    executions = {e for e in (ticket.execution for ticket in tickets) if e is not None}
+    for ticket in tickets:
+        ticket.finish(error_response(running(ticket.model.name, why), ErrorCode.CANCELLED))
+    for execution in executions:
+        _stop(execution)
+
+
+def _stop(execution: Execution) -> None:
+    with contextlib.suppress(RuntimeError):  # Python ends, and allows no thread that would insist
+        execution.interrupt()
+
+
+def give_up(models: Collection[LoadedModel], why: str) -> None:
+    """Answer the requests in flight of some models with an error, and stop model code if possible."""
+    _refuse(_in_flight(models), why)
+    for model in models:
+        for instance in model.instances:
+            if isinstance(instance.holder, Execution):
+                _stop(instance.holder)
+
+
+def give_up_old(models: Collection[LoadedModel], since: int, seconds: float, why: str) -> None:
+    """Answer requests with an error that have been in flight for some seconds, counted from `since` (ns) at most."""
+    latest = perf_counter_ns() - int(seconds * 1e9)
+    _refuse([t for t in _in_flight(models) if max(t.arrived, since) <= latest], why)

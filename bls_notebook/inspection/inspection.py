@@ -12,7 +12,7 @@ import numpy as np
 from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.finished_sessions import on_at, profiles, tracks
+from bls_notebook.engine.recording.log import on_at, profiles, tracks
 from bls_notebook.lifetimes.records import Life
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
 from bls_notebook.profiling.records.spans import Span

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices.registry import backend_of, device_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.devices.listing import device_records
+from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of

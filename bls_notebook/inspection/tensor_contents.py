@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices.registry import device_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU

@@ -15,12 +15,12 @@ from datetime import datetime, timezone
 from time import perf_counter_ns
 from weakref import ref
 
-from bls_notebook.devices import allocation_log, observer, pool_hooks
+from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.devices.allocation_log import Block, TrackedRequest
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
-from bls_notebook.engine.recording.finished_sessions import tracks
+from bls_notebook.engine.recording.log import tracks
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import critical
@@ -135,7 +135,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._used = _in_use()
         self._start = perf_counter_ns()
         _on = ref(self)
-        allocation_log.recording = observer.current = recording
+        allocation_log.recording = recording
         allocation_log.place = recording.place
         found = gpus()
         if found is not None and not found.simulated:
@@ -265,7 +265,7 @@ class MemoryTrack(LifetimesAnalysis):
 def _quiet(recording: allocation_log.AllocationRecorder) -> None:
     with _starting:
         if allocation_log.recording is recording:
-            allocation_log.recording = allocation_log.place = observer.current = None
+            allocation_log.recording = allocation_log.place = None
             if pool_hooks.used:
                 pool_hooks.end()
                 in_every_loop(pool_hooks.follow)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.exception_text import home_of, internal_paths, label_of, traceback_of
-from bls_notebook.engine.waiting.ctrl_c import awaited
-from bls_notebook.engine.waiting.debugger_threads import let_go_soon
+from bls_notebook.engine.waiting.ctrl_c import awaited, resume_debugged_threads
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import first_line
 
@@ -53,7 +52,7 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
 
         def handle(number: int, frame: FrameType | None) -> None:
             awaited.set()
-            let_go_soon()  # the loop too, which a debugger may hold
+            resume_debugged_threads()  # the loop too, which a debugger may hold
             if callable(before):
                 before(number, frame)
             loop.call_soon_threadsafe(awaited.is_set)  # wakes it up

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.remote import Exchange
+from bls_notebook.backends.protocol import BackendError, Exchange
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.repository.config import parse_json

@@ -14,9 +14,6 @@ from .dtypes import (
     triton_to_numpy_type,
 )
 from .errors import TritonError, TritonModelException
-from .iterator import ResponseIterator
-from .loading import get_model_dir, is_model_ready, load_model, unload_model
-from .logger import Logger
 from .metrics import Metric, MetricFamily, MetricKind
 from .model_config import (
     ModelConfig,
@@ -24,17 +21,22 @@ from .model_config import (
     get_output_config_by_name,
     using_decoupled_model_transaction_policy,
 )
-from .options import MemoryType, PreferredMemory
+from .options import InferenceTrace, MemoryType, PreferredMemory
 from .request import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceRequest,
     get_input_tensor_by_name,
 )
-from .response import InferenceResponse, get_output_tensor_by_name
-from .sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
+from .response import (
+    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+    InferenceResponse,
+    InferenceResponseSender,
+    ResponseIterator,
+    get_output_tensor_by_name,
+)
+from .server import Logger, get_model_dir, is_model_ready, load_model, unload_model
 from .tensor import Tensor
-from .trace import InferenceTrace
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2

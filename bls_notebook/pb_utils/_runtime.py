@@ -23,10 +23,20 @@ NO_CALLER = (
 
 
 class Caller(Protocol):
-    """Who sends BLS requests (`InferenceRequest`): an execution of a model, as the engine knows it."""
+    """What executes model code, and sends its BLS requests."""
+
+    server: Any  # the engine's; loads models and makes metrics for them
+
+    @property
+    def instance_name(self) -> str:
+        """Name of the instance that runs."""
+
+    @property
+    def directory(self) -> str:
+        """Folder of the running model's version."""
 
     def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
-        """Serve a request and wait; `given` says that nobody else holds it."""
+        """Serve a request and wait; `given`: nobody else holds it."""
 
     def async_exec(self, request: Any, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background."""
@@ -34,20 +44,8 @@ class Caller(Protocol):
     def bare_caller(self) -> Caller:
         """Return who sends requests of the same model from a thread that carries no context."""
 
-    def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load or reload a model."""
-
-    def unload_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model."""
-
-    def is_model_ready(self, name: str, version: str) -> bool:
-        """Whether a version of a model is ready."""
-
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-
-    def metric_family(self, name: str, description: str, kind: str) -> Any:
-        """A family of custom metrics."""
 
     def model_directory(self) -> str:
         """Folder of the version of the model that is running."""
@@ -71,17 +69,9 @@ def find_caller(frame: FrameType | None) -> Caller | None:
 
 
 def current_caller(maker: Caller | None = None) -> Caller:
-    """Return who is calling, or raise as Triton does outside `execute`.
+    """Return the caller, or raise TritonModelException if no model runs here.
 
-    Parameters
-    ----------
-    maker : Caller, optional
-        Who made the request that is sent: in a bare thread it is sent on behalf of the same model.
-
-    Raises
-    ------
-    TritonModelException
-        No model is running here.
+    `maker` made the request that is sent: in a bare thread, it is sent on behalf of the same model.
     """
     caller = caller_var.get() or find_caller(sys._getframe(1))
     if caller is not None:

@@ -77,7 +77,7 @@ TRITON_STRING_TO_NUMPY: dict[str, type] = {
 
 
 def triton_to_numpy_type(data_type: int) -> type | None:
-    """Return the NumPy type of a number of Triton's data types, None where there is none."""
+    """Return the NumPy type of the number of a Triton data type, or None."""
     try:
         return _NUMPY.get(DataType(data_type))
     except ValueError:
@@ -85,7 +85,7 @@ def triton_to_numpy_type(data_type: int) -> type | None:
 
 
 def numpy_to_triton_type(data_type: Any) -> int | None:
-    """Return the number of Triton's data type for a NumPy type or dtype, None where there is none."""
+    """Return the number of Triton's data type for a NumPy type or dtype, or None."""
     try:
         dtype = np.dtype(data_type)
     except TypeError:
@@ -97,13 +97,7 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type:
-    """Return the NumPy type of a data type as config.pbtxt spells it, such as ``TYPE_FP32``.
-
-    Raises
-    ------
-    KeyError
-        There is no NumPy type for it (``TYPE_BF16``, or an unknown name).
-    """
+    """Return the NumPy type of a name in config.pbtxt, such as ``TYPE_FP32``; KeyError for ``TYPE_BF16`` and others."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 

@@ -36,7 +36,6 @@ class TritonError:
     Parameters
     ----------
     message : str
-        What went wrong.
     code : ErrorCode
         One of `TritonError.UNKNOWN`, `INTERNAL` (default), `NOT_FOUND`, `INVALID_ARG`,
         `UNAVAILABLE`, `UNSUPPORTED`, `ALREADY_EXISTS`, `CANCELLED`.
@@ -44,7 +43,7 @@ class TritonError:
     Raises
     ------
     TypeError
-        `message` is not text that has a UTF-8 form, or `code` is not one of the codes.
+        `message` has no UTF-8 form, or `code` is not one of the codes.
     """
 
     __slots__ = ("__weakref__", "_code", "_made", "_message", "_origin")
@@ -108,15 +107,20 @@ class UnreadableError(TritonError):
         return self._bytes.decode()
 
 
+def failed_for(instance: str, what: str, why: object) -> TritonModelException:
+    """Return the exception for something that a model's instance asked of the server in vain."""
+    return TritonModelException(f"{what}: Failed to process the request for model '{instance}', message: {why}")
+
+
 def is_sequence(value: object) -> bool:
-    """Whether pybind takes a value where it wants a list: not a set, a dict, a generator, or text."""
+    """Whether pybind accepts a value as a list: not a set, a dict, a generator, or text."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes, dict))
 
 
 def plain_text(value: object) -> str | None:
-    """Return what pybind makes of text or bytes; None where it refuses them: text must have a UTF-8 form.
+    """Return the `str` that pybind makes of text or bytes; None for text without a UTF-8 form, which it rejects.
 
-    (It takes any bytes, and fails later with those that are no text. Here they are shown as far as they are.)
+    (pybind takes any bytes, and fails later with bytes that are no text. Here they are shown with escapes.)
     """
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")

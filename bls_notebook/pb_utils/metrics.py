@@ -10,11 +10,12 @@ import enum
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 from weakref import ref
 
 from . import _runtime
-from .errors import TritonModelException
+from .errors import TritonModelException, failed_for
 
 _CLEARED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
@@ -44,10 +45,10 @@ def _number(function: str, value: object) -> float:
 
 
 class Metric:
-    """One metric of a family: its family's name and a set of labels. Made by `MetricFamily.Metric`.
+    """One metric of a family, with a set of labels. Made by `MetricFamily.Metric`.
 
-    Equal labels of one family share one value. The `MetricFamily` object must be kept as long as the metric
-    is used: in ``self``, beside it.
+    Equal labels of one family share one value. Keep the `MetricFamily` object (such as in ``self``) as long as the
+    metric is used.
 
     Raises
     ------
@@ -72,37 +73,40 @@ class Metric:
         metric._family = ref(family)
         return metric
 
-    def _alive(self, verb: str) -> Any:
-        if self._family() is None:
+    def _do(self, verb: str, method: str, *values: float) -> Any:
+        family = self._family()
+        if family is None:
             raise TritonModelException(f"Failed to {verb} metric value: {_CLEARED}")
-        return self._backing
+        try:
+            return getattr(self._backing, method)(*values)
+        except ValueError as error:
+            raise failed_for(family._backing.instance, f"Failed to {verb} metric value", error) from error
 
     def increment(self, value: float, /) -> None:
         """Add to a counter (never a negative amount) or a gauge."""
-        self._alive("increment").increment(_number("increment", value))
+        self._do("increment", "increment", _number("increment", value))
 
     def set(self, value: float, /) -> None:
         """Set a gauge."""
-        self._alive("set").set(_number("set", value))
+        self._do("set", "set", _number("set", value))
 
     def observe(self, value: float, /) -> None:
         """Add an observation to a histogram."""
-        self._alive("observe").observe(_number("observe", value))
+        self._do("observe", "observe", _number("observe", value))
 
     def value(self) -> float:
         """Return the value of a counter or gauge."""
-        return float(self._alive("get").value())
+        return float(self._do("get", "value"))
 
 
 class MetricFamily:
-    """A family of metrics: a name, a description and a kind.
+    """A family of metrics. Mirrors python_backend/src/metric_family.cc.
 
     Parameters
     ----------
     name : str
-        Of letters, digits, underscores and colons, as Prometheus has it.
+        Letters, digits, underscores and colons.
     description : str
-        Shown as help.
     kind : MetricKind
         `MetricFamily.COUNTER`, `MetricFamily.GAUGE` or `MetricFamily.HISTOGRAM`.
 
@@ -111,11 +115,6 @@ class MetricFamily:
     TritonModelException
         A bad name, or a name that is in use with another kind.
     TypeError
-        An argument of a wrong type.
-
-    Notes
-    -----
-    Mirrors python_backend/src/metric_family.cc.
     """
 
     COUNTER: ClassVar[MetricKind] = MetricKind.COUNTER
@@ -131,7 +130,9 @@ class MetricFamily:
             raise TypeError(f"MetricFamily: kind must be MetricFamily.COUNTER, ..., got {kind!r}")
         self._kind = kind
         caller = _runtime.caller_var.get() or _runtime.find_caller(sys._getframe(1))
-        make = _runtime.loose_family if caller is None else caller.metric_family
+        make = _runtime.loose_family
+        if caller is not None:
+            make = partial(caller.server.metric_family, caller.instance_name, caller.directory)
         self._backing = make(name, description, kind.name.lower())
 
     def Metric(  # noqa: N802 - Triton's own name
@@ -143,14 +144,11 @@ class MetricFamily:
         ----------
         labels : dict of str to str
         buckets : list of float
-            Increasing upper bounds, also none; required for a histogram, refused for other kinds.
+            Increasing upper bounds; required for a histogram, refused for other kinds.
 
         Raises
         ------
-        TritonModelException
-            Bad labels or buckets.
-        RuntimeError
-            Buckets that are not numbers.
+        TritonModelException, RuntimeError
         """
         if labels is not None and not isinstance(labels, dict):
             raise TritonModelException(f"{_CREATING} Labels must be a dictionary.")

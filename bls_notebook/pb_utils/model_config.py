@@ -11,13 +11,7 @@ from typing import Any
 
 
 class ModelConfig:
-    """A model's configuration while its `auto_complete_config` runs.
-
-    Parameters
-    ----------
-    model_config : str
-        The configuration so far, as JSON text.
-    """
+    """A model's configuration while its `auto_complete_config` runs; `model_config` is JSON text."""
 
     def __init__(self, model_config: str) -> None:
         self._model_config: dict[str, Any] = json.loads(model_config)
@@ -27,13 +21,7 @@ class ModelConfig:
         return self._model_config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Set the largest batch that the model takes; 0 means that it does not batch.
-
-        Raises
-        ------
-        ValueError
-            The configuration already allows larger batches.
-        """
+        """Set the largest batch, 0 for none; ValueError if the configuration allows larger ones."""
         configured = self._model_config["max_batch_size"]
         if configured > max_batch_size:
             raise ValueError(
@@ -43,13 +31,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Let the dynamic batcher schedule the model, where no scheduler is configured yet.
-
-        Raises
-        ------
-        ValueError
-            The configuration names another scheduler.
-        """
+        """Use the dynamic batcher unless a scheduler is configured; ValueError if that is another one."""
         for other in ("sequence_batching", "ensemble_scheduling"):
             if other in self._model_config:
                 raise ValueError(
@@ -64,28 +46,17 @@ class ModelConfig:
         Parameters
         ----------
         input : dict
-            With ``name``, ``data_type`` (such as ``TYPE_FP32``), ``dims``, and if wanted ``optional``.
+            With ``name``, ``data_type`` (such as ``TYPE_FP32``), ``dims``, and optionally ``optional``.
 
         Raises
         ------
         ValueError
-            Another property, one that is missing, or one that contradicts the configuration.
+            A property is unknown, missing, or contradicts the configuration.
         """
         self._add("input", input, ("name", "data_type", "dims", "optional"))
 
     def add_output(self, output: dict[str, Any]) -> None:
-        """Add an output, or complete one of the same name.
-
-        Parameters
-        ----------
-        output : dict
-            With ``name``, ``data_type`` (such as ``TYPE_FP32``) and ``dims``.
-
-        Raises
-        ------
-        ValueError
-            Another property, one that is missing, or one that contradicts the configuration.
-        """
+        """Add an output, or complete one of the same name: as `add_input`, without ``optional``."""
         self._add("output", output, ("name", "data_type", "dims"))
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:

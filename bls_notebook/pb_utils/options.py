@@ -1,14 +1,69 @@
-"""What a request carries beside its tensors: `Options`, its parameters, and where its outputs should be."""
+"""What a request carries beside its tensors: `Options` with its parameters, preferred memory and trace.
+
+A server in OpenTelemetry mode gives every traced request a span of its own. The context of its `InferenceTrace`
+(JSON text with W3C's ``traceparent``, and ``tracestate`` if the client sent one) names the trace and that span.
+A request made with ``trace=request.trace()`` gets a child span of the same trace; others are not traced.
+"""
 
 from __future__ import annotations
 
 import enum
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import TritonModelException
-from .trace import InferenceTrace
+
+_FLAGS = "01"  # sampled: what is traced at all is recorded
+
+
+class InferenceTrace:
+    """Identifies the trace of a request, so that BLS requests can be part of it.
+
+    Models get one from `InferenceRequest.trace`; they cannot make one. Mirrors python_backend/src/infer_trace.cc.
+    """
+
+    __slots__ = ("_context",)
+
+    _context: str
+
+    def __init__(self) -> None:
+        raise TypeError("InferenceTrace: No constructor defined! Pass on that of a request: request.trace()")
+
+    @classmethod
+    def _of(cls, context: str) -> InferenceTrace:
+        trace = cls.__new__(cls)
+        trace._context = context
+        return trace
+
+    @classmethod
+    def _begin(cls, carrier: Mapping[str, str] | None = None) -> InferenceTrace:
+        """Return a new trace for a request, or that of a valid carrier."""
+        if carrier is None:
+            carrier = {"traceparent": f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-{_FLAGS}"}
+        return cls._of(json.dumps(dict(carrier), separators=(",", ":")))
+
+    def _child(self) -> InferenceTrace:
+        """Return the trace of a request sent with this one: the same trace ID, a new span."""
+        if not self._context:
+            return self
+        carrier: dict[str, Any] = json.loads(self._context)
+        _, trace_id, _, _ = carrier["traceparent"].split("-")[:4]
+        carrier["traceparent"] = f"00-{trace_id}-{os.urandom(8).hex()}-{_FLAGS}"
+        return self._of(json.dumps(carrier, separators=(",", ":")))
+
+    def get_context(self) -> str | None:
+        """Return the OpenTelemetry context of the request as JSON text, None where it is not traced."""
+        return self._context or None
+
+    def __repr__(self) -> str:
+        return f"<InferenceTrace {self._context or 'of nothing'}>"
+
+
+NO_TRACE = InferenceTrace._of("")
+
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
@@ -29,14 +84,12 @@ class PreferredMemory:
     Parameters
     ----------
     preferred_memory_type : MemoryType
-        `TRITONSERVER_MEMORY_CPU` or `TRITONSERVER_MEMORY_GPU`.
     preferred_device_id : int
         Number of the device of that type.
 
     Raises
     ------
     TypeError
-        Not a memory type, or not a whole number.
     """
 
     __slots__ = ("_device_id", "_memory_type")
@@ -74,13 +127,7 @@ DEFAULT_OPTIONS = Options()
 
 
 def parameters_to_json(parameters: Any) -> str:
-    """Return the parameters as the JSON text that the other side reads; None is no parameters.
-
-    Raises
-    ------
-    TritonModelException
-        Not a dict, a key that is not text, or a value that is not bool, int or str.
-    """
+    """Return parameters as JSON text; raise TritonModelException for keys or values that Triton does not take."""
     if parameters is None:
         return "{}"
     if not isinstance(parameters, dict):
@@ -94,7 +141,7 @@ def parameters_to_json(parameters: Any) -> str:
 
 
 def parameters_problem(text: str) -> str | None:
-    """Return what the server says of parameters when their request is sent, None where it takes them."""
+    """Return the server's error for parameters, or None."""
     for value in json.loads(text).values():
         if isinstance(value, int) and not _LEAST <= value <= _MOST:
             return "Unsupported value type on parameters"

@@ -12,11 +12,9 @@ from bls_notebook.devices.reference_counts import RecordingNumber
 
 from ._runtime import caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable
-from .options import DEFAULT_OPTIONS, Options, PreferredMemory, parameters_to_json
-from .response import InferenceResponse
-from .sender import Answerable, ByHand, InferenceResponseSender
+from .options import DEFAULT_OPTIONS, NO_TRACE, InferenceTrace, Options, PreferredMemory, parameters_to_json
+from .response import Answerable, ByHand, InferenceResponse, InferenceResponseSender
 from .tensor import Tensor
-from .trace import NO_TRACE, InferenceTrace
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
@@ -100,23 +98,9 @@ class InferenceRequest:
     """
 
     __slots__ = (
-        "__weakref__",
-        "_answerable",
-        "_arrived",
-        "_call_key",
-        "_inputs",
-        "_kind",
-        "_maker",
-        "_model_name",
-        "_model_version",
-        "_options",
-        "_release_flags",
-        "_requested",
-        "_response_sender",
-        "_size",
-        "_span",
-        "_track",
-    )
+        "__weakref__", "_answerable", "_arrived", "_call_key", "_inputs", "_kind", "_maker", "_model_name",
+        "_model_version", "_options", "_release_flags", "_requested", "_response_sender", "_size", "_span", "_track",
+    )  # fmt: skip
 
     _arrived: int  # when its way to the model began; of requests that a model receives
     _release_flags: int
@@ -248,13 +232,13 @@ class InferenceRequest:
 
         Returns
         -------
-        InferenceResponse, or ResponseIterator where `decoupled`
+        InferenceResponse, or ResponseIterator if `decoupled`
             A failure is a response with an error; nothing is raised for it.
 
         Raises
         ------
         TritonModelException
-            Not called while a model executes.
+            No model is executing.
         """
         if decoupled is None:
             raise _flag_error("exec")
@@ -264,19 +248,14 @@ class InferenceRequest:
         return caller.exec(self, decoupled, _getrefcount(self) == _UNHELD)
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
-        """Send the request and return an awaitable that is already under way.
-
-        Returns
-        -------
-        asyncio.Future
-            Of what `exec` returns.
+        """Send the request at once, and return an awaitable of what `exec` returns.
 
         Raises
         ------
         RuntimeError
             There is no running event loop (`execute` is not async).
         TritonModelException
-            Not called while a model executes.
+            No model is executing.
         """
         if decoupled is None:
             raise _flag_error("async_exec")
@@ -286,15 +265,14 @@ class InferenceRequest:
         return caller.async_exec(self, decoupled, _getrefcount(self) == _UNHELD)
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """Return the sender of this request's responses.
+        """Return the sender of this request's responses; only a request that `execute` received has one.
 
-        Where no model runs, as in a test that calls `execute` directly, the sender keeps them:
+        Where no model runs, as in a test that calls `execute` directly, the sender collects the responses:
         `bls_notebook.testing.responses_of(request)`.
 
         Raises
         ------
         TritonModelException
-            The request was made by this model; only those that `execute` receives can be answered.
         """
         if self._response_sender is None:
             if self._answerable is None:
@@ -311,12 +289,11 @@ class InferenceRequest:
         return self._answerable is not None and self._answerable.cancelled
 
     def set_release_flags(self, flags: int, /) -> None:
-        """Say what becomes of the request after `execute`: released, or scheduled again.
+        """Say whether `execute` releases the request or reschedules it (`TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`).
 
         Raises
         ------
-        TritonModelException
-            Neither `TRITONSERVER_REQUEST_RELEASE_ALL` nor `TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`.
+        TypeError, TritonModelException
         """
         if isinstance(flags, (float, str, bytes)) or not hasattr(flags, "__index__"):
             raise TypeError(f"set_release_flags(): flags must be int, got {flags!r}")
@@ -342,11 +319,10 @@ class _Nobody:
 
 
 def _calibrate() -> int:
-    """How many references a request has inside `exec`, and `async_exec`, when its maker does not keep it.
+    """Return the references to a request inside `exec` and `async_exec` if its sender does not keep it.
 
-    Measured, because it differs between versions of Python; -1 (never) where an object that is
-    kept cannot be told from one that is not: then every tensor is copied. So it is on Python 3.10, where
-    the caller's stack holds the object of a method call just as a bound method would.
+    Measured, because it differs between versions of Python. On Python 3.10 it is -1 (never equal, so every tensor is
+    copied): the caller's stack holds the object of a method call just as a bound method would.
     """
     global _UNHELD
     recorder = RecordingNumber()
@@ -368,7 +344,7 @@ _UNHELD = _calibrate()
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | Any:
-    """Return the input tensor of that name, None where there is none."""
+    """Return the input tensor of that name, or None."""
     for tensor in inference_request._inputs:
         if tensor._name == name:
             return tensor

@@ -1,9 +1,9 @@
-"""`InferenceResponse`: output tensors, or an error."""
+"""`InferenceResponse`, the sender with which a model answers, and the iterator over a decoupled model's responses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from .errors import TritonError, TritonModelException, is_sequence, unpicklable
 from .options import parameters_to_json
@@ -24,7 +24,7 @@ class InferenceResponse:
     Parameters
     ----------
     output_tensors : list of Tensor
-        The outputs; those that the requester did not ask for are withheld when it is sent.
+        Outputs that the requester did not ask for are withheld when it is sent.
     error : TritonError
         Why there is no answer; outputs beside an error are not sent.
     parameters : dict
@@ -32,10 +32,7 @@ class InferenceResponse:
 
     Raises
     ------
-    TypeError
-        An argument of a wrong type.
-    TritonModelException
-        Parameters of a wrong type.
+    TypeError, TritonModelException
     """
 
     __slots__ = ("__weakref__", "_arrived", "_error", "_outputs", "_parameters", "_warnings")
@@ -95,3 +92,165 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
         if tensor._name == name:
             return tensor
     return None
+
+
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+CLOSED = "Unable to send response. Response sender has been closed."
+
+
+class Answerable(Protocol):
+    """The engine's side of a request."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Deliver a response; raises TritonModelException where Triton's sender does."""
+
+    def drop_sender(self) -> None:
+        """The sender is gone: nobody can answer any more. Takes no locks, because a destructor calls it."""
+
+
+class ByHand:
+    """Collects the responses to a request that no server sent: a test made it, for a model that it calls directly."""
+
+    cancelled = False
+
+    def __init__(self) -> None:
+        self.responses: list[InferenceResponse] = []
+        self.final = False
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Keep a response; refused after the final flag, as by a server."""
+        if self.final:
+            raise TritonModelException(CLOSED)
+        if response is not None:
+            self.responses.append(response)
+        self.final = final
+
+    def drop_sender(self) -> None:
+        """Nobody waits."""
+
+
+class InferenceResponseSender:
+    """Sends the responses of one request, from any thread.
+
+    Notes
+    -----
+    Mirrors `ResponseSender` of python_backend/src/response_sender.cc. A sender that is dropped without
+    its final flag ends the request with an error (the real server keeps its caller waiting).
+    """
+
+    __slots__ = ("__weakref__", "_request")
+
+    def __init__(self, request: Answerable) -> None:
+        self._request = request
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Send a response.
+
+        Parameters
+        ----------
+        response : InferenceResponse
+            Optional if `flags` says that no more follow.
+        flags : int
+            0, or `TRITONSERVER_RESPONSE_COMPLETE_FINAL` with or after the last response.
+
+        Raises
+        ------
+        TritonModelException
+            An unsupported flag, nothing to send, closed, or a second response of a model that is not decoupled.
+        TypeError
+        """
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TypeError(
+                "send(): incompatible function arguments: send(response: InferenceResponse = None, "
+                f"flags: int = 0); got response {response!r} of type {type(response).__name__}"
+            )
+        if not isinstance(flags, int):
+            raise TypeError(f"send(): flags must be int, got {flags!r}")
+        if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and flags == 0:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        self._request.send(response, flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def is_cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
+        return self._request.cancelled
+
+    def __del__(self) -> None:
+        request = getattr(self, "_request", None)
+        if request is not None:
+            request.drop_sender()
+
+
+class StreamEnded(Exception):  # noqa: N818 - no error: the end
+    """Another reader has had the last response."""
+
+
+class ResponseStream(Protocol):
+    """The engine's side of a stream."""
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Wait for the next response; True with the last one. Raises StreamEnded, KeyboardInterrupt."""
+
+    def cancel(self) -> None:
+        """Ask the model to stop."""
+
+    def discard(self) -> None:
+        """Nobody reads any more. Takes no locks; called by a destructor."""
+
+
+class ResponseIterator:
+    """Iterates over the responses of a BLS request to a decoupled model, waiting for each.
+
+    It ends after the final response, and then restarts from the first. A final flag sent alone is an empty response.
+    Threads that share an iterator share the responses. Mirrors python_backend/src/pb_response_iterator.cc; like that,
+    it skips an error between the first and the final response.
+    """
+
+    __slots__ = ("__weakref__", "_again", "_done", "_responses", "_stream")
+
+    def __init__(self, stream: ResponseStream) -> None:
+        self._stream = stream
+        self._responses: list[InferenceResponse] = []
+        self._again: int | None = None  # once it is walked again: how far
+        self._done = False
+
+    def __iter__(self) -> ResponseIterator:
+        if self._done and (self._again is None or self._again >= len(self._responses)):
+            self._again = 0
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        if self._done:
+            at = self._again
+            if at is None or at >= len(self._responses):
+                raise StopIteration
+            self._again = at + 1
+            return self._responses[at]
+        while True:
+            try:
+                response, final = self._stream.next_response()
+            except StreamEnded:
+                raise StopIteration from None
+            if final or response._error is None or not self._responses:
+                break
+        self._responses.append(response)
+        if final:
+            self._done = True
+        return response
+
+    def cancel(self) -> None:
+        """Ask the model to stop; its sender's `is_cancelled()` says so from now on."""
+        if not self._done:
+            self._stream.cancel()
+
+    def __del__(self) -> None:
+        stream = getattr(self, "_stream", None)
+        if stream is not None and not self._done:
+            stream.discard()

@@ -11,25 +11,15 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices import allocation_log, dlpack, transfers
-from bls_notebook.devices.backend import GPUs
-from bls_notebook.devices.device import CPU, Device, DLPackError
-from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices.device import CPU, Device, DLPackError, GPUs
+from bls_notebook.devices.registry import backend_of, device_of, gpus, why_no_gpu
 
 from .dtypes import DATATYPE_OF_DTYPE, DataType, deserialize_bytes_tensor, serialize_byte_tensor
 from .errors import TritonModelException, unpicklable
 
 
 class TextOnGPU:
-    """Elements of a BYTES tensor in wire form, in an array of bytes on a GPU.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Of the tensor.
-    payload : array
-        On a GPU.
-    """
+    """Elements of a BYTES tensor in wire form, in an array of bytes (`payload`) on a GPU."""
 
     __slots__ = ("__weakref__", "payload", "shape")
 
@@ -86,11 +76,9 @@ class Tensor:
     Parameters
     ----------
     name : str
-        Name of the input or output.
     numpy_array : numpy.ndarray
-        Any shape. Of a dtype that Triton has, in native byte order; object arrays (of bytes, or of
-        anything whose text is meant) and fixed-length bytes are BYTES tensors. One that is not
-        contiguous in C order is copied.
+        Any shape, in native byte order; object arrays (of bytes, or of anything whose text is meant) and
+        fixed-length bytes are BYTES tensors. One that is not contiguous in C order is copied.
 
     Raises
     ------
@@ -196,13 +184,7 @@ class Tensor:
         return device_of(array.payload if isinstance(array, TextOnGPU) else array)
 
     def to_dlpack(self) -> Any:
-        """Return a DLPack capsule that shares the tensor's memory, wherever that is.
-
-        Raises
-        ------
-        TritonModelException
-            BYTES tensors have no DLPack.
-        """
+        """Return a DLPack capsule that shares the tensor's memory; TritonModelException for BYTES."""
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
         if allocation_log.recording is not None:
@@ -231,9 +213,9 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any, /) -> Tensor:
-        """Make a tensor that shares the memory of a DLPack capsule or of any object that has DLPack.
+        """Make a tensor that shares the memory of a DLPack capsule, or of an object that has DLPack.
 
-        Work that was begun on the memory is over when this returns.
+        Pending work on the memory is over when this returns.
 
         Raises
         ------

@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 import bls_notebook
-from bls_notebook.backends.remote import RemoteConnection
+from bls_notebook.backends.protocol import RemoteConnection
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.recording.log import (
     Begun,

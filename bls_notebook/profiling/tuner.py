@@ -19,12 +19,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bls_notebook.devices.listing import device_records
+from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.schedulers.batch_queue import BatchRules, form
-from bls_notebook.engine.schedulers.dynamic import DynamicBatcher, rows_in_batch
+from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form, rows_in_batch
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest

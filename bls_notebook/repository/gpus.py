@@ -20,7 +20,7 @@ def list_devices() -> DeviceTable:
     DeviceTable
         A record of each device, the CPU first; a notebook shows it as a table.
     """
-    from bls_notebook.devices.listing import device_records  # first needed here
+    from bls_notebook.devices.registry import device_records  # first needed here
     from bls_notebook.records.devices import DeviceTable
 
     return DeviceTable(tuple(device_records()))

@@ -12,8 +12,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.engine.cell_execution import run_body
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.model_code import run_body
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
 
 from .catalog import Catalog, ControlMode

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
-from bls_notebook.engine.abandon import give_up
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from bls_notebook.devices import dlpack, observer
+from bls_notebook.devices import allocation_log, dlpack
 from bls_notebook.devices.device import DLPackError
 
 from .gpu_memory import SimulatedBlock, SimulatedGPU, SimulatedMemory, current_gpu
@@ -154,7 +154,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             if out.shape != self.shape:
                 raise ValueError(f"Shape mismatch. Expected shape: {self.shape}, actual shape: {out.shape}")
             out[...] = self._host
-        observer.moved("transfer", self, out, perf_counter_ns() - started)
+        allocation_log.moved("transfer", self, out, perf_counter_ns() - started)
         return out  # type: ignore[no-any-return]
 
     def set(self, arr: _Array, stream: Any = None) -> None:
@@ -168,7 +168,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             )
         started = perf_counter_ns()
         self._host[...] = arr
-        observer.moved("transfer", arr, self, perf_counter_ns() - started)
+        allocation_log.moved("transfer", arr, self, perf_counter_ns() - started)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> _Array:
         raise TypeError(

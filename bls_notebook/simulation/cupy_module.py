@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack, observer
+from bls_notebook.devices import allocation_log, dlpack
 
 from . import gpu_memory
 from .cupy_array import ABSENT, array_of, is_absent, memories, ndarray, place, unwrapped, wrapped
@@ -84,7 +84,7 @@ def array(
         raise ValueError(f"Unsupported dtype {host.dtype}")
     out = place(host)
     if isinstance(obj, np.ndarray):
-        observer.moved("transfer", obj, out, perf_counter_ns() - started)
+        allocation_log.moved("transfer", obj, out, perf_counter_ns() - started)
     return out
 
 

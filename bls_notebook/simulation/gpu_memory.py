@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import observer
+from bls_notebook.devices import allocation_log
 from bls_notebook.devices.device import Device, DeviceError, OutOfMemoryError
 
 _Array = np.ndarray[Any, Any]
@@ -86,7 +86,7 @@ class SimulatedBlock:
         self.size = size
         gpu.take(size)
         self._taken = True
-        watching = observer.current
+        watching = allocation_log.recording
         if watching is not None:
             watching.allocated(gpu.device.name, self.key, size)
 
@@ -101,7 +101,7 @@ class SimulatedBlock:
     def __del__(self) -> None:
         if self._taken:
             self.gpu.free(self.size)
-            watching = observer.current
+            watching = allocation_log.recording
             if watching is not None:
                 watching.freed(self.gpu.device.name, self.key, self.size)
 

@@ -12,8 +12,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.backends import registry
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import VersionFiles
+from bls_notebook.backends.protocol import BackendError, VersionFiles
 from bls_notebook.pb_utils import InferenceResponse, ModelConfig, Tensor
 
 

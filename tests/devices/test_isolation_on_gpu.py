@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import observer
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.registry import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.conftest import Kit, pointer
@@ -180,19 +180,15 @@ class TritonPythonModel:
 )
 
 
-class Watcher:
+class Watcher(allocation_log.AllocationRecorder):
     """Counts what the engine copies and moves."""
 
     def __init__(self) -> None:
+        super().__init__(1 << 30, list)
         self.copies: list[str] = []
         self.transfers: list[tuple[str, str]] = []
 
-    def allocated(self, device: str, number: int, size: int) -> None:
-        pass
-
-    freed = allocated
-
-    def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
+    def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
         devices = device_of(source).name, device_of(result).name
         if how == "copy":
             self.copies.append(devices[0])
@@ -206,7 +202,7 @@ def test_a_hop_from_model_to_model_copies_nothing(
     define(repo, "keep", KEEP)
     define(repo, "chain", CHAIN)
     watcher = Watcher()
-    monkeypatch.setattr(observer, "current", watcher)
+    monkeypatch.setattr(allocation_log, "recording", watcher)
     response = repo.infer("chain", {"IN": [0]})
     assert response.error is None
     assert gpu.cupy.from_dlpack(response["OUT"]).get().tolist() == list(range(1000))

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import observer
-from bls_notebook.devices.transfers import device_of
+from bls_notebook.devices import allocation_log
+from bls_notebook.devices.registry import device_of
 from tests.devices.conftest import Kit
 from tests.devices.models import CUPY_DOUBLE, KEEP, define
 
 
-class Book:
-    """Writes down what it is told."""
+class Book(allocation_log.AllocationRecorder):
+    """Keeps allocations and moves in plain lists."""
 
     def __init__(self) -> None:
+        super().__init__(1 << 30, list)
         self.alive: dict[int, tuple[str, int]] = {}
         self.events: list[tuple[Any, ...]] = []
 
@@ -31,7 +32,10 @@ class Book:
     def freed(self, device: str, number: int, size: int) -> None:
         assert self.alive.pop(number, (device, size)) == (device, size)
 
-    def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
+    def paired(self, before: Any, after: Any) -> None:
+        """The copies were recorded when they were made."""
+
+    def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
         assert ns >= 0
         assert source.nbytes == result.nbytes
         devices = device_of(source).name, device_of(result).name
@@ -44,13 +48,13 @@ class Book:
 @pytest.fixture
 def book(gpu: Kit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
     book = Book()
-    monkeypatch.setattr(observer, "current", book)
+    monkeypatch.setattr(allocation_log, "recording", book)
     return book  # type: ignore[return-value]
 
 
 def test_what_is_alive(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book()
-    monkeypatch.setattr(observer, "current", book)
+    monkeypatch.setattr(allocation_log, "recording", book)
     x = simulated.cupy.zeros(100, np.uint8)
     y = x[5:]
     z = x + y[0]
@@ -66,7 +70,7 @@ def test_what_is_alive(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_that_is_refused_was_never_there(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book()
-    monkeypatch.setattr(observer, "current", book)
+    monkeypatch.setattr(allocation_log, "recording", book)
     with pytest.raises(MemoryError):
         simulated.cupy.zeros(1 << 30, np.uint8)
     assert book.alive == {}
@@ -98,7 +102,7 @@ def test_what_the_engine_does(
     host = np.zeros(1000, np.float32)
     array = host if given == "cpu" else gpu.array(host)
     book = Book()
-    monkeypatch.setattr(observer, "current", book)
+    monkeypatch.setattr(allocation_log, "recording", book)
     if way == "infer":
         response = repo.infer("keep", {"IN": array}, preferred_memory=preferred)
     else:
@@ -120,7 +124,7 @@ def test_a_models_own_transfers_are_told_on_a_simulated_gpu(
     simulated: Kit, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     book = Book()
-    monkeypatch.setattr(observer, "current", book)
+    monkeypatch.setattr(allocation_log, "recording", book)
     x = simulated.cupy.asarray(np.zeros(10, np.uint8))
     x.get()
     x.set(np.ones(10, np.uint8))

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from bls_notebook.devices import staging
-from bls_notebook.devices.staging import Staging
+from bls_notebook.devices import cuda_gpus
+from bls_notebook.devices.cuda_gpus import Staging
 from tests.devices.conftest import Kit
 from tests.devices.fake_cuda import FakeArray, fake_cupy
 
@@ -18,8 +18,8 @@ PIECE, SMALL = 40_000, 10_000
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "PIECE", PIECE)
-    monkeypatch.setattr(staging, "SMALL", SMALL)
+    monkeypatch.setattr(cuda_gpus, "PIECE", PIECE)
+    monkeypatch.setattr(cuda_gpus, "SMALL", SMALL)
 
 
 SIZES = [1, SMALL - 1, SMALL, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5, 17 * PIECE, 17 * PIECE + 3]

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.devices import model_code as entering
-from bls_notebook.devices import observer
+from bls_notebook.devices import allocation_log, own_gpu
 from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.simulation import gpu_memory
 
@@ -103,7 +102,7 @@ def test_the_default_device_is_a_models_own(simulated: Kit) -> None:
 
 def test_threads_carry_it(inside: Kit) -> None:
     seen: list[Any] = []
-    thread = threading.Thread(target=entering.carried(lambda: seen.append(torch.zeros(1, device="cuda"))))
+    thread = threading.Thread(target=own_gpu.carried(lambda: seen.append(torch.zeros(1, device="cuda"))))
     thread.start()
     thread.join()
     assert seen[0].device == torch.device("cuda:0")
@@ -390,11 +389,11 @@ def test_who_watches_memory_sees_it(inside: Kit) -> None:
         def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
             seen.append((how, type(source).__name__, type(result).__name__))
 
-    observer.current = Watch()
+    allocation_log.recording = Watch()
     try:
         torch.ones(4).cuda().cpu()
     finally:
-        observer.current = None
+        allocation_log.recording = None
     assert seen == [
         ("allocated", "gpu:0", 16),
         ("transfer", "ndarray", "ndarray"),

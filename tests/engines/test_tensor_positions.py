@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engines.pytorch.torchscript_model import Argument, positions_of, settings_of
 
 

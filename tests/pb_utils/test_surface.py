@@ -16,7 +16,7 @@ import pytest
 
 import bls_notebook
 from bls_notebook import pb_utils
-from bls_notebook.pb_utils import sender
+from bls_notebook.pb_utils import response
 
 # python_backend: src/pb_stub.cc (the C++ module) and src/resources/triton_python_backend_utils.py.
 CLASSES = {
@@ -170,7 +170,7 @@ def test_nothing_else_is_public() -> None:
         (pb_utils.is_model_ready, "model_name model_version=''"),
         (pb_utils.load_model, "model_name config='' files=None"),
         (pb_utils.unload_model, "model_name unload_dependents=False"),
-        (sender.InferenceResponseSender.send, "response=None flags=0"),
+        (response.InferenceResponseSender.send, "response=None flags=0"),
     ],
 )
 def test_arguments_have_tritons_names_order_and_defaults(function: Any, expected: str) -> None:

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.engine.error_messages import blocking_exec
 from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS, clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.event_loops import wake_loop_of
 from bls_notebook.engine.waiting.threads import start_in_thread
@@ -34,41 +33,13 @@ _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 
 
 class Execution:
-    """One run of `execute`; also the root that requests from outside any model hang on.
-
-    `model`: None for a root. `parent`: who sent the request.
-    """
+    """One run of `execute` for `parent`'s request; with no model, the root of requests from outside any model."""
 
     __slots__ = (
-        "__weakref__",
-        "_children",
-        "_guard",
-        "_inline",
-        "bare",
-        "call_key",
-        "cancelled",
-        "causes",
-        "depth",
-        "finished",
-        "inferred",
-        "instance",
-        "model",
-        "parent",
-        "request",
-        "requests",
-        "rows",
-        "server",
-        "span",
-        "started",
-        "task",
-        "tasks",
-        "thread",
-        "ticket",
-        "tickets",
-        "timer",
-        "track",
-        "warnings",
-    )
+        "__weakref__", "_children", "_guard", "_inline", "bare", "call_key", "cancelled", "causes", "depth", "finished",
+        "inferred", "instance", "model", "parent", "request", "requests", "rows", "server", "span", "started", "task",
+        "tasks", "thread", "ticket", "tickets", "timer", "track", "warnings",
+    )  # fmt: skip
 
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
     _of = ""  # the model whose code runs, where `model` is None; set by subclasses
@@ -109,26 +80,25 @@ class Execution:
 
     @property
     def instance_name(self) -> str:
-        """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
     @property
     def modules(self) -> Any:
-        """Where the modules of the code that runs live; None where it is no model's."""
+        """The modules of the running model's code, or None."""
         return None if self.instance is None else self.instance.modules
 
     @property
     def runs_a_model(self) -> bool:
-        """Whether it is code of a model that runs, and not of the notebook."""
+        """Whether it runs code of a model, not of the notebook."""
         return self.model is not None or bool(self._of)
 
     @property
     def model_name(self) -> str:
-        """Name of the model that runs, or that its thread belongs to."""
+        """Name of the model that runs, or that owns the thread."""
         return self.model.name if self.model is not None else self._of or "notebook"
 
     def note_error(self, response: InferenceResponse) -> None:
-        """Remember an error that this execution was answered with, in case that it fails of it."""
+        """Remember an error response to this execution: it may fail because of that."""
         error = response._error
         origin = None if error is None else error._origin
         if origin is None and error is not None:
@@ -138,7 +108,7 @@ class Execution:
             self.causes = [*causes[-15:], origin]
 
     def note_warnings(self, warnings: Iterable[str]) -> None:
-        """Remember warnings, for the responses that this execution gives."""
+        """Add warnings to the responses of this execution."""
         if self.model is not None:
             if len(self.warnings) >= MOST_WARNINGS:
                 warnings = [each for each in warnings if each.__class__ is Stubbed]  # of these each counts
@@ -146,45 +116,47 @@ class Execution:
             self.model.outputs.note()
 
     def note_blocking(self, callee: str) -> None:
-        """Take note of a request that is sent by `exec`, if that blocks the loop of an async `execute`."""
+        """Warn if a request sent by `exec` blocks the loop of an async `execute`."""
         if self.model is not None and self.tasks is not None and threading.get_ident() == self.thread:
-            self.note_warnings([blocking_exec(self.model.name, callee)])
+            self.note_warnings(
+                [
+                    f"model '{self.model.name}': exec of '{callee}' inside an async execute stops its event loop "
+                    "until the answer is there; use `await request.async_exec()`"
+                ]
+            )
 
     @property
     def directory(self) -> str:
-        """Folder of the version of the model that runs; empty in the notebook."""
+        """Folder of the running model's version; empty in the notebook."""
         return self.model.directory if self.model is not None else ""
 
     def model_directory(self) -> str:
-        """Return the folder of the running model's version."""
         if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
         return self.directory
 
     def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        """Return the requests that must all be answered before a combined execution is."""
+        """Return the requests that must all be answered before a combined execution is over."""
         return list(self.children)
 
     # -- children ----------------------------------------------------------------------------------
 
     @property
     def children(self) -> set[Any]:
-        """Requests that were sent from here and are not answered yet (those that are known)."""
+        """Unanswered requests that this execution sent, as far as they are known."""
         if self._children is None:
             self._children = set()
         return self._children
 
     def adopt(self, ticket: Any) -> None:
-        """Count a request as started by this execution."""
         self.children.add(ticket)
 
     def forget(self, ticket: Any) -> None:
-        """A request has been answered."""
         if self._children is not None:
             self._children.discard(ticket)
 
     def watch(self, execution: Execution) -> threading.Lock:
-        """Remember an execution that runs inline in a thread which is not this one's own."""
+        """Register an execution that runs inline in a thread that does not belong to this one."""
         guard = execution._guard = threading.Lock()
         if self._inline is None:
             self._inline = set()
@@ -192,7 +164,6 @@ class Execution:
         return guard
 
     def unwatch(self, execution: Execution, guard: threading.Lock) -> None:
-        """An execution that was watched has ended."""
         with guard:
             execution.finished = True
         if execution.cancelled:
@@ -201,7 +172,7 @@ class Execution:
             self._inline.discard(execution)
 
     def interrupt(self) -> None:
-        """Stop what this execution does, and everything that it started."""
+        """Stop this execution and everything that it started."""
         self.cancelled = True
         for ticket in list(self._children or ()):
             ticket.interrupt()

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, TimeoutError
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -34,31 +35,12 @@ def _closed(requests: list[InferenceRequest]) -> Any:
 
 
 class Instance:
-    """One instance of a model version.
-
-    `name`: as Triton names it, such as ``add_sub_0``.
-    `backend`: executes requests.
-    `device`: where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
-    `gpu`: number of the CUDA GPU that it is on; -1 for none.
-    `spec`: what it was made for.
-    """
+    """One instance of a model version; `gpu` is its CUDA GPU, -1 for none, `device` its label in displays."""
 
     __slots__ = (
-        "__weakref__",
-        "_loop",
-        "backend",
-        "device",
-        "execute",
-        "gpu",
-        "holder",
-        "is_async",
-        "modules",
-        "name",
-        "place",
-        "serving",
-        "spec",
-        "wakeup",
-    )
+        "__weakref__", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async", "modules", "name", "place",
+        "serving", "spec", "wakeup",
+    )  # fmt: skip
 
     def __init__(
         self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1, spec: InstanceSpec | None = None
@@ -79,7 +61,7 @@ class Instance:
 
     @property
     def loop(self) -> ModelLoop:
-        """The instance's own event loop, in a thread of its own; started when first used."""
+        """The instance's event loop, in a thread of its own; started on first use."""
         if self._loop is None:
             with _making_loops:  # requests of a decoupled model may come to it from several threads at once
                 if self._loop is None:
@@ -90,16 +72,13 @@ class Instance:
 
     @property
     def loop_thread(self) -> int:
-        """Identity of the thread of its loop; 0 while it has none."""
+        """Identity of the loop's thread; 0 without a loop."""
         return 0 if self._loop is None else self._loop.thread
 
     def wake(
         self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
     ) -> None:
-        """Have `job(self)` called, of an async model in its loop; once for all who want it meanwhile.
-
-        `start` starts a call in a worker thread.
-        """
+        """Have `job(self)` called once, in the loop of an async model or by `start` in a worker thread."""
         if self.wakeup.taken:
             wakeup = Wakeup(partial(self._do, job))
             if self.is_async and self._loop is not None:
@@ -120,14 +99,10 @@ class Instance:
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        """Its event loop; None while it has none."""
         return None if self._loop is None else self._loop.loop
 
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop; what ends there later finds it stopped.
-
-        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
-        """
+        """Finalize the model's instance and stop its loop; the model's memory is released now, not by a collection."""
         try:
             self.backend.finalize()
         finally:
@@ -141,38 +116,32 @@ READY_SECONDS = 5.0
 
 log = logging.getLogger("bls_notebook")
 _lock = threading.Lock()
-_open: WeakKeyDictionary[Instance, _Question] = WeakKeyDictionary()
-
-
-class _Question:
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.ready = False
+_open: WeakKeyDictionary[Instance, Future[bool]] = WeakKeyDictionary()  # questions without an answer yet
 
 
 def is_ready(instance: Instance) -> bool:
-    """Whether an instance's model says, in time, that it can serve."""
+    """Whether an instance's model reports in time that it can serve."""
     if not getattr(instance.backend, "asks_ready", False):
         return instance.backend.ready()
     with _lock:
-        question = _open.get(instance)
-        new = question is None
-        if question is None:
-            question = _open[instance] = _Question()
-    if new:
-        start_in_thread(lambda: _ask(instance, question))
-    if not question.answered.wait(READY_SECONDS):
+        answer = _open.get(instance)
+        if answer is None:
+            answer = _open[instance] = Future()
+            start_in_thread(partial(_ask, instance, answer))
+    try:
+        return answer.result(READY_SECONDS)
+    except TimeoutError:
         log.warning("is_ready of %s did not answer within %g s", instance.name, READY_SECONDS)
         return False
-    return question.ready
 
 
-def _ask(instance: Instance, question: _Question) -> None:
+def _ask(instance: Instance, answer: Future[bool]) -> None:
+    ready = False
     try:
-        question.ready = instance.backend.ready()
+        ready = instance.backend.ready()
     except BaseException as error:
         log.warning("is_ready of %s raised %s", instance.name, describe(error).message)
     finally:
         with _lock:
             _open.pop(instance, None)
-        question.answered.set()
+        answer.set_result(ready)

@@ -24,8 +24,7 @@ from weakref import WeakSet
 from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
-from bls_notebook.engine.tensors.output_check import OutputCheck
-from bls_notebook.engine.tensors.request_check import RequestCheck, input_reshapes
+from bls_notebook.engine.tensors.config_check import OutputCheck, RequestCheck, input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
@@ -45,13 +44,8 @@ in_memory: WeakSet[LoadedModel] = WeakSet()  # every one that is not gone
 class LoadedModel:
     """One model version in service.
 
-    `server`: of `core.server`, which knows the models: untyped here.
-    `spec`: of the completed configuration.
-    `directory`: folder of the version, where model.py is.
-    `instances`: at least one; none for an ensemble. Passive ones among them are never handed a request.
-    `stub`: whether its instances answer in the place of the model's own.
-    `remote`: address of the server that runs it; empty where that is this process.
-    `on_closed`: called with the model once it has been finalized.
+    `server`: a `core.server.Server`, untyped here. `instances`: none for an ensemble; passive ones get no requests.
+    `stub`: its instances answer in place of the model's own. `remote`: address of the server that runs it, or "".
     """
 
     on_closed: Callable[[LoadedModel], None] | None = None
@@ -127,25 +121,23 @@ class LoadedModel:
         self._closing = self._finalized = False
 
     def be(self, seen: ModelSeen) -> None:
-        """Say what a profile is to record of it and its instances."""
+        """Set the record of the model and its instances in profiles."""
         self.seen = seen
         self.received_as = seen, self.reshapes  # what a tape keeps of it
         for instance in (*self.instances, *self.passive):
             instance.place = RecordedInstance(seen, instance.name, instance.device, _code_of(instance.backend))
 
     def ready(self) -> bool:
-        """Whether it serves, and every instance says that it is ready."""
         return not self._closing and all(is_ready(i) for i in (*self.instances, *self.passive))
 
     def hold(self) -> bool:
-        """Keep it in service, for those that know it, until `release`; False where it is closing."""
+        """Keep the model in service until `release`; False if it is closing."""
         with self._lock:
             if not self._closing:
                 self._holds += 1
             return not self._closing
 
     def release(self) -> None:
-        """Let go of it."""
         with self._lock:
             self._holds -= 1
             last = self._closing and not self._holds
@@ -153,11 +145,7 @@ class LoadedModel:
             self.scheduler.close(self._finalize_elsewhere)
 
     def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
-        """Serve with these instances from now on, some of them those that serve already.
-
-        `spec`: as before but for its instances. Returns threading.Event: set once those that leave have been
-        finalized. What runs in them is not waited for.
-        """
+        """Serve with these instances, some of them new; the event is set once those that left are finalized."""
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]
         leaving = [i for i in before if i not in instances]
@@ -197,10 +185,9 @@ class LoadedModel:
         return over
 
     def close(self, elsewhere: Callable[[Callable[[], None]], None] | None = None) -> None:
-        """Accept no more requests; finalize once the last one is answered. Does not wait for that.
+        """Accept no more requests, and finalize once the last one is answered, without waiting for that.
 
-        Where nothing is in flight the model is finalized on this thread, unless `elsewhere` says how to start
-        a job in another one.
+        If nothing is in flight, this thread finalizes the model, unless `elsewhere` starts jobs in another one.
         """
         if elsewhere is not None:
             self._start = elsewhere
@@ -240,7 +227,7 @@ class LoadedModel:
 
     @staticmethod
     def _finalize_one(instance: Instance) -> bool:
-        """Finalize an instance, whatever that raises; whether it was ended by Ctrl-C, which comes back."""
+        """Finalize an instance; return whether Ctrl-C ended that, which comes back later."""
         try:
             instance.close()
         except BaseException as error:  # sys.exit too: the others are finalized all the same
@@ -251,7 +238,7 @@ class LoadedModel:
         return False
 
     def _say_closed(self) -> None:
-        """Say that it is closed, once, if all instances have been finalized: also those that left before."""
+        """Call `on_closed` once all instances are finalized, including those that left before."""
         with self._lock:
             if not self._finalized or self.leaving:
                 return
@@ -268,7 +255,7 @@ def _tensors(specs: Mapping[str, Any]) -> tuple[TensorSeen, ...]:
 
 
 def _code_of(backend: object) -> CodeType | None:
-    """The code of a Python model's `execute`; None where there is none to be seen."""
+    """The code of a Python model's `execute`, or None."""
     try:
         execute = getattr(getattr(backend, "model", None), "execute", None)
         code = getattr(getattr(execute, "__wrapped__", execute), "__code__", None)

@@ -20,7 +20,7 @@ from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils import _runtime
-from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.errors import failed_for
 
 from .model import LoadedModel
 
@@ -51,11 +51,7 @@ class Substitute(Protocol):
 
 
 class Server:
-    """Models in service.
-
-    `loader`: loads and unloads at the request of models. `cache`: of models whose configuration asks for one.
-    `strict`: whether warnings fail the request.
-    """
+    """Models in service; `strict`: warnings fail requests."""
 
     def __init__(self, loader: Loader, cache: ResponseCache | None = None, strict: bool = False) -> None:
         self._loader = loader
@@ -77,7 +73,6 @@ class Server:
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
-        """Say whether warnings fail requests, of models in service too."""
         with self._lock:
             self.strict = strict
             for versions in (*self._versions.values(), *self._own.values()):
@@ -87,51 +82,45 @@ class Server:
     # -- requests ----------------------------------------------------------------------------------
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
-        """Return the model version that serves a request, None where none is ready."""
+        """Return the model version that serves a request, or None."""
         if version == -1:
             return self._newest.get(name)
         return self._versions.get(name, {}).get(version)
 
     def missed(self, name: str, version: int = -1) -> LoadedModel | None:
-        """Return what serves a request of a model after all, where what it asks for is loaded on demand."""
+        """Load a model on demand, if hooks can, and return it."""
         if not self.on_missing:
             return None
         self._unloadable[name] = "; ".join(filter(None, [hook(name) for hook in list(self.on_missing)]))
         return self.find(name, version)
 
     def not_ready(self, name: str) -> str:
-        """Return what a request is answered to a model that does not serve."""
+        """Return the error for a request to a model that does not serve."""
         why = self._unloadable.get(name)
         return f"{not_ready(name)} Why: {why}" if why else not_ready(name)
 
     def note_failure(self, error: BaseException) -> None:
-        """Keep the exception that a model raised, for post-mortem debugging."""
+        """Keep the exception of a model for post-mortem debugging."""
         self.last_failure = error
 
     # -- models ------------------------------------------------------------------------------------
 
     def serving(self, name: str) -> dict[int, LoadedModel]:
-        """Return the versions of a model that are in service."""
         return dict(self._versions.get(name, {}))
 
     def own(self, name: str) -> dict[int, LoadedModel]:
-        """Return the versions as they were loaded, beneath their substitutes."""
+        """Return the loaded versions beneath their substitutes."""
         return dict(self._own.get(name) or self._versions.get(name, {}))
 
     def names(self) -> list[str]:
-        """Return the names of the models that are in service."""
         return sorted(self._versions)
 
     def replace(self, name: str, versions: dict[int, LoadedModel]) -> list[LoadedModel]:
-        """Put versions of a model in service instead of those before; those that left are closed.
-
-        Returns list of LoadedModel: what left service; `closed` says when it is finalized.
-        """
+        """Put versions of a model in service, and close and return those that left."""
         before = self.exchange(name, versions)
         return self.close_all(m for m in before.values() if m not in versions.values())
 
     def close_all(self, models: Iterable[LoadedModel]) -> list[LoadedModel]:
-        """Close models that are out of service, and return them."""
         left = list(models)
         if left:
             self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
@@ -140,15 +129,15 @@ class Server:
         return left
 
     def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Put versions of a model in service instead of those before, and return those as they are."""
+        """Put versions in service and return the previous ones, not closed."""
         return self._put(name, dict(versions), self._substitutes.get(name, []))
 
     def substitute(self, name: str, substitute: Substitute) -> None:
-        """Give a model's requests to a substitute, until `restore`; the lock of the name is held."""
+        """Route a model's requests to a substitute until `restore`; the caller holds the lock of the name."""
         self._put(name, self.own(name), [*self._substitutes.get(name, ()), substitute])
 
     def restore(self, name: str, substitute: Substitute) -> None:
-        """Give a substitute no more requests; other substitutes of the model stay."""
+        """Remove a substitute; other substitutes of the model stay."""
         stay = [each for each in self._substitutes.get(name, ()) if each is not substitute]
         self._put(name, self.own(name), stay)
         substitute.close_replaced()
@@ -177,25 +166,23 @@ class Server:
     # -- on behalf of models -------------------------------------------------------------------------
 
     def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load a model for `pb_utils.load_model`; `who` is the instance that asks."""
+        """Load a model for `pb_utils.load_model`; `who` is the calling instance."""
         try:
             self._loader.load_by_model(name, config, files)
         except Exception as error:
-            raise _failed(who, "Failed to load model", str(error)) from error
+            raise failed_for(who, "Failed to load model", str(error)) from error
 
     def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
-        """Unload a model for `pb_utils.unload_model`."""
         try:
             self._loader.unload_by_model(name, unload_dependents)
         except Exception as error:
-            raise _failed(who, "Failed to unload model", str(error)) from error
+            raise failed_for(who, "Failed to unload model", str(error)) from error
 
     def is_ready_for_model(self, who: str, name: str, version: str) -> bool:
-        """Answer `pb_utils.is_model_ready`."""
         number = -1
         if version:
             if not version.isascii() or not version.isdigit() or int(version) <= 0:
-                raise _failed(
+                raise failed_for(
                     who,
                     "Failed to check model readiness",
                     f"failed to get model version from specified version string '{version}' (details: stol), "
@@ -210,7 +197,6 @@ class Server:
             return False
 
     def metric_family(self, who: str, directory: str, name: str, description: str, kind: str) -> Any:
-        """Make a metric family for a model, with errors in Triton's words."""
         family = _family(who, self._loader.metric_family, name, description, kind)
         maker = (who, directory)
         with self._lock:
@@ -218,28 +204,24 @@ class Server:
         return family
 
     def keep_metrics(self, instance: str, directory: str) -> None:
-        """An instance goes away: the values of the metrics that it still has stay, as on the server."""
+        """Keep the values of an instance's metrics when the instance is gone, as on the server."""
         with self._lock:
             for family in list(self._families.pop((instance, directory), ())):
                 family.kept = True
-
-
-def _failed(instance: str, what: str, why: str) -> TritonModelException:
-    return TritonModelException(f"{what}: Failed to process the request for model '{instance}', message: {why}")
 
 
 def _family(who: str, make: Callable[..., Any], *args: str) -> _Family:
     try:
         return _Family(who, make(*args))
     except ValueError as error:
-        raise _failed(who, "Error when creating MetricFamily", str(error)) from error
+        raise failed_for(who, "Error when creating MetricFamily", str(error)) from error
 
 
 class _Family:
     """A metric family whose errors speak as Triton's."""
 
     def __init__(self, instance: str, family: Any) -> None:
-        self._instance, self._family = instance, family
+        self.instance, self._family = instance, family
         self._held: list[Any] = []
         self.kept = False
 
@@ -248,43 +230,14 @@ class _Family:
         try:
             metric = self._family.metric(labels, buckets, hold=True)
         except ValueError as error:
-            raise _failed(self._instance, "Error when creating Metric", str(error)) from error
+            raise failed_for(self.instance, "Error when creating Metric", str(error)) from error
         self._held.append(metric)
-        return _Metric(self._instance, metric)
+        return metric
 
     def drop(self) -> None:
         """Let go of the metrics that were made here. Takes no locks; called by a destructor."""
         if not self.kept:
             self._family.release(self._held)
-
-
-class _Metric:
-    """A metric whose errors speak as Triton's."""
-
-    def __init__(self, instance: str, metric: Any) -> None:
-        self._instance, self._metric = instance, metric
-
-    def _do(self, verb: str, call: Any, *args: float) -> Any:
-        try:
-            return call(*args)
-        except ValueError as error:
-            raise _failed(self._instance, f"Failed to {verb} metric value", str(error)) from error
-
-    def increment(self, value: float) -> None:
-        """Add."""
-        self._do("increment", self._metric.increment, value)
-
-    def set(self, value: float) -> None:
-        """Set."""
-        self._do("set", self._metric.set, value)
-
-    def observe(self, value: float) -> None:
-        """Observe."""
-        self._do("observe", self._metric.observe, value)
-
-    def value(self) -> float:
-        """Read."""
-        return float(self._do("get", self._metric.value))
 
 
 servers: WeakSet[Server] = WeakSet()  # that are in use

@@ -13,22 +13,14 @@ Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output as the configuration declares it.
-
-    `datatype`: Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for a number that is no data type.
-    `dtype`: object for BYTES, None for BF16 (which NumPy lacks) and INVALID.
-    `dims`: as in config.pbtxt, -1 where the size varies, without the batch dimension.
-    `shape`: the whole shape of a request's tensor: `dims`, after a -1 where the model batches.
-    `model_shape`: what the model is handed: `shape` with `reshape` in place of `dims` where there is one.
-    `optional`, `is_shape_tensor`, `allow_ragged_batch`: always False for outputs.
-    """
+    """An input or output as the configuration declares it; the last three are False for outputs."""
 
     name: str
-    datatype: str
-    dtype: np.dtype[Any] | None
-    dims: tuple[int, ...]
-    shape: tuple[int, ...]
-    model_shape: tuple[int, ...]
+    datatype: str  # Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for an unknown number
+    dtype: np.dtype[Any] | None  # object for BYTES, None for BF16 (which NumPy lacks) and INVALID
+    dims: tuple[int, ...]  # as in config.pbtxt: -1 for a varying size, without the batch dimension
+    shape: tuple[int, ...]  # of a request's tensor: `dims`, after a -1 if the model batches
+    model_shape: tuple[int, ...]  # of the model's tensor: `shape` with `reshape` in place of `dims`
     reshape: tuple[int, ...] | None = None
     optional: bool = False
     is_shape_tensor: bool = False
@@ -37,33 +29,18 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """One instance of a model.
+    """One instance of a model."""
 
-    `name`: Triton's name: that of the group and the number in it. On several GPUs it repeats.
-    `kind`: ``CPU``, ``GPU`` or ``MODEL``, as `initialize` is told.
-    `device_id`: 0 but for GPUs.
-    `passive`: it is initialised, but never handed a request.
-    `like`: equal for instances that may stand for each other when the instance groups change: all of their
-        group but its name and count.
-    """
-
-    name: str
-    kind: str
+    name: str  # Triton's: that of the group and the number in it; repeated on several GPUs
+    kind: str  # ``CPU``, ``GPU`` or ``MODEL``, as `initialize` gets it
     device_id: int
-    passive: bool = False
-    like: object = field(default=None, repr=False, compare=False)
+    passive: bool = False  # initialized, but never given a request
+    like: object = field(default=None, repr=False, compare=False)  # equal for interchangeable instances
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What a request's path needs of a configuration.
-
-    `config`: the completed message itself; do not change it.
-    `json`: what `initialize` gets as `model_config`.
-    `inputs`, `outputs`: in the declared order. Of a name that is listed twice the first counts, as in Triton.
-    `required`: names of the inputs that a request must have.
-    `instances`: empty for an ensemble.
-    """
+    """The parts of a configuration that a request's path needs."""
 
     name: str
     backend: str
@@ -71,18 +48,18 @@ class ModelSpec:
     max_batch_size: int
     decoupled: bool
     scheduler: Scheduler
-    inputs: Mapping[str, TensorSpec]
+    inputs: Mapping[str, TensorSpec]  # in the declared order; of one name, the first counts, as in Triton
     outputs: Mapping[str, TensorSpec]
-    required: frozenset[str]
+    required: frozenset[str]  # names of inputs
     instances: tuple[InstanceSpec, ...]
     instance_kind: str
     response_cache: bool
     force_cpu_only_input_tensors: bool
     parameters: Mapping[str, str]
-    json: str = field(repr=False)
-    config: Any = field(repr=False, compare=False)
+    json: str = field(repr=False)  # what `initialize` gets as `model_config`
+    config: Any = field(repr=False, compare=False)  # the completed message; do not change it
 
     @property
     def in_python(self) -> bool:
-        """Whether Triton's Python backend runs it, by itself or for a backend made of Python."""
+        """Whether Triton's Python backend runs it, directly or for a Python-based backend."""
         return self.backend == "python" or getattr(self.config, "runtime", "") == "model.py"

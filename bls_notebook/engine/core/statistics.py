@@ -55,7 +55,7 @@ class ModelCounters:
     # -- counting ------------------------------------------------------------------------------------
 
     def fold(self) -> None:
-        """Add up what is in `alone`; to be called when that has grown to `FOLD_AT`."""
+        """Add `alone` to the sums; call when it has `FOLD_AT` entries."""
         with self._lock:
             entries = self.alone[:]
             self._last = self._last_ended()
@@ -68,7 +68,7 @@ class ModelCounters:
         return max(self._last, *(entry[5] for entry in self.alone[-1:]), 0)
 
     def _with(self, entries: list[Alone]) -> tuple[list[int], dict[int, list[int]]]:
-        """`_sums` and `_batches` with these requests; the lock is held."""
+        """`_sums` and `_batches` with these requests; lock held."""
         sums, batches = self._sums, dict(self._batches)
         kinds = {entry[0] for entry in entries}
         for rows in kinds:
@@ -80,43 +80,41 @@ class ModelCounters:
         return sums, batches
 
     def execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        """Count an execution, whatever came of it, without its requests."""
+        """Count an execution, successful or not, without its requests."""
         with self._lock:
             row = self._batches.get(rows, (0, 0, 0, 0))
             self._batches[rows] = _added(row, (1, input_ns, infer_ns, output_ns))
             self._last = time.perf_counter_ns()
 
     def batch_ended(self, why: str, others: bool) -> None:
-        """Count a batch by what it ended with, and whether others wait; under the scheduler's lock."""
+        """Count why a batch ended, and whether requests are left; under the scheduler's lock."""
         self.ended[why] = self.ended.get(why, 0) + 1
         self.waited += others
 
     def succeeded(self, rows: int, durations: Durations) -> None:
-        """Count a request of an execution that `execution` counts."""
+        """Count one successful request; `execution` counts the execution itself."""
         with self._lock:
             self._sums = _added(self._sums, (1, rows, *durations))
             self._note(durations[0])
 
     def failed(self, ns: int, reason: str = "BACKEND") -> None:
-        """Count a request that failed; `reason` is one of Triton's."""
+        """Count a failed request; `reason` is one of Triton's."""
         with self._lock:
             self._failures[reason] += 1
             self._fail_ns += ns
 
     def hit(self, request_ns: int, lookup_ns: int) -> None:
-        """Count a request that the response cache answered."""
         with self._lock:
             self._cache = _added(self._cache, (1, lookup_ns, 0, 0, request_ns))
             self._note(request_ns)
             self._last = time.perf_counter_ns()
 
     def miss(self, ns: int) -> None:
-        """Count a request whose answer was put in the response cache."""
         with self._lock:
             self._cache = _added(self._cache, (0, 0, 1, ns, 0))
 
     def _note(self, request_ns: int) -> None:
-        """Keep how long a request took, if somebody wants to know; the lock is held."""
+        """Keep the latency of a request, if somebody asked for latencies; lock held."""
         if self._latest is not None:
             ended = time.perf_counter_ns()
             self._latest.append((1, ended - request_ns, 0, 0, 0, ended))
@@ -124,11 +122,10 @@ class ModelCounters:
     # -- reading -------------------------------------------------------------------------------------
 
     def failures(self) -> dict[str, int]:
-        """Return how many requests failed, by reason."""
         return dict(self._failures)
 
     def keep_latencies(self, keep: bool) -> None:
-        """Keep, or no longer, how long the latest requests took; to be taken back by whoever asked for it."""
+        """Keep the latencies of the latest requests, until each caller has called with False."""
         with self._lock:
             self._keepers += 1 if keep else -1
             if not self._keepers:
@@ -137,10 +134,9 @@ class ModelCounters:
                 self._latest = deque(maxlen=LATEST)
 
     def latest(self, since: int) -> tuple[int, int, list[int]]:
-        """Return how many requests succeeded and failed so far, and some latencies.
+        """Return the numbers of successful and failed requests, and latencies (ns) of those that ended after `since`.
 
-        They are of the latest requests that succeeded after a moment (`time.perf_counter_ns`), in ns; of few,
-        or none, unless `keep_latencies` was asked for.
+        There are few latencies, or none, unless `keep_latencies` is on.
         """
         alone = self.alone[:]
         self.fold()
@@ -149,7 +145,7 @@ class ModelCounters:
             return self._sums[0] + self._cache[0], sum(self._failures.values()), latencies
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything in the shape of a row of Triton's ``model_stats``, without name and version."""
+        """Return a row of Triton's ``model_stats``, without name and version."""
         with self._lock:
             (computed, inferences, *sums), batches = self._with(self.alone[:])
             hits, hits_ns, misses, misses_ns, of_hits_ns = self._cache

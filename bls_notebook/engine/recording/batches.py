@@ -20,12 +20,12 @@ class BatchCounters(NamedTuple):
 
 
 def counted() -> dict[LoadedModel, BatchCounters]:
-    """Return what the models that take batches have counted until now."""
+    """Return the counters of the models that batch."""
     return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
 
 
 def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
-    """Return a line for each model whose requests have run one by one since, though it takes batches."""
+    """Return a line for each batching model whose requests have run one by one since."""
     none = BatchCounters(0, 0, 0, Counter())
     lines = []
     for model, now in counted().items():

@@ -22,7 +22,7 @@ _TEXT = 200  # characters of a line
 
 
 def place_finder() -> Callable[[], Place | None]:
-    """Return what says where this thread is in code of a model or of the notebook; None if in neither."""
+    """Return a function that gives this thread's place in code of a model or of the notebook, or None."""
     notebook = vars(sys.modules["__main__"])
     known: dict[tuple[int, int], Place] = {}  # they keep the code, so that no other gets its id
 
@@ -53,7 +53,7 @@ def place_finder() -> Callable[[], Place | None]:
 
 
 def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
-    """Return the lines of the blocks that were made by a line of their makers' own code, by their ids."""
+    """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
     known: dict[tuple[int, int], CodeLine] = {}
     found: dict[int, CodeLine] = {}
     for block in blocks:
@@ -68,7 +68,6 @@ def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
 
 
 def line_of(place: Place) -> CodeLine:
-    """Return where a place in the code is."""
     code, last, _ = place
     lines = (line for start, end, line in code.co_lines() if start <= last < end)
     number = next(lines, None) or code.co_firstlineno
@@ -80,7 +79,7 @@ def line_of(place: Place) -> CodeLine:
 
 
 def _function(code: CodeType) -> str:
-    """The name of the function; of a comprehension or a lambda, that of the function around it."""
+    """The name of the function; for a comprehension or a lambda, that of the function around it."""
     names = getattr(code, "co_qualname", code.co_name).split(".")
     found = [*takewhile(lambda name: name == "<locals>" or not name.startswith("<"), names)]
     *_, function = "", *(name for name in found if name != "<locals>")

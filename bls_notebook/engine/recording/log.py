@@ -1,14 +1,13 @@
-"""Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
+"""The log of requests for profiles: `active` is None while nobody records, and that is all it costs.
 
-A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, each of
-which holds the fields of one kind of entry (the named tuples below), one entry after the other; `freezing`
-makes spans of them at the end. No request, response or array is kept, so that recording changes no memory's
-life. The lists are flat, as `list.extend` writes an entry: entries that are kept as objects bring the next
-garbage collection nearer.
+A recorded request carries a number. What becomes of it is written into the lists of a `Log`. Each list holds the
+fields of one kind of entry (the named tuples below), one entry after the other; profiling makes spans of them at
+the end. No request, response or array is kept, so recording changes no memory's lifetime. The lists are flat,
+written by `list.extend`, because entries kept as objects bring the next garbage collection nearer.
 
 Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
-are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
-a lock is taken, once in a thousand requests.) A log is bounded: what does not fit is counted.
+are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (A new block of 1024 numbers
+takes a lock.) A log is bounded: it counts what does not fit.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
 
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.waiting.ctrl_c import would_be_lost_in
@@ -150,7 +150,7 @@ class Timed(NamedTuple):
 
 
 def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
-    """Return the entries in a list of a log, which others may be adding to: what they add is whole."""
+    """Iterate over the entries of a log's list, while others may append."""
     width = len(kind._fields)  # type: ignore[attr-defined]
     return map(kind._make, zip(*[iter(values[:])] * width, strict=False))  # type: ignore[attr-defined]
 
@@ -161,10 +161,7 @@ class TapeProtocol(Protocol):
     def sent(
         self, number: int, request: Any, inputs: Any, size: int, kind: str, model: Any, sender: Any, now: int
     ) -> None:
-        """Keep a request, with its inputs as its model receives them, of so many bytes.
-
-        `model` is what is known of that, None where there is none, and how inputs are reshaped for it.
-        """
+        """Keep a request with its inputs as the model receives them; `model` is its record (or None) and reshapes."""
 
     def answered(self, number: int, response: Any, final: bool, size: int, now: int) -> None:
         """Keep a response, whose outputs have so many bytes."""
@@ -224,7 +221,7 @@ class Log:
         self.timed: list[Any] = []
 
     def take(self) -> int:
-        """Return the number of a request that is sent; 0 where there is no room for it."""
+        """Return the number for a new request; 0 if there is no room."""
         try:
             return self.numbers.popleft()
         except IndexError:
@@ -250,7 +247,7 @@ class Log:
         self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))
 
     def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
-        """Record the last response of a request; None where it was given up."""
+        """Record the last response of a request; None if it was cancelled."""
         error = None if response is None else response._error
         given_up = response is None or (error is not None and error._code.name == "CANCELLED")
         state = "cancelled" if given_up else "ok" if error is None else "error"
@@ -258,7 +255,7 @@ class Log:
         self.ended.extend(Ended(number, ended, state, words, responses, bytes_out))
 
     def answer(self, number: int, ended: int, response: Any) -> None:
-        """Record the only response of a request; None where it was given up."""
+        """Record a request's single response, or None if it was cancelled."""
         good = response is not None and response._error is None
         size = nbytes(response._outputs) if good else 0
         if response is not None and self.tape is not None:
@@ -266,17 +263,17 @@ class Log:
         self.end(number, ended, response, int(good), size)
 
     def mark(self, number: int, now: int, kind: str) -> None:
-        """Record a moment of a request's life, where there is room."""
+        """Record a moment of a request, if there is room."""
         if len(self.marks) < 3 * self.capacity:
             self.marks.extend(Marked(number, now, kind))
 
     def name(self, number: int, now: int, name: str) -> None:
-        """Record a moment that has a name, where there is room."""
+        """Record a named moment, if there is room."""
         if len(self.named) < 3 * self.capacity:
             self.named.extend(Named(number, now, name))
 
     def measure(self, numbers: Iterable[int], gpu: int) -> Any:
-        """Begin to measure time on a GPU; None, or what is to be ended."""
+        """Start a timer on a GPU and return it, or None."""
         timer = None if self.device_timer is None else self.device_timer(gpu)
         if timer is not None:
             for number in numbers:
@@ -294,11 +291,7 @@ def start(
     lines: bool = False,
     tape: TapeProtocol | None = None,
 ) -> Log:
-    """Record from now on, for one profile more (`owner`, known before anything is on); `stop` ends that.
-
-    It wants to have room for `limit` requests, and the `lines` that send them. See `Log.device_timer` for a
-    `device_timer`; a `tape` is told of what requests and responses carry.
-    """
+    """Record for one more profile, `owner`, until `stop`; make room for `limit` requests."""
     global active, _base
     with _lock:
         log = active
@@ -316,7 +309,7 @@ def start(
 
 
 def stop(owner: object) -> None:
-    """Record no more for a profile; again, and for one that was never on, nothing happens."""
+    """Stop recording for a profile; harmless if it is not on."""
     global active
     with _lock:
         log = active
@@ -328,12 +321,7 @@ def stop(owner: object) -> None:
 
 
 class Observation:
-    """Keeps the log of requests on until `stop` is called, or until it is garbage-collected.
-
-    Attributes
-    ----------
-    log : Log
-    """
+    """Keeps the `log` of requests on until `stop`, or until it is garbage-collected."""
 
     def __init__(
         self,
@@ -345,7 +333,6 @@ class Observation:
         self.log = start(self, limit, device_timer, lines, tape)
 
     def stop(self) -> None:
-        """Stop; a second time, nothing."""
         stop(self)
 
     def __del__(self) -> None:
@@ -356,5 +343,15 @@ would_be_lost_in(Observation.__del__.__code__)
 
 
 def span_id(number: int) -> int:
-    """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
+    """Return the `Span.id` of a request's number; 0 for a request of an older profile."""
     return number - _base if number > _base else 0
+
+
+profiles: WeakSet[Any] = WeakSet()
+tracks: WeakSet[Any] = WeakSet()
+
+
+def on_at(kept: Iterable[Any], ns: int) -> Any:
+    """Return the session that was on at a moment, the latest to begin; None without any."""
+    found = [each for each in list(kept) if each._start <= ns <= each._end]
+    return max(found, key=lambda each: each._start, default=None)

@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.allocation_log import text_bytes
 from bls_notebook.devices.registry import backend_of, gpu_arrays
-from bls_notebook.devices.transfers import nbytes, text_bytes
+from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.tensors.request_check import Reshape
+from bls_notebook.engine.tensors.config_check import Reshape
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -45,11 +46,7 @@ Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorK
 
 
 class Tape:
-    """Keeps requests by number.
-
-    `every`: whether tensors are kept at every hop, not only of requests from outside any model. `limit`:
-    bytes of tensors that are kept.
-    """
+    """Keeps requests by number, up to `limit` bytes of tensors: at `every` hop, or those from outside any model."""
 
     def __init__(self, every: bool, limit: int) -> None:
         self.every = every
@@ -72,7 +69,6 @@ class Tape:
         sender: Execution,
         now: int,
     ) -> None:
-        """Keep a request; see `engine.recording.log.Tape`."""
         who = 0 if sender.model is None and not sender.bare else sender.span or UNKNOWN
         entry = [
             number, len(inputs), who, request._model_name, request._model_version, model, kind,
@@ -85,7 +81,6 @@ class Tape:
             self._outside.add(number)
 
     def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
-        """Keep a response; see `engine.recording.log.Tape`."""
         outputs = response._outputs
         entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
         wanted = self.every or number in self._outside
@@ -95,7 +90,7 @@ class Tape:
             self._outside.discard(number)
 
     def _write(self, entry: list[Any], tensors: list[Tensor], size: int, wanted: bool) -> None:
-        """Add tensors of so many bytes to an entry, as far as they are wanted and there is room."""
+        """Append tensors of `size` bytes to an entry, if they are wanted and there is room."""
         room = self._room - size
         if wanted and room >= 0 and not gpu_arrays:
             self._room = room
@@ -113,15 +108,11 @@ class Tape:
             entry += tensor._name, tensor._datatype, tensor._array.shape, kept
 
     def clear(self) -> None:
-        """Let go of everything."""
         self._asked.clear()
         self._given.clear()
 
     def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
-        """Return what was kept so far, in order; requests that began before are not among it.
-
-        Ids count from the number `base` on, times from `begun`.
-        """
+        """Return the kept requests in order; numbers count from `base`, times from `begun`."""
         given: dict[int, list[_Entry]] = defaultdict(list)
         for number, entry, outputs in _entries(list(self._given), _RESPONSE):
             given[number].append((entry, outputs))
@@ -163,7 +154,7 @@ def _as_sent(value: _Value, reshapes: Mapping[str, Reshape]) -> _Value:
 
 
 def _copied(tensor: Tensor, size: int) -> Any:
-    """A copy of a tensor's values, or what there is to say of one that cannot be copied."""
+    """A copy of a tensor's values, or its size if it cannot be copied."""
     array = tensor._array
     try:  # the elements of BYTES are no one's to change
         return array.copy() if array.__class__ is _ndarray else copied(array, tensor._datatype)

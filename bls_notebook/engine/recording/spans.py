@@ -25,8 +25,7 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.sender import InferenceResponseSender
+from bls_notebook.pb_utils.response import InferenceResponse, InferenceResponseSender
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.raw_events import ModelSeen
 
@@ -40,7 +39,7 @@ _own: dict[str, bool] = {}  # by file: whether its code is no library's
 
 
 def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-    """Record how many of a request's tensors came to another device when they were handed over."""
+    """Record how many of a request's tensors changed their device when they were passed on."""
     moved = sum(
         isinstance(a._array, np.ndarray) is not isinstance(b._array, np.ndarray)
         for a, b in zip(before, after, strict=True)
@@ -50,14 +49,14 @@ def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequenc
 
 
 def note_site(sites: list[Any], span: int, frame: FrameType | None) -> None:
-    """Record which code sends a request, by a frame within what sends it: the first that is no library's."""
+    """Record the code that sends a request: the innermost frame outside libraries."""
     found = _outside(frame)
     if found is not None:
         sites.extend(SentFrom(span, found.f_code, found.f_lasti))
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame that is no library's: of a model, a notebook or a script."""
+    """The innermost frame outside libraries: of a model, a notebook or a script."""
     for _ in range(_DEEP):
         if frame is None:
             break
@@ -72,7 +71,7 @@ def _outside(frame: FrameType | None) -> FrameType | None:
 
 
 def record_refused(sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse) -> None:
-    """Record a request that was not sent at all."""
+    """Record a request that was not sent."""
     log = recording.active
     number = 0 if log is None else log.take()
     if log is not None and number:
@@ -88,7 +87,7 @@ def record_refused(sender: Execution, request: InferenceRequest, kind: str, resp
 def record_begun(
     log: Log, span: int, parent: Execution | None, model: LoadedModel, request: InferenceRequest, sent: int, queued: int
 ) -> None:
-    """Record that a request was sent, and queued (0: that is told by when it ran)."""
+    """Record that a request was sent, and queued (0: when it ran shows that)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
     log.begun.extend(Begun(span, sender, model.seen, request._kind, who, request._size, sent, queued))
 
@@ -108,7 +107,6 @@ def record_at_once(
 
 
 def record_sent(ticket: Any, request: InferenceRequest) -> None:
-    """Record that a request is on its way."""
     log = recording.active
     if log is not None:
         record_begun(log, ticket.span, ticket.parent, ticket.model, request, ticket.arrived, ticket.queued_at)
@@ -136,14 +134,14 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
 
 
 def record_answer(span: int, response: InferenceResponse) -> None:
-    """Record the answer of a request whose way is recorded already."""
+    """Record the single response of a request that is recorded already."""
     log = recording.active
     if log is not None and span:
         log.answer(span, perf_counter_ns(), response)
 
 
 def measured(span: int, gpu: int) -> Any:
-    """Begin to measure the time of a request on a GPU; None, or what is to be ended."""
+    """Start a timer on a GPU for a request; return it, or None."""
     log = recording.active
     return None if log is None else log.measure((span,), gpu)
 
@@ -160,10 +158,9 @@ def record_inline(
     ended: int,
     failed: bool = False,
 ) -> None:
-    """Record a request that ran on its caller's thread; the plain case is recorded where it ends.
+    """Record a request that ran on its caller's thread, unless it is the plain case, which `inline_call` records.
 
-    It has been executed, and answered unless `response` is None. One that has `failed` without a response was
-    struck by what goes on to the caller.
+    Without a response, a `failed` request was interrupted by an exception that its caller gets.
     """
     if timer is not None:
         timer.end()
@@ -181,7 +178,7 @@ def record_inline(
 
 
 def record_batch(execution: Execution, now: int = 0) -> None:
-    """Record that a batch has begun, by default just now."""
+    """Record that a batch has begun."""
     log, instance = recording.active, execution.instance
     if log is None or instance is None:
         return
@@ -193,7 +190,7 @@ def record_batch(execution: Execution, now: int = 0) -> None:
 
 
 def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
-    """Record that a batch has been answered, as far as `execute` did that."""
+    """Record that `execute` of a batch is over."""
     log, instance, model = recording.active, execution.instance, execution.model
     if log is None or instance is None or model is None:
         return
@@ -206,7 +203,7 @@ def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
 
 
 def record_ensemble(execution: Execution, request: InferenceRequest, arrived: int, waits: bool) -> None:
-    """Record that an ensemble begins; `waits` says that its caller does, so that nothing was recorded yet."""
+    """Record that an ensemble begins; `waits`: its caller waits, so nothing is recorded yet."""
     log, model = recording.active, execution.model
     if log is None or model is None:
         return
@@ -217,7 +214,6 @@ def record_ensemble(execution: Execution, request: InferenceRequest, arrived: in
 
 
 def record_ensemble_over(execution: Execution, response: InferenceResponse, waits: bool) -> None:
-    """Record that the last step of an ensemble has been answered."""
     log, now = recording.active, perf_counter_ns()
     if log is not None:
         log.ran.extend(Ran(execution.span, now, now))
@@ -226,11 +222,7 @@ def record_ensemble_over(execution: Execution, response: InferenceResponse, wait
 
 
 def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
-    """Return the number, in the profile that is on, of the request that a thread works for.
-
-    `frame`: of the model's code; those that called it are looked at too. `instance`: whose code it is.
-    Returns int: 0 where no profile is on, or it cannot be told.
-    """
+    """Return the profile's number of the request that a model's code works for, by frame or instance; 0 for none."""
     if recording.active is None:
         return 0
     while frame is not None:
@@ -259,7 +251,7 @@ def _span_of(value: Any) -> int:
 
 
 def _span_served(instance: Instance) -> int:
-    """The request that an instance serves, if it is one alone."""
+    """The only request that an instance serves; 0 for several."""
     under_way = {getattr(instance.holder, "span", 0)}
     if instance.loop_thread:
         under_way |= {execution.span for execution in list(instance.loop.executions)}

@@ -1,24 +1,22 @@
-"""`BatchScheduler`: what the schedulers that form batches have in common.
+"""`BatchScheduler`: base of the dynamic batcher and the sequence batcher; `Ordering` keeps responses in order.
 
 Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop); a batch is
-formed at the moment when an instance begins it, never before, so what has arrived by then is in it; a
-synchronous request that is alone and need not wait runs on its caller's thread; whatever waits for
-time is woken by one alarm, and nothing polls; every request that was accepted is answered; once closed, no
-request is accepted, and `on_drained` is called when the last one has been answered; an instance that is to
-leave finishes what it has begun, and begins nothing else but what no other instance may.
+formed when an instance begins it, so it contains all that has arrived by then; a synchronous request that is
+alone and need not wait runs on its caller's thread; one alarm wakes the scheduler for all that waits for time;
+every accepted request is answered; once closed, the scheduler accepts no request, and calls `on_drained` when
+the last one has been answered; an instance that is to leave finishes what it has begun, and begins only what no
+other instance may serve.
 
-An instance always comes back, as in the default scheduler: who sends a request only asks the engine's own
-threads to look for work; it is they who take instances, except for a request that runs on its caller's
-thread, which gives the instance back whatever happens.
+An instance always comes back, as in the default scheduler: the sender of a request only asks the engine's own
+threads to look for work. They take instances, except for a request that runs on its caller's thread, which
+gives the instance back whatever happens.
 
-A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
-does (`_expire`, `_wake_at`), what follows when a batch is over (`_over`) and when instances come and go
-(`_joins`, `_leaves`, `_gone`, `_needed`). All but `_prepare` and `_see_again` are called under the
-scheduler's lock.
+All methods that a subclass overrides are called under the scheduler's lock, except `_prepare` and `_see_again`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -38,16 +36,74 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .clock import Clock, NextAlarm, system_clock
 from .lifecycle import Lifecycle
-from .ordering import Ordering, release
+
+
+class Ordering:
+    """The requests whose answers are to come in order."""
+
+    def __init__(self) -> None:
+        self._line: dict[Ticket, bool] = {}  # and whether who waits for it has been told
+        self.releasing = False
+
+    def enrol(self, tickets: Sequence[Ticket]) -> None:
+        """Append requests; called before they run."""
+        for ticket in tickets:
+            if self._line and not self._is_awaited(ticket):
+                ticket.held = True
+            self._line[ticket] = False
+
+    def _is_awaited(self, ticket: Ticket) -> bool:
+        """Whether a request in the line runs the code that sent this one."""
+        execution: Execution | None = ticket.parent
+        while execution is not None:
+            if any(t.execution is execution for t in self._line):
+                return True
+            execution = execution.parent
+        return False
+
+    def settled(self, ticket: Ticket) -> None:
+        """A request has its last response, or was never in a batch."""
+        if not ticket.held and ticket in self._line and next(iter(self._line)) is not ticket:
+            del self._line[ticket]
+
+    def told(self, ticket: Ticket) -> None:
+        """The waiter of a request knows its last response, or will when it is released."""
+        if ticket in self._line:
+            self._line[ticket] = True
+
+    def advance(self) -> Ticket | None:
+        """Return a request to release, then call again; None if no other may be released."""
+        while self._line:
+            first = next(iter(self._line))
+            if first.held:
+                return first
+            if not self._line[first]:
+                return None
+            del self._line[first]
+        return None
+
+
+def release(ordering: Ordering, ticket: Ticket, lock: threading.Lock) -> None:
+    """Release the requests that no other holds back now. One thread at a time does, so readers wake in order."""
+    with lock:
+        ordering.told(ticket)
+        if ordering.releasing:
+            return  # who is at it asks once more
+        ordering.releasing = True
+    while True:
+        with lock:
+            following = ordering.advance()
+            if following is None:
+                ordering.releasing = False
+                return
+        following.let_go()
+
 
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 
 class BatchScheduler(Lifecycle):
-    """Base of the dynamic batcher and the sequence batcher of one model version.
-
-    `start`: starts a job in a worker thread. `reschedules`: whether a model may ask to see a request again.
-    """
+    """Base of a model's dynamic or sequence batcher; `start` runs a job in a worker thread."""
 
     def __init__(
         self,
@@ -69,19 +125,19 @@ class BatchScheduler(Lifecycle):
     # -- what a subclass decides ---------------------------------------------------------------------
 
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
-        """Take a request that arrived at `now` into the queue, or give the answer that refuses it."""
+        """Queue a request that arrived at `now`, or return the response that rejects it."""
         raise NotImplementedError
 
     def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
-        """The batch that an idle instance should run now; empty for none, taken from the queue if `take`."""
+        """Return the batch for an idle instance, possibly empty; `take` removes it from the queue."""
         raise NotImplementedError
 
     def _expire(self, now: int, answers: Answers) -> None:
-        """Do what time does to requests that wait."""
+        """Answer requests that have waited too long."""
         raise NotImplementedError
 
     def _wake_at(self, now: int) -> int | None:
-        """When time will do something next, after `now`; None for never."""
+        """Return the time of the next expiry or delayed batch; None for never."""
         raise NotImplementedError
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
@@ -97,7 +153,6 @@ class BatchScheduler(Lifecycle):
     # -- requests --------------------------------------------------------------------------------------
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request that may have to wait."""
         need_room()
         parent.note_blocking(self._model.name)
         arrived = self._clock.now()
@@ -137,7 +192,6 @@ class BatchScheduler(Lifecycle):
         return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
-        """Queue a request; a worker thread or the instance's loop runs it."""
         need_room()
         with self._lock:
             closed = self._closed
@@ -150,7 +204,7 @@ class BatchScheduler(Lifecycle):
             self._look()
 
     def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
-        """Take a ticket in; the answer that refuses it where it cannot be. Lock held."""
+        """Accept a ticket, or return the response that rejects it. Lock held."""
         self._open.add(ticket)
         try:
             refusal = self._accept(ticket, now)
@@ -164,13 +218,11 @@ class BatchScheduler(Lifecycle):
         return refusal
 
     def _leave(self, batch: Sequence[Ticket]) -> None:
-        """Tickets are no longer queued; the lock is held."""
         for ticket in batch:
             ticket.queued = False
             self._queue.discard(ticket)
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
-        """Count a ticket as answered."""
         if ticket.context is None:
             return None  # made by the scheduler itself
         ordering = self._ordering_of(ticket)
@@ -182,11 +234,10 @@ class BatchScheduler(Lifecycle):
         return partial(self._go_on, ordering, ticket)
 
     def _ordering_of(self, ticket: Ticket) -> Ordering | None:
-        """The line that a ticket stands in, where answers are to come in order."""
+        """The line that a ticket is in, with preserve_ordering."""
         return None
 
     def _go_on(self, ordering: Ordering, ticket: Ticket) -> None:
-        """Give the answers that were held back for one that has been given."""
         release(ordering, ticket, self._lock)
         self._count_off(ticket)
 
@@ -201,7 +252,7 @@ class BatchScheduler(Lifecycle):
     # -- instances -------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Put idle instances to work, answer what has expired, and set the alarm for the rest."""
+        """Start idle instances that have work, answer expired requests, and set the alarm."""
         answers: Answers = []
         work: list[Instance] = []
         with self._lock:
@@ -221,10 +272,7 @@ class BatchScheduler(Lifecycle):
             instance.wake(self._turn if instance.is_async else self._work, self._start)
 
     def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
-        """The next batch of an instance, which is idle or `held`; it is held afterwards if there is a batch.
-
-        Empty where the instance is at work elsewhere, or nothing is to be done: then it is idle.
-        """
+        """Return the next batch of an idle or `held` instance, which is held then; empty if it has nothing to do."""
         answers: Answers = []
         batch: list[Ticket] = []
         with self._lock:
@@ -249,7 +297,6 @@ class BatchScheduler(Lifecycle):
 
     @staticmethod
     def _note_serving(instance: Instance, batch: Sequence[Ticket]) -> None:
-        """Requests will be answered by an instance at some time; the lock is held."""
         for ticket in batch:
             if ticket.context is not None:  # not made by the scheduler itself
                 if ticket.serving is not None:
@@ -276,7 +323,7 @@ class BatchScheduler(Lifecycle):
         self._give(answers)
 
     def _work(self, instance: Instance) -> None:
-        """Serve batches on a worker thread until none is ready."""
+        """Run batches on a worker thread until none is ready."""
         held: list[Instance] = []
         batch: list[Ticket] = []
         try:
@@ -325,7 +372,6 @@ class BatchScheduler(Lifecycle):
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_alarm(self, now: int) -> None:
-        """Have `_look` called when time does something; the lock is held."""
         if self._closed and not self._open:
             return  # nobody is left to wait for it, and it would keep the model
         when = self._wake_at(now)

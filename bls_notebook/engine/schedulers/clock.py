@@ -48,7 +48,6 @@ class _Alarm:
         self.call: Callable[[], None] | None = call
 
     def cancel(self) -> None:
-        """Forget it, and let go of what the call refers to."""
         self.call = None
 
 
@@ -63,11 +62,9 @@ class SystemClock:
         self._tidy_at = _FEW  # how long the heap may become
 
     def now(self) -> int:
-        """Return the time, in nanoseconds since some fixed moment."""
         return time.monotonic_ns()
 
     def call_at(self, when: int, call: Callable[[], None]) -> _Alarm:
-        """Run `call()` in the clock's thread, once it is `when`."""
         alarm = _Alarm(call)
         with self._changed:
             if len(self._heap) >= self._tidy_at:
@@ -94,7 +91,6 @@ class SystemClock:
             del call
 
     def _next(self) -> _Alarm:
-        """Wait for the next alarm."""
         with self._changed:
             while True:
                 if not self._heap:
@@ -110,10 +106,7 @@ system_clock = SystemClock()
 
 
 class NextAlarm:
-    """The one alarm of a scheduler: it rings in time for the earliest of what it was asked for.
-
-    It may ring early, where what it was asked for has gone away. Every method needs the owner's lock.
-    """
+    """The one alarm of a scheduler, for the earliest time asked for. Every method needs the owner's lock."""
 
     def __init__(self, clock: Clock, call: Callable[[], None]) -> None:
         self._clock = clock
@@ -122,18 +115,15 @@ class NextAlarm:
         self._at = 0
 
     def at_latest(self, when: int) -> None:
-        """Ring at `when`, if not before."""
         if self._alarm is None or when < self._at:
             self.cancel()
             self._at = when
             self._alarm = self._clock.call_at(when, self._call)
 
     def rung(self) -> None:
-        """It has just rung."""
         self._alarm = None
 
     def cancel(self) -> None:
-        """Forget what it was asked for."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

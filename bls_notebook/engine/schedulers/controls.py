@@ -53,11 +53,7 @@ class Controls:
         raise ValueError("a control input without values")  # configurations like this are refused
 
     def of(self, flags: int, sequence: int | str, ready: bool = True) -> list[Tensor]:
-        """Return the control inputs of one request.
-
-        `flags`: the request's `START` and `END`. `sequence`: its correlation ID. `ready`: False for a slot
-        that has no request; the other arguments do not matter then.
-        """
+        """Return the control inputs of a request, or of a slot without one (not `ready`)."""
         is_true = {
             _KIND_START: ready and bool(flags & START),
             _KIND_END: ready and bool(flags & END),
@@ -91,12 +87,9 @@ class Controls:
 
 
 def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
-    """Return the states of a sequence as the model sees them as inputs.
+    """Return the states of a sequence as inputs; `folder` is the model's.
 
-    `folder`: of the model, with ``initial_state/`` in it.
-
-    The Python backend has no way to set a state, so each request sees the initial one. What a state without
-    one holds is not defined in Triton; here it is zero.
+    The Python backend cannot set a state, so each request sees the initial one: zero if there is none.
     """
     out = []
     for state in spec.config.sequence_batching.state:
@@ -127,10 +120,7 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
 
 
 def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceRequest:
-    """Return a request for a slot that has none.
-
-    `like`: a request of the same batch, whose shapes and data types it gets. `extra`: control inputs.
-    """
+    """Return a request for an empty slot, with the shapes and data types of `like` and these control inputs."""
     inputs = [Tensor._of(t._name, _zeros(t._array.shape, t._array.dtype), t._datatype) for t in like._inputs]
     out = with_inputs(like, inputs + extra)
     out._requested = ()
@@ -139,7 +129,7 @@ def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceReques
 
 
 def with_inputs(request: InferenceRequest, inputs: list[Tensor]) -> InferenceRequest:
-    """Return a request like another with other inputs, which nobody has been asked to answer yet."""
+    """Return a copy of a request with other inputs, which nobody answers yet."""
     out = InferenceRequest.__new__(InferenceRequest)
     out._inputs = inputs
     out._requested = request._requested

@@ -58,7 +58,6 @@ class DefaultScheduler(Lifecycle):
         return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
-        """Queue a request; a worker thread or an instance's loop runs it."""
         with self._lock:
             closed = self._closed
             if not closed:
@@ -70,7 +69,7 @@ class DefaultScheduler(Lifecycle):
             self.wake()
 
     def wake(self) -> None:
-        """Have one of the engine's threads see to the queue, and to what is to be done at the end."""
+        """Have an engine thread look at the queue, and at what `close` waits for."""
         if not self._async:
             if self._wakeup.taken:
                 wakeup = Wakeup(self._come)
@@ -82,7 +81,7 @@ class DefaultScheduler(Lifecycle):
             instance.wake(self._turn)
 
     def _begin_next(self, instance: Instance | None) -> tuple[list[Instance], list[Ticket]]:
-        """Take an instance, or just this one, for the next request; see `_come`."""
+        """Take an instance, or the given one, for the next request; see `_come`."""
         held: list[Instance] = []
         line: list[Ticket] = []
         with self._lock:
@@ -98,7 +97,6 @@ class DefaultScheduler(Lifecycle):
         return held, line
 
     def _take(self, instance: Instance | None) -> Instance | None:
-        """Take an idle instance, or just this one; None where it is at work."""
         if instance is not None:
             return instance if self._taken(instance) else None
         try:
@@ -107,7 +105,6 @@ class DefaultScheduler(Lifecycle):
             return None
 
     def settled(self, ticket: Ticket) -> None:
-        """Count a ticket as answered."""
         self._open.discard(ticket)
         if ticket.serving is not None:
             ticket.serving.discard(ticket)
@@ -115,7 +112,7 @@ class DefaultScheduler(Lifecycle):
             self._tell()
 
     def _come(self) -> None:
-        """Serve the queue, on a worker thread; on more threads where more instances are idle."""
+        """Serve the queue on a worker thread, and on more threads while more instances are idle."""
         # What this thread has to see to, whatever happens in between: the instance, and who is next.
         held, line = self._begin_next(None)
         hand_on = partial(self._hand_on, held, line)
@@ -127,14 +124,14 @@ class DefaultScheduler(Lifecycle):
                 self._tell()
 
     def _next(self, held: list[Instance], line: list[Ticket]) -> None:
-        """Give an instance back, or keep it for the next request."""
+        """Release an instance, or keep it for the next request."""
         with self._lock:
             self._hand_on(held, line)
         if self._watch:
             self._tell()
 
     def _hand_on(self, held: list[Instance], line: list[Ticket]) -> None:
-        """The same; the lock is held."""
+        """As `_next`; lock held."""
         instance = held[0]
         if self._queue and instance not in self._leaving:
             ticket = self._queue.popleft()
@@ -152,7 +149,6 @@ class DefaultScheduler(Lifecycle):
             self._idle.append(held.pop())
 
     def _turn(self, instance: Instance) -> None:
-        """Begin a request of an async model, on the thread of the instance's loop."""
         self._begin(*self._begin_next(instance))
 
     def _begin(self, held: list[Instance], line: list[Ticket]) -> None:
@@ -172,7 +168,7 @@ class DefaultScheduler(Lifecycle):
             self._begin(held, line)
 
     def _release(self, instance: Instance) -> None:
-        """Give an instance to whatever is queued, or to nobody: one of many loops may have less to do."""
+        """Release an instance; another loop may have less to do, so it is not kept for the next request."""
         with self._lock:
             instance.holder = None
             self._idle.append(instance)

@@ -1,19 +1,24 @@
 """The dynamic batcher: queued requests of equal shapes run together (config `dynamic_batching`).
 
-Guarantees: those of `BatchScheduler`; requests of a level of priority are taken in order, and no batch is
-larger than max_batch_size; a request that waits longer than its queue policy allows is answered the moment
-its time is up, whether an instance is free or not. What makes a batch is decided in `batch_queue`.
+`form` and `BatchQueue` decide which requests make a batch. They are pure: no locks, threads or clock (times are
+arguments, in nanoseconds). The rules are those of core/src/dynamic_batch_scheduler.cc and scheduler_utils.cc.
+
+The scheduler guarantees those of `BatchScheduler`, and: requests of one priority level are taken in order; no
+batch is larger than max_batch_size; a request that waits longer than its queue policy allows is answered the
+moment its time is up, whether an instance is free or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
 
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.error_messages import TIMEOUT_EXPIRED, queue_full
+from bls_notebook.engine.error_messages import of_request
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.runner import Answers
@@ -23,16 +28,227 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import BatchScheduler
-from .batch_queue import BatchQueue, BatchRules, QueuePolicy, Waiting, form
+from .base import BatchScheduler, Ordering
 from .clock import Clock
-from .ordering import Ordering
+
+
+@dataclass(frozen=True)
+class BatchRules:
+    """How batches are formed; sizes are rows."""
+
+    max_rows: int  # 1 for a model that does not batch
+    preferred: frozenset[int] = frozenset()  # sizes that run at once
+    delay: int = 0  # ns that a request may wait for others to make a preferred size
+
+    @property
+    def largest(self) -> int:
+        return max(self.preferred, default=0)
+
+
+@dataclass(frozen=True)
+class QueuePolicy:
+    """The queue policy of one priority level; late requests are rejected, or put behind the others of their level."""
+
+    rejects: bool = True
+    timeout: int = 0  # microseconds in the queue; 0 for no limit
+    override: bool = False  # whether a request may ask for a shorter timeout
+    max_size: int = 0  # 0 for no limit
+
+    def deadline(self, requested: int, now: int) -> int | None:
+        """Return when a request that comes now expires, in ns, or None.
+
+        The way through the queue takes the first microsecond, so a timeout of 1 always expires, as on the real server.
+        A policy without a timeout ignores that of the request.
+        """
+        timeout = self.timeout
+        if self.override and 0 < requested < timeout:
+            timeout = requested
+        return None if timeout == 0 else now + (timeout - 1) * 1000
+
+
+@dataclass(eq=False)
+class Waiting:
+    """One request in the queue."""
+
+    item: Any
+    rows: int  # at least 1
+    key: Any  # requests of different keys are never in one batch
+    since: int
+    deadline: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Run the first `count` requests of a queue, or look again at `wait_until`.
+
+    `ended` is why no more run: the next has another key (``key``) or too many rows (``rows``), there is none
+    (``queue``), none came in time (``delay``), the size is preferred (``preferred``) or the largest (``full``).
+    """
+
+    count: int
+    wait_until: int | None = None
+    ended: str = field(default="", compare=False)
+
+
+class Waits(Protocol):
+    """What `form` needs to know of what waits: see `Waiting`."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def since(self) -> int: ...
+
+
+def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
+    """Return how many requests, in order of service, an idle instance should run now.
+
+    The first that applies: the longest prefix of a preferred size; if the next request exceeds the largest preferred
+    size, the prefix before it; the longest prefix that fits, if it cannot grow or need not wait or has waited for
+    `delay`; else none. After the delay, preferred sizes do not matter.
+    """
+    rows = count = best = 0
+    oldest = 0
+    key: Hashable = None
+    ended = "queue"
+    for entry in waiting:
+        if count == 0:
+            key, oldest = entry.key, entry.since
+        else:
+            if best == 0 and rows + entry.rows > rules.largest:
+                best = count
+            if rows + entry.rows > rules.max_rows:
+                ended = "rows" if rows < rules.max_rows else "full"
+                break
+            if entry.key != key:
+                ended = "key"
+                break
+            oldest = min(oldest, entry.since)
+        rows += entry.rows
+        count += 1
+        if rows in rules.preferred:
+            best = count
+    if count == 0:
+        return Plan(0)
+    late = rules.delay > 0 and now - oldest >= rules.delay
+    if best and not late:
+        ended = "full" if rows >= rules.max_rows else ended if best == count and ended != "queue" else "preferred"
+        return Plan(best, ended=ended)
+    if late and ended == "queue":
+        ended = "delay"
+    if ended != "queue" or rules.delay == 0 or rows >= rules.largest:
+        return Plan(count, ended="full" if rows >= rules.max_rows else ended)
+    return Plan(0, oldest + rules.delay)
+
+
+@dataclass
+class _Level:
+    policy: QueuePolicy
+    fresh: list[Waiting] = field(default_factory=list)
+    delayed: list[Waiting] = field(default_factory=list)
+    soonest: int | None = None  # no request of `fresh` has waited too long before then
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.delayed)
+
+    def add(self, entry: Waiting) -> None:
+        self.fresh.append(entry)
+        if entry.deadline is not None and (self.soonest is None or entry.deadline < self.soonest):
+            self.soonest = entry.deadline
+
+    def late(self, now: int) -> list[Waiting]:
+        """Remove and return expired requests."""
+        if self.soonest is None or now < self.soonest:
+            return []
+        late = [e for e in self.fresh if e.deadline is not None and now >= e.deadline]
+        if late:
+            self.fresh = [e for e in self.fresh if e.deadline is None or now < e.deadline]
+        self.soonest = min((e.deadline for e in self.fresh if e.deadline is not None), default=None)
+        return late
+
+
+class BatchQueue:
+    """Requests that wait for a batch, by priority level; level 1 comes before level 2."""
+
+    def __init__(self, default: QueuePolicy | None = None, policies: dict[int, QueuePolicy] | None = None):
+        self._default = default or QueuePolicy()
+        self._policies = policies or {}
+        self._levels: dict[int, _Level] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Waiting]:
+        """Iterate in the order of service."""
+        for level in self._ordered():
+            yield from level.fresh
+            yield from level.delayed
+
+    def _ordered(self) -> list[_Level]:
+        if len(self._levels) == 1:
+            return list(self._levels.values())
+        return [level for _, level in sorted(self._levels.items(), key=lambda pair: pair[0])]
+
+    def policy(self, level: int) -> QueuePolicy:
+        return self._policies.get(level, self._default)
+
+    def add(self, entry: Waiting, level: int = 0) -> bool:
+        """Queue a request; False if its level is full."""
+        found = self._levels.get(level)
+        if found is None:
+            found = self._levels[level] = _Level(self.policy(level))
+        if 0 < found.policy.max_size <= len(found):
+            return False
+        found.add(entry)
+        self._length += 1
+        return True
+
+    def take(self, count: int) -> list[Waiting]:
+        taken = list(islice(self, count))
+        left = count
+        for level in self._ordered():
+            for part in (level.fresh, level.delayed):
+                gone = min(left, len(part))
+                del part[:gone]
+                left -= gone
+        self._length -= len(taken)
+        return taken
+
+    def remove(self, item: Any) -> bool:
+        for level in self._levels.values():
+            for part in (level.fresh, level.delayed):
+                for entry in part:
+                    if entry.item is item:
+                        part.remove(entry)
+                        self._length -= 1
+                        return True
+        return False
+
+    def put_back(self, now: int) -> None:
+        """Move expired requests behind the others, in levels with that policy."""
+        for level in self._levels.values():
+            if not level.policy.rejects:
+                level.delayed += level.late(now)
+
+    def reject(self, now: int) -> list[Waiting]:
+        """Remove and return expired requests, in levels with that policy."""
+        out = [e for level in self._levels.values() if level.policy.rejects for e in level.late(now)]
+        self._length -= len(out)
+        return out
+
+    def next_time(self, *, rejects: bool) -> int | None:
+        """Return a time before which `reject` or `put_back` finds nothing; None for never."""
+        times = (level.soonest for level in self._levels.values() if level.policy.rejects is rejects)
+        return min((t for t in times if t is not None), default=None)
+
 
 _DELAY = 1  # ModelQueuePolicy.TimeoutAction
 
 
 def rows_in_batch(spec: ModelSpec, request: InferenceRequest) -> int:
-    """Return how many rows of a batch a request takes; at least 1, as in Triton."""
+    """Return the rows that a request takes in a batch; at least 1, as in Triton."""
     if spec.max_batch_size > 0:
         for tensor in request._inputs:
             declared = spec.inputs.get(tensor._name)
@@ -42,10 +258,10 @@ def rows_in_batch(spec: ModelSpec, request: InferenceRequest) -> int:
 
 
 class ShapeKey:
-    """Tells which requests may share a batch: those of equal keys.
+    """Computes keys of requests: those of equal keys may share a batch.
 
-    Inputs of a fixed shape and ragged ones are not compared; of shape tensors the contents are. Where a
-    model has optional inputs, the requests must have the same ones.
+    Inputs of a fixed shape and ragged ones are not compared; shape tensors are compared by content. In models with
+    optional inputs, requests must have the same ones.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -58,7 +274,6 @@ class ShapeKey:
         self._names = any(tensor.optional for tensor in spec.inputs.values())
 
     def of(self, request: InferenceRequest) -> Hashable:
-        """Return the key of a request."""
         parts: list[Any] = []
         for tensor in request._inputs:
             values = self._compared.get(tensor._name)
@@ -112,7 +327,7 @@ class DynamicBatcher(BatchScheduler):
         self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
 
     def rule(self, rules: BatchRules) -> None:
-        """Form batches by other rules from now on: for who measures some."""
+        """Replace the rules; profiling measures some."""
         with self._lock:
             self._rules = rules
 
@@ -125,7 +340,9 @@ class DynamicBatcher(BatchScheduler):
         deadline = policy.deadline(options.timeout, now)
         entry = Waiting(ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline)
         if not self._waiting.add(entry, level):
-            return error_response(queue_full(self._model.name, options.request_id), ErrorCode.UNAVAILABLE)
+            return error_response(
+                of_request(self._model.name, options.request_id, "Exceeds maximum queue size"), ErrorCode.UNAVAILABLE
+            )
         ticket.expires = deadline is not None and policy.rejects
         return None
 
@@ -148,7 +365,7 @@ class DynamicBatcher(BatchScheduler):
         return batch
 
     def _why(self, ended: str, key: Any) -> str:
-        """Why a batch has no more requests; of a next one that differs, by which input."""
+        """Why a batch has no more requests; if the next one differs, by which input."""
         if ended != "key":
             return ended
         one, other = ({name: rest for name, *rest in found} for found in (key, next(iter(self._waiting)).key))
@@ -160,7 +377,7 @@ class DynamicBatcher(BatchScheduler):
         late = self._waiting.reject(now)
         self._leave([entry.item for entry in late])
         for entry in late:
-            answers.append((entry.item, error_response(TIMEOUT_EXPIRED, ErrorCode.UNAVAILABLE)))
+            answers.append((entry.item, error_response("Request timeout expired", ErrorCode.UNAVAILABLE)))
 
     def _wake_at(self, now: int) -> int | None:
         # Without a queue it is that of a batch that has been answered otherwise.

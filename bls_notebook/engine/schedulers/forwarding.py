@@ -17,12 +17,12 @@ from functools import partial
 from time import perf_counter_ns
 from typing import cast
 
-from bls_notebook.backends.remote import REPORT_SECONDS, Exchange, RemoteBackend
+from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.error_messages import running
-from bls_notebook.engine.failures import cancelled_response, error_response
+from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import Ran
 from bls_notebook.engine.tensors.inbound import rows_of
@@ -31,7 +31,6 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -71,7 +70,7 @@ class ForwardingScheduler(Lifecycle):
     # -- serving -------------------------------------------------------------------------------------
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request, on this thread where nothing keeps it from being sent."""
+        """Serve a request, on this thread unless its sequence makes it wait."""
         need_room()
         parent.note_blocking(self._model.name)
         parent.adopt(ticket)
@@ -87,13 +86,12 @@ class ForwardingScheduler(Lifecycle):
         return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background."""
         need_room()
         if self._accepted(ticket):
             self._start(ticket)
 
     def _accepted(self, ticket: Ticket) -> bool:
-        """Whether a request is to be sent now; it waits, or goes elsewhere, where not."""
+        """Whether to send a request now; otherwise it waits, or goes to the model's next version."""
         request = ticket.request
         sequence = 0 if request is None else request._options.correlation_id
         with self._lock:
@@ -114,7 +112,7 @@ class ForwardingScheduler(Lifecycle):
         return not closed
 
     def _prepared(self, ticket: Ticket) -> _Sent | None:
-        """A request, ready to be sent; None where it has been answered."""
+        """A request that is ready to be sent; None if it has been answered."""
         request, ticket.request = ticket.request, None
         if request is None or ticket.cancelled:
             ticket.finish(cancelled_response(self._model.name))
@@ -143,7 +141,6 @@ class ForwardingScheduler(Lifecycle):
             sent.exchange.start(partial(self._answered, ticket), start_in_thread)
 
     def _answered(self, ticket: Ticket, given: list[InferenceResponse], final: bool) -> None:
-        """Give an answer that came from the server."""
         model, sent = self._model, self._under_way.get(ticket)
         box = [given.pop()]  # which nobody else has, so that its memory moves
         failed = box[0]._error is not None
@@ -177,7 +174,7 @@ class ForwardingScheduler(Lifecycle):
     # -- the end of a request ------------------------------------------------------------------------
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of its sequence's line; one that is under way is given up."""
+        """Remove a request from its sequence's line; cancel one that is under way."""
         if super().withdraw(ticket):
             return True
         sent = self._under_way.get(ticket)
@@ -191,7 +188,7 @@ class ForwardingScheduler(Lifecycle):
             line.remove(ticket)
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
-        """Count a ticket as answered; the next of its sequence follows."""
+        """Count a ticket as answered; send the next request of its sequence."""
         following: Ticket | None = None
         with self._lock:
             self._under_way.pop(ticket, None)
@@ -221,7 +218,7 @@ class ForwardingScheduler(Lifecycle):
     # -- long waits ----------------------------------------------------------------------------------
 
     def _report_waits(self) -> None:
-        """Log who has been waiting long for the server, and since when; each request once."""
+        """Log requests that have waited long for the server, each once."""
         now = perf_counter_ns()
         long = [
             (ticket, sent)

@@ -67,24 +67,22 @@ class Lifecycle:
         raise NotImplementedError
 
     def _look(self) -> None:
-        """See whether instances have something to do; the lock is not held."""
+        """Give work to idle instances; the lock is not held."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------------------------------------------
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request and wait for its answer."""
         ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
         del request  # whoever holds it could still answer it: its end must be noticed while this thread waits
         return self.call_queued(parent, ticket)
 
     @property
     def pending(self) -> int:
-        """How many requests no instance has begun."""
+        """Number of requests that no instance has begun."""
         return len(self._queue)
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
         with self._lock:
             if not ticket.queued or ticket not in self._queue:
                 return False
@@ -99,7 +97,6 @@ class Lifecycle:
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
     ) -> None:
-        """Hand requests to instances more, and to others no more."""
         with self._lock:
             self._count += len(added)
             for instance in added:
@@ -113,7 +110,6 @@ class Lifecycle:
         self._look()
 
     def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more requests; call `on_drained` once when all has been answered."""
         with self._lock:
             self._closed = self._watch = True
             self._on_drained = on_drained
@@ -127,7 +123,7 @@ class Lifecycle:
             tell()
 
     def _told(self) -> list[Callable[[], None]]:
-        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
+        """The callbacks due: of instances that left, and `on_drained`. Lock held."""
         out: list[Callable[[], None]] = []
         for instance in list(self._leaving):
             if not self._needed(instance) and self._taken(instance):

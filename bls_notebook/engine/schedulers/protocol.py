@@ -35,10 +35,7 @@ class Scheduler(Protocol):
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
     ) -> None:
-        """Hand requests to instances more, and to others no more.
-
-        `on_left` is called with each of those once it has nothing left to do, on any thread.
-        """
+        """Add and remove instances; `on_left` is called, on any thread, with each removed one when it is done."""
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more; call `on_drained` when all has been answered."""

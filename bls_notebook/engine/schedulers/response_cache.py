@@ -50,10 +50,7 @@ class _Entry(NamedTuple):
 
 
 class ResponseCache:
-    """The response cache of a repository.
-
-    `size`: bytes of tensors that it may hold; 0 for no cache.
-    """
+    """The response cache of a repository; `size` is in bytes of tensors, 0 for no cache."""
 
     def __init__(self, size: int = DEFAULT_CACHE_BYTES) -> None:
         self.size = size
@@ -68,7 +65,7 @@ class ResponseCache:
 
     @staticmethod
     def key(model: int, request: InferenceRequest) -> Key:
-        """Return what makes requests to a loaded model equal: their inputs."""
+        """Return the key of a request to a loaded model: a digest of its inputs."""
         digest = hashlib.blake2b(digest_size=32)
         for tensor in sorted(request._inputs, key=Tensor.name):
             array = tensor._array
@@ -82,7 +79,7 @@ class ResponseCache:
         return model, digest.digest()
 
     def lookup(self, key: Key, requested: tuple[str, ...]) -> InferenceResponse | None:
-        """Return a copy of the answer to an equal request that asked for these outputs, or for more."""
+        """Return a copy of the response to an equal request for at least these outputs, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or not entry.requested.issuperset(requested):
@@ -93,7 +90,7 @@ class ResponseCache:
         return _copy(entry.response, requested)
 
     def insert(self, key: Key, requested: tuple[str, ...], response: InferenceResponse) -> None:
-        """Keep a copy of an answer, unless it is an error, on a GPU, or larger than the cache."""
+        """Keep a copy of a response, unless it is an error, on a GPU, or larger than the cache."""
         if not all(t.is_cpu() for t in response._outputs):
             return
         size = nbytes(response._outputs)
@@ -110,25 +107,21 @@ class ResponseCache:
                 self._counts.evictions += 1
 
     def timed(self, lookup_ns: int, insert_ns: int) -> None:
-        """Count the time that looking up and putting in took."""
         with self._lock:
             self._counts.lookup_ns += lookup_ns
             self._counts.insert_ns += insert_ns
 
     def forget(self, model: int) -> None:
-        """Drop every answer of a loaded model."""
         with self._lock:
             for key in [k for k in self._entries if k[0] == model]:
                 self._counts.bytes -= self._entries.pop(key).bytes
 
     def clear(self) -> None:
-        """Drop every answer."""
         with self._lock:
             self._entries.clear()
             self._counts.bytes = 0
 
     def counts(self) -> CacheCounts:
-        """Return what it has done and holds."""
         with self._lock:
             return replace(self._counts, entries=len(self._entries))
 

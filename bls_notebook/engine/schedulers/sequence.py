@@ -26,9 +26,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.engine import error_messages
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.runner import Answers, take_request
 from bls_notebook.engine.tensors.handover import hand_over
@@ -38,48 +38,32 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import BatchScheduler
-from .batch_queue import BatchQueue, BatchRules, Waiting, form
+from .base import BatchScheduler, Ordering
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
-from .dynamic import ShapeKey, rows_in_batch
-from .ordering import Ordering
+from .dynamic import BatchQueue, BatchRules, ShapeKey, Waiting, form, rows_in_batch
 
 
 @dataclass(eq=False)
 class SequenceStep:
-    """One request of a sequence.
-
-    `item`: the request.
-    `sequence`: the correlation ID.
-    `end`: nothing follows.
-    `key`: steps of different keys are never in one batch.
-    `since`: when it came.
-    `gone`: it has been answered while it waited; its sequence ends when its turn comes.
-    """
+    """One request of a sequence."""
 
     item: Any
-    sequence: int | str
+    sequence: int | str  # the correlation ID
     end: bool = False
-    key: Hashable = None
+    key: Hashable = None  # steps of different keys are never in one batch
     since: int = 0
-    gone: bool = False
+    gone: bool = False  # answered while it waited; its sequence ends when its turn comes
 
 
 @dataclass(eq=False)
 class Slot:
-    """Serves one sequence at a time.
+    """A position in the batches of an instance; serves one sequence at a time."""
 
-    `place`: number of the instance.
-    `number`: position in its batches.
-    `queue`: what waits; None ends the sequence.
-    `busy`: a step has been taken and is not over (used by the oldest strategy alone).
-    """
-
-    place: int
-    number: int
-    queue: deque[SequenceStep | None] = field(default_factory=deque)
-    busy: bool = False
+    place: int  # number of the instance
+    number: int  # position in its batches
+    queue: deque[SequenceStep | None] = field(default_factory=deque)  # None ends the sequence
+    busy: bool = False  # a step has been taken and is not over (for the oldest strategy)
 
 
 @dataclass(eq=False)
@@ -91,13 +75,7 @@ class _Backlog:
 
 
 class Sequences:
-    """The sequences of one model version.
-
-    `places`: how many instances there are.
-    `slots`: how many sequences an instance serves at a time.
-    `idle`: how long a sequence may be idle, in nanoseconds.
-    `placed`: called with each step and the slot that it has got.
-    """
+    """The sequences of one model version; calls `placed` with each step that gets a slot."""
 
     def __init__(
         self, places: int, slots: int, idle: int, placed: Callable[[SequenceStep, Slot], None] = lambda *_: None
@@ -118,7 +96,7 @@ class Sequences:
             self.add_place()
 
     def add_place(self) -> list[Slot]:
-        """Begin to use an instance more, by the number `next_place`; sequences that wait get its slots."""
+        """Add an instance, numbered `next_place`; waiting sequences get its slots."""
         place, self.next_place = self.next_place, self.next_place + 1
         slots = self.slots[place] = [Slot(place, number) for number in range(self._per_place)]
         for slot in slots:
@@ -132,17 +110,16 @@ class Sequences:
         heapq.heapify(self._ready)
 
     def retired(self, place: int) -> bool:
-        """Whether an instance that was to give up its slots has done so."""
+        """Whether a retiring instance has given up all its slots."""
         return self._retiring.get(place) == 0
 
     def forget_place(self, place: int) -> None:
-        """Forget an instance that has retired."""
         del self.slots[place], self._retiring[place]
 
     def enter(self, step: SequenceStep, start: bool, now: int, timeout: int = 0) -> bool:
-        """Queue a step; False where its sequence is not under way and it does not start it.
+        """Queue a step; False if its sequence is unknown and it does not start it.
 
-        `timeout`: how long its sequence may wait for a slot because of it, in nanoseconds; 0 for ever.
+        `timeout`: ns that its sequence may wait for a slot because of it; 0 for no limit.
         """
         sequence = step.sequence
         slot, backlog = self._owned.get(sequence), self._waiting.get(sequence)
@@ -169,13 +146,12 @@ class Sequences:
         return True
 
     def _forget(self, sequence: int | str) -> None:
-        """No more steps of a sequence are expected."""
         self._owned.pop(sequence, None)
         self._waiting.pop(sequence, None)
         self._seen.pop(sequence, None)
 
     def finish(self, sequence: int | str) -> Slot | None:
-        """End a sequence after what waits of it; return its slot, None where it has none."""
+        """End a sequence after its waiting steps; return its slot, or None."""
         slot = self._owned.get(sequence)
         if slot is not None:
             self._forget(sequence)
@@ -183,7 +159,7 @@ class Sequences:
         return slot
 
     def front(self, slot: Slot) -> SequenceStep | None:
-        """Return the first step that waits in a slot, after ending the sequences that are to end."""
+        """Return the first waiting step of a slot, after ending sequences that are to end."""
         while slot.queue:
             step = slot.queue[0]
             if step is not None and not step.gone:
@@ -195,7 +171,7 @@ class Sequences:
         return None
 
     def release(self, slot: Slot) -> None:
-        """Give up a slot: what is left in it is dropped, and the next sequence that waits gets it."""
+        """Free a slot: drop its remaining steps, and give it to the next waiting sequence."""
         self.dropped += [s for s in slot.queue if s is not None and not s.gone]
         slot.queue.clear()
         if slot.place in self._retiring:
@@ -253,15 +229,12 @@ class _Turn:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the requester has given up waiting."""
         return self._ticket.cancelled
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Take a response."""
         self._ticket.send(response, final)
 
     def drop_sender(self) -> None:
-        """Nobody can answer this run any more."""
         if not self.over:
             self._ticket.drop_sender()
 
@@ -337,11 +310,16 @@ class SequenceBatcher(BatchScheduler):
         request = ticket.request
         assert request is not None
         options = request._options
+        name = self._model.name
         if rows_in_batch(self._model.spec, request) > 1:
-            return error_response(error_messages.sequence_batch_too_large(self._model.name))
+            problem = (
+                f"inference request to model '{name}' must specify batch-size 1 due to requirements of sequence batcher"
+            )
+            return error_response(running(name, problem))
         if not options.correlation_id:
             if not self._iterative:
-                return error_response(error_messages.sequence_without_id(self._model.name))
+                problem = f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
+                return error_response(running(name, problem))
             request._options = replace(options, correlation_id=self._next_id, flags=START)
             self._next_id += 1
         return self._enter_sequence(ticket, request, now)
@@ -353,7 +331,11 @@ class SequenceBatcher(BatchScheduler):
         self._steps[ticket] = step
         if not self._sequences.enter(step, bool(flags & START), now, timeout):
             del self._steps[ticket]
-            return error_response(error_messages.sequence_without_start(self._model.name, sequence))
+            problem = (
+                f"inference request for sequence {sequence} to model '{self._model.name}' must specify the START flag "
+                "on the first request of the sequence"
+            )
+            return error_response(running(self._model.name, problem))
         slot = self._slot_of.get(ticket)
         if slot is None:
             ticket.expires = timeout > 0
@@ -362,7 +344,6 @@ class SequenceBatcher(BatchScheduler):
         return None
 
     def _placed(self, step: SequenceStep, slot: Slot) -> None:
-        """A sequence has got a slot (`Sequences`)."""
         ticket: Ticket = step.item
         ticket.bound = (self._instances[slot.place],)
         ticket.expires = False
@@ -384,7 +365,7 @@ class SequenceBatcher(BatchScheduler):
         return self._steps.pop(ticket, None), self._slot_of.pop(ticket, None)
 
     def _issue(self, slot: Slot, now: int) -> None:
-        """Move on the queue of a slot: end what is to end; for oldest, let its next step into a batch."""
+        """Advance a slot's queue: end sequences; for oldest, queue the next step for a batch."""
         if slot.busy:
             return
         step = self._sequences.front(slot)
@@ -495,7 +476,7 @@ class SequenceBatcher(BatchScheduler):
         self._drop(answers)
 
     def _enter_again(self, ticket: Ticket, now: int, answers: Answers) -> None:
-        """Queue the request of an iterative sequence that the model wants to see again."""
+        """Queue a request that the model of an iterative sequence rescheduled."""
         request = ticket.request
         if request is None:
             return
@@ -520,12 +501,13 @@ class SequenceBatcher(BatchScheduler):
         for step in self._sequences.expire(now):
             self._forget(step.item)
             self._leave((step.item,))
-            problem = error_response(error_messages.SEQUENCE_TIMEOUT_EXPIRED, ErrorCode.UNAVAILABLE)
+            words = "timeout of the corresponding sequence has been expired"
+            problem = error_response(words, ErrorCode.UNAVAILABLE)
             answers.append((step.item, problem))
         self._drop(answers)
 
     def _drop(self, answers: Answers) -> None:
-        """Answer the steps of sequences that were cancelled."""
+        """Answer the steps of cancelled sequences."""
         dropped, self._sequences.dropped = self._sequences.dropped, []
         for step in dropped:
             self._forget(step.item)

@@ -34,7 +34,7 @@ _new = Tensor.__new__
 
 
 def _copy_of_bytes(tensor: Tensor, cpu_only: bool) -> Tensor:
-    """The tensor as its receiver sees it: an object array of bytes."""
+    """The receiver's copy: an object array of bytes."""
     there: Any = tensor._array
     if there.__class__ is TextOnGPU:
         there = there.on_cpu() if cpu_only else there.copy()
@@ -66,7 +66,7 @@ def _copy_of(array: Any, cpu_only: bool) -> Any:
 
 
 def _finished(array: Any) -> bool:
-    """Whether an array on a GPU alone has its memory; then nothing is being done on it any more."""
+    """Whether only this array holds its GPU memory; waits for pending work on it."""
     there = backend_of(array)
     if there is None or not there.unheld(array):
         return False
@@ -75,11 +75,10 @@ def _finished(array: Any) -> bool:
 
 
 def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> list[Tensor]:
-    """Return tensors for the other side.
+    """Return tensors for the other side: the same ones if their memory moves, else copies.
 
-    `tensors`: of a request or response. `given`: nobody but the engine holds that request or response any
-    more. `cpu_only`: what is on a GPU is moved to the CPU. Returns list of Tensor: the same tensors where
-    their memory moves, copies elsewhere. Raises MemoryError: a copy on a GPU does not fit.
+    `given`: only the engine holds their request or response. `cpu_only`: tensors on a GPU come to the CPU. Raises
+    MemoryError if a copy on a GPU does not fit.
     """
     out = []
     for tensor in tensors:

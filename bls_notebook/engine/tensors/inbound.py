@@ -11,17 +11,18 @@ from time import perf_counter_ns
 from bls_notebook.devices import allocation_log, pool_hooks
 from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine import call_keys, error_messages
+from bls_notebook.engine import call_keys
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
+from .config_check import reshape_all
 from .handover import hand_over
 from .outputs import Wanted
-from .request_check import reshape_all
 
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
@@ -35,10 +36,9 @@ class NotReceivedError(Exception):
 def received(
     model: LoadedModel, request: InferenceRequest, given: bool, kind: str, sender: Execution
 ) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's.
+    """Return a request as the model receives it, its tensors isolated from the sender's.
 
-    `given`: nobody else holds the request. `kind`: how it was sent; see `Span`. `sender`: who sent it. Raises
-    NotReceivedError: what is copied for the model does not fit into a GPU's memory.
+    `given`: nobody else holds the request. `kind`: see `Span`. Raises NotReceivedError if copies do not fit on a GPU.
     """
     arrived = perf_counter_ns()
     inputs = request._inputs
@@ -49,8 +49,8 @@ def received(
     try:
         out._inputs = hand_over(inputs, given, model.cpu_only)
     except (MemoryError, RuntimeError) as error:
-        problem = error_messages.inputs_not_placed(str(error))
-        raise NotReceivedError(error_messages.running(model.name, problem)) from error
+        problem = f"Failed to allocate memory for the inputs: {error}"
+        raise NotReceivedError(running(model.name, problem)) from error
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
@@ -116,16 +116,16 @@ def received(
 
 
 def rows_of(request: InferenceRequest) -> int:
-    """Return how many rows a request to a batching model has."""
+    """Return the rows of a request to a batching model."""
     inputs = request._inputs
     return int(inputs[0]._array.shape[0]) if inputs and inputs[0]._array.ndim else 1
 
 
 def taken_over(request: InferenceRequest) -> InferenceRequest:
-    """Return a request that nobody else holds, with all that `received` put into one.
+    """Return a copy of a request that nobody else holds, and empty the original.
 
-    What it was made of is left without its inputs, and can never be answered: callers' frames may keep it
-    (`ARGUMENTS_STAY`) while it must be noticed that the model lets go of the request.
+    The original cannot be answered, so callers' frames may keep it (`ARGUMENTS_STAY`) while the engine watches for
+    the model to drop the request.
     """
     out = _new(InferenceRequest)
     for name in InferenceRequest.__slots__:
@@ -136,7 +136,7 @@ def taken_over(request: InferenceRequest) -> InferenceRequest:
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    """The receiver's options: normalized parameters, and a trace span of its own."""
     if options.parameters == "{}" and options.trace is None:
         return options
     parameters = options.parameters

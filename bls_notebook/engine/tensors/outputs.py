@@ -19,7 +19,6 @@ from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.reference_counts import RecordingNumber
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_gpu
-from bls_notebook.engine import error_messages
 from bls_notebook.engine.exception_text import ReturnError
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording import log as recording
@@ -28,9 +27,8 @@ from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
+from .config_check import OutputCheck, reshape_all
 from .handover import hand_over
-from .output_check import OutputCheck
-from .request_check import reshape_all
 
 
 class Wanted(tuple[str, ...]):
@@ -41,25 +39,35 @@ class Wanted(tuple[str, ...]):
 
     @classmethod
     def of(cls, names: tuple[str, ...], memory: PreferredMemory) -> Wanted:
-        """Return the names with the memory."""
         out = cls(names)
         out.memory = memory
         return out
 
 
 def memory_problem(memory: PreferredMemory) -> str | None:
-    """Return why outputs cannot be in this memory: there is no such GPU."""
+    """Return why outputs cannot be in this memory (there is no such GPU), or None."""
     if memory._memory_type != MemoryType.TRITONSERVER_MEMORY_GPU:
         return None
     try:
         need_gpu(memory._device_id)
     except DeviceError as error:
-        return error_messages.no_gpu(str(error))
+        return _not_allocated(
+            "failed to get device: CUDA driver version is insufficient for CUDA runtime version",
+            f"{error}; or leave preferred_memory out, or ask for the CPU",
+        )
     return None
 
 
+def _not_allocated(problem: str, remedy: str) -> str:
+    return (
+        "BackendMemory::Create, all allocation types failed:\n"
+        f"\tGPU: {problem}\n"
+        f"\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory ({remedy})"
+    )
+
+
 def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[Tensor]:
-    """As `hand_over`, in the memory that a requester prefers; raises MemoryError or DeviceError too."""
+    """As `hand_over`, into the preferred memory; also raises MemoryError or DeviceError."""
     on_gpu = memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU
     moved: dict[int, Tensor] = {}
     for number in range(len(tensors) if on_gpu else 0):
@@ -77,7 +85,7 @@ def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> l
 
 
 def _moved(tensor: Tensor, index: int) -> Tensor | None:
-    """A copy of a tensor on a GPU; None where it is there."""
+    """A copy of a tensor on a GPU; None if it is there."""
     array: Any = tensor._array
     if isinstance(array, TextOnGPU):
         there = array.at(index)
@@ -91,10 +99,7 @@ def _moved(tensor: Tensor, index: int) -> Tensor | None:
 
 
 def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = True) -> InferenceResponse:
-    """Put the outputs of a response in the memory that its requester prefers, if it prefers any.
-
-    Returns InferenceResponse: the same, or one with an error where the memory does not suffice.
-    """
+    """Put outputs into the memory that their requester prefers, if any; an error response if it does not suffice."""
     if wanted.__class__ is tuple or response._error is not None:
         return response
     assert isinstance(wanted, Wanted)
@@ -108,7 +113,9 @@ def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = T
             moved = sum(a is not b for a, b in zip(before, after, strict=True))
             log.crossed.extend(Crossed(wanted.span, moved))
     except (MemoryError, DeviceError) as error:
-        return error_response(error_messages.not_placed(wanted.memory._device_id, str(error)))
+        return error_response(
+            _not_allocated(str(error), f"the outputs were asked for on gpu:{wanted.memory._device_id}")
+        )
     return response
 
 
@@ -116,15 +123,11 @@ _new = InferenceResponse.__new__
 
 
 def _triton_type(value: object) -> str:
-    """The type as Triton prints it, whose classes live in a module of its own."""
     return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
-    """Return the list that `execute` returned for `count` requests, if it is one that Triton takes.
-
-    Raises ReturnError: not a list, of a wrong length, or with something else than responses in it.
-    """
+    """Return what `execute` returned for `count` requests, or raise ReturnError for what Triton rejects."""
     if returned.__class__ is not list and not isinstance(returned, list):
         raise ReturnError(f"Expected a list in the execute return, found type '{_triton_type(returned)}'.")
     if len(returned) != count:
@@ -142,7 +145,6 @@ def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
 
 
 def returned_none(what: str) -> str:
-    """Return the message for a request that `execute` left unanswered."""
     return (
         f"{what} and the request was not answered: return one InferenceResponse for each request, or send "
         "a response with TRITONSERVER_RESPONSE_COMPLETE_FINAL. (The real server would keep the caller "
@@ -151,7 +153,6 @@ def returned_none(what: str) -> str:
 
 
 def rescheduled_in_vain() -> str:
-    """Return the message for a request that is to be seen again, of a model that cannot."""
     return (
         "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
         "configured to handle such a flag. Configure it: sequence_batching { iterative_sequence: true }. "
@@ -168,16 +169,11 @@ def answer(
     maker: str = "",
     track: int = 0,
 ) -> InferenceResponse:
-    """Return the response that a requester gets: its outputs, isolated from the model's.
+    """Return the response that a requester gets, its outputs isolated from the model's.
 
-    `responses`: that the model returned, or one that it sends.
-    `requested`: names of the outputs that the requester gets, each of the configuration; `Wanted` where it
-        prefers some memory for them.
-    `given`: nobody but the engine and, perhaps, the list's maker holds the list.
-    `check`: compares the outputs with the configuration; what it finds is in the response's warnings.
-    `maker`, `track`: who made it, and the number of its request, for a memory track.
-
-    Of outputs of the same name the last one counts, as on the real server.
+    `requested`: names of outputs, all in the configuration; `Wanted` if the requester prefers a memory. `given`: only
+    the engine, and perhaps the maker of the list, holds the list. `maker`, `track`: instance and number of the request
+    in a memory recording. Of outputs of one name the last counts, as on the real server.
     """
     response: InferenceResponse = responses[index]
     if (

@@ -23,9 +23,10 @@ import threading
 from collections.abc import Callable, Iterable
 from dis import opmap
 from functools import partial, reduce
+from time import monotonic
 from types import CodeType, FrameType
+from typing import Any
 
-from .debugger_threads import held, let_go, let_go_soon
 from .stack_frames import stack_of, walk_back
 
 LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
@@ -48,11 +49,10 @@ def need_room() -> None:
     _try()
 
 
-# `signal` without its conversions to enums, which take ten times as long
-
-
 RETRY_SECONDS = 0.002
-DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
+DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to resume a thread
+_PYDEVD = "_pydevd_bundle.pydevd_thread_lifecycle"
+_asked = [0.0, 0.0]  # when `_wait_for_debugger` was first called for the latest Ctrl-C, and when last
 
 _HOME = __file__.rsplit("engine", 1)[0]
 _ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository", "network"))
@@ -60,6 +60,7 @@ _RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
 _get_ident = _thread.get_ident
 _SIGINT = int(signal.SIGINT)
+# `_signal` lacks the conversions to enums of `signal`, which take ten times as long.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
 _default = signal.default_int_handler
 # Functions of ours that run code of others, and those that wait.
@@ -76,17 +77,17 @@ _later: list[threading.Timer] = []
 
 
 def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
-    """Say that a function of the engine runs model code, or waits, and cleans up whatever happens."""
+    """Register a function that runs model code, or waits, and cleans up whatever happens."""
     (_waiters if waits else _callers).add(code)
 
 
 def would_be_lost_in(code: CodeType) -> None:
-    """Say that nobody would hear of an interrupt of this function."""
+    """Register a function whose exceptions nobody sees, such as a destructor."""
     _unheard.add(code)
 
 
 def inside_engine(stack: Iterable[FrameType]) -> bool:
-    """Whether a thread, by its frames, is where the engine must not be interrupted."""
+    """Whether a thread, by its frames, is in code of the engine that must not be interrupted."""
     called_out = False
     for each in stack:
         code = each.f_code
@@ -103,7 +104,6 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
 
 
 def press() -> None:
-    """Press Ctrl-C for the person."""
     # A real signal where there is one: it also wakes a main thread that has gone to sleep in a system call.
     if _main is not None and hasattr(signal, "pthread_kill"):
         signal.pthread_kill(_main, signal.SIGINT)
@@ -119,7 +119,7 @@ def _press_later(seconds: float = RETRY_SECONDS) -> None:
 
 
 def pressed(error: BaseException | None) -> bool:
-    """Whether an exception is a Ctrl-C: not one that a statement of a model's Python has raised."""
+    """Whether an exception is a Ctrl-C, not raised by a statement of a model."""
     if type(error) is not KeyboardInterrupt or _thread.get_ident() != _main:
         return False
     entry = error.__traceback__
@@ -135,14 +135,14 @@ def pressed(error: BaseException | None) -> bool:
 
 
 def comes_back(error: BaseException) -> None:
-    """Have a Ctrl-C that somebody has caught, and cannot hand on, come back a moment later."""
+    """Repeat a Ctrl-C a moment later that the caller caught and cannot pass on."""
     if pressed(error):
         _press_later()
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    let_go_soon()
-    if held(walk_back(frame)):
+    resume_debugged_threads()
+    if _wait_for_debugger(walk_back(frame)):
         _press_later(DEBUGGER_SECONDS)
         return
     if inside_engine(walk_back(frame)):
@@ -173,6 +173,43 @@ def _still_to_come() -> bool:
         timer.join()  # where it has just pressed the key, the signal is here when this returns
     signal.signal(signal.SIGINT, before)  # handles, by the handler of before, what has arrived
     return True
+
+
+def resume_debugged_threads() -> None:
+    """Continue all threads that pydevd (JupyterLab's, VS Code's and PyCharm's debugger) stops at breakpoints.
+
+    While one thread stands at a breakpoint, pydevd stops every other that runs traced code, so none of them
+    would notice an interrupt. This runs in a thread of its own: the debugger may hold a lock in this one.
+    """
+    life: Any = sys.modules.get(_PYDEVD)
+    if life is None:
+        return
+
+    def resume() -> None:
+        for thread in threading.enumerate():
+            if thread.ident is not None and hasattr(thread, "additional_info"):  # the debugger knows it
+                life.internal_run_thread(thread, life.set_additional_thread_info)
+
+    threading.Timer(0, resume).start()
+
+
+def _wait_for_debugger(stack: Iterable[FrameType]) -> bool:
+    """Whether to interrupt a thread later because it runs code of pydevd now; for half a second at most.
+
+    Before Python 3.12, an exception in code of pydevd ends the tracing of the thread: no breakpoint would stop
+    it any more. A loop that meets one breakpoint after the other is interrupted there all the same.
+    """
+    if sys.version_info >= (3, 12) or _PYDEVD not in sys.modules:
+        return False
+    files = (frame.f_code.co_filename for frame in stack)
+    file = next((name for name in files if not name.endswith("threading.py")), "")
+    if "pydevd" not in file and "_pydev_bundle" not in file:
+        return False
+    now = monotonic()
+    if now - _asked[1] > 0.5:
+        _asked[0] = now
+    _asked[1] = now
+    return now - _asked[0] < 0.5
 
 
 class CtrlC:
@@ -244,23 +281,23 @@ def _set(thread: int, exception: object) -> None:
 
 
 def interrupt_thread(thread: int) -> bool:
-    """Raise `Interrupted` in a thread, soon; False where it must be left alone, and asked again later."""
+    """Raise `Interrupted` in a thread, soon; False if the caller has to try again later."""
     stack = stack_of(thread)
-    if held(stack):
-        let_go()
+    if _wait_for_debugger(stack):
+        resume_debugged_threads()
         return False
     if inside_engine(stack):
         return False
     _set(thread, ctypes.py_object(Interrupted))
-    let_go_soon()
+    resume_debugged_threads()
     return True
 
 
 def clear_interrupt(thread: int) -> None:
     """Take back an `Interrupted` that has not arrived yet.
 
-    By the thread itself it is received here: one that is only withdrawn leaves Python, before 3.13, looking
-    for an exception in every thread at every call from then on, and where a debugger traces it, for ever.
+    The thread itself receives it here instead: before Python 3.13, withdrawing leaves Python looking for an exception
+    in every thread at every call, and if a debugger traces it, forever.
     """
     if thread != threading.get_ident():
         _set(thread, None)

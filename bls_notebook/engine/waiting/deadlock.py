@@ -24,10 +24,9 @@ from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .deadlock_search import ANY, LIVE, Need, deadlocked
 from .event_loops import WatchedSelector, blocked, watch_callers
 from .stack_frames import waits_for_threads
-from .wait_graph import Node, candidates, forget_answers, look_closer, needs
+from .wait_graph import ANY, LIVE, Need, Node, candidates, deadlocked, forget_answers, look_closer, needs
 
 SOON = 1 / 64
 REPORT_AFTER = 1.0
@@ -41,10 +40,7 @@ _reported: WeakSet[Ticket] = WeakSet()
 
 
 def wait_for(ticket: Ticket) -> None:
-    """Wait until the ticket has a response.
-
-    Raises KeyboardInterrupt: Ctrl-C; the request has been interrupted then.
-    """
+    """Wait until the ticket has a response; on Ctrl-C, interrupt the request and raise KeyboardInterrupt."""
     parker = ticket.parker()
     if parker is None:
         return
@@ -69,7 +65,7 @@ def wait_for(ticket: Ticket) -> None:
 
 
 def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
-    """Wait, registered, once the request has been refused that has to be so that the wait can end."""
+    """Register a wait, refuse the request that has to be refused so that it can end, and wait."""
     thread = _get_ident()
     outer = _waiting(thread)
     outer = None if outer is waiting else outer
@@ -88,7 +84,7 @@ def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]
 
 
 def _waiting(thread: int) -> Ticket | WatchedSelector | None:
-    """What a thread waits for; an exception may have struck where it was to say that it does no longer."""
+    """The wait of a thread; None if an exception struck before it could be removed."""
     waiting = blocked.get(thread)
     if isinstance(waiting, Ticket):
         return None if waiting.done else waiting
@@ -104,14 +100,13 @@ def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
 
 
 def _runs_unseen(execution: Execution, thread: int) -> bool:
-    """Whether a sync execution may wait for a thread of its own in a loop that nobody watches yet."""
+    """Whether a sync execution may wait for its own thread in a loop that is not watched yet."""
     if execution.task is not None or execution.thread == thread:
         return False
     return not isinstance(_waiting(execution.thread), Ticket)
 
 
 def first_response(ticket: Ticket) -> InferenceResponse:
-    """Wait for the first response of a ticket."""
     while True:
         taken = ticket.take()
         if taken is not None:
@@ -120,7 +115,7 @@ def first_response(ticket: Ticket) -> InferenceResponse:
 
 
 def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
-    """Let a loop sleep, once the requests that it cannot get have been refused."""
+    """Let a loop sleep, after refusing requests that it can never get."""
     end = None if timeout is None else time.monotonic() + timeout
 
     def wait() -> Any:
@@ -140,7 +135,7 @@ WatchedSelector.sleep = staticmethod(_sleep)
 
 
 def _look_again(waiting: Ticket | WatchedSelector) -> None:
-    """While a wait lasts: what looked able to move a moment ago may have settled, or wait for a thread."""
+    """Check a lasting wait again: things may have settled, or wait for a thread."""
     with lock:
         joining = waits_for_threads(blocked.keys())
         for thread, other in joining.items():  # those that wait for others come after them
@@ -158,7 +153,7 @@ def _look_again(waiting: Ticket | WatchedSelector) -> None:
 
 
 def look_at(ticket: Ticket) -> None:
-    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    """A request was queued without its waiters: refuse what can never be served now."""
     with lock:
         victim = _victim(ticket)
     if victim is not None:
@@ -166,7 +161,7 @@ def look_at(ticket: Ticket) -> None:
 
 
 def _served_soon(ticket: Ticket) -> bool:
-    """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
+    """Whether a request can plainly move, judged without the rest of the graph. Lock held."""
     if not ticket.queued:
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
     for instance in candidates(ticket):
@@ -190,7 +185,7 @@ def _acts(execution: Execution | None) -> bool:
 
 
 def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
-    """One of the requests that wait for the same instances: what holds for it holds for all of them."""
+    """One of the requests that wait for the same instances: the same holds for all of them."""
     seen: set[object] = set()
     for ticket in waiting:
         kind = (id(ticket.model), ticket.bound, ticket.expires) if ticket.queued else id(ticket)
@@ -200,7 +195,7 @@ def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
 
 
 def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
-    """The request to refuse so that who waits, or a loop that sleeps, can go on; None for none. Lock held."""
+    """The request to refuse so that a waiter or a sleeping loop can go on, or None. Lock held."""
     if isinstance(waiting, Ticket):
         return _victim(waiting)
     executions = list(waiting.executions)
@@ -211,7 +206,7 @@ def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
 
 
 def _victim(start: Node) -> Ticket | None:
-    """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
+    """The request to refuse so that a node can move; None if it can, or if no refusal helps. Lock held."""
     if isinstance(start, Ticket) and _served_soon(start):
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
@@ -251,7 +246,7 @@ def _is_waiting(node: Node) -> bool:
 
 
 def _senders(ticket: Ticket) -> Iterator[Execution]:
-    """Yield the models' executions that a request hangs on, and the threads of models' own."""
+    """Yield the models' executions, and models' bare threads, that a request was sent for."""
     execution = ticket.parent
     while execution is not None:
         if execution.model is not None or execution.bare:
@@ -260,7 +255,7 @@ def _senders(ticket: Ticket) -> Iterator[Execution]:
 
 
 def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
-    """Names of the models of the circle that a queued request closes, its own model last."""
+    """Names of the models of the cycle that a queued request closes, its own model last."""
     names = [ticket.model.name]
     for execution in _senders(ticket):
         names.append(execution.model_name)
@@ -305,9 +300,9 @@ def _refuse(ticket: Ticket) -> None:
 
 
 def _look_circular() -> list[Ticket]:
-    """Those queued requests that deserve a word when they last: nobody can tell whether they will be served.
+    """Queued requests to report if they wait long, because it is unknown whether they will be served.
 
-    Whoever has a request under way may be waiting for it, even where the graph cannot see how.
+    The sender of a request may wait for it in ways that the graph cannot see.
     """
     known: set[Ticket] = set()
     todo: list[Ticket] = []
@@ -326,7 +321,7 @@ def _look_circular() -> list[Ticket]:
         for execution in _senders(ticket):
             sent.setdefault(execution.model_name if execution.bare else execution, []).append(ticket)
 
-    def may_need(node: Node) -> Need[Node]:
+    def may_need(node: Node) -> Need:
         if isinstance(node, Ticket):
             free = node.done or node.expires or node.cancelled or node.refused
             if free or not node.queued:

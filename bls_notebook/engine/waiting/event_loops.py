@@ -48,11 +48,9 @@ class WatchedSelector:
 
     @property
     def loop(self) -> Any:
-        """The loop; None once it is gone."""
         return self._loop()
 
     def select(self, timeout: float | None = None) -> Any:
-        """Wait, as the selector does."""
         if (timeout is not None and timeout <= 0) or not self.executions:
             return self._inner.select(timeout)
         self.idle = True
@@ -63,13 +61,12 @@ class WatchedSelector:
 
     @property
     def listens(self) -> bool:
-        """Whether the loop waits for more than to be woken: for connections, processes, signals."""
+        """Whether the loop also waits for connections, processes or signals."""
         if not hasattr(self._inner, "get_map"):
             return True  # as on Windows
         return len(self._inner.get_map()) > 1 or bool(getattr(self.loop, "_signal_handlers", None))
 
     def wait(self, timeout: float | None) -> Any:
-        """Wait, without telling anybody."""
         return self._inner.select(timeout)
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +80,7 @@ blocked: dict[int, Any] = {}
 
 
 def wake_loop_of(thread: int) -> None:
-    """Wake the loop in which a thread sleeps, if any: what has been raised there is received then."""
+    """Wake the loop in which a thread sleeps, if any, so that it receives an exception raised there."""
     watched = blocked.get(thread)
     loop = watched.loop if isinstance(watched, WatchedSelector) else None
     if loop is not None:
@@ -152,7 +149,7 @@ _calls: WeakKeyDictionary[concurrent.futures.Future[Any], Job] = WeakKeyDictiona
 
 
 def job_of(future: Any) -> Job | None:
-    """Return the executor call behind a future, None where there is none that is known."""
+    """Return the executor call behind a future, or None."""
     known: Job | None = getattr(future, "_bls_job", None)
     if known is None and _calls:
         for callback, *_ in getattr(future, "_callbacks", None) or ():
@@ -163,7 +160,7 @@ def job_of(future: Any) -> Job | None:
 
 
 def _run_in_executor(weak: ref[Any], executor: Any, func: Any, *args: Any) -> Any:
-    """Run a call in an executor as the loop's class does, and remember which thread runs it."""
+    """As the loop's class, and remember the thread that runs the call."""
     loop: Any = weak()
     job = Job(loop.bls_selector.jobs.setdefault(id(executor), WeakSet()))
 
@@ -195,7 +192,6 @@ class Mailbox:
         self._wakeup = Wakeup()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call()` in the loop, soon."""
         self._calls.append(call)
         if self._wakeup.taken:
             self._wake()
@@ -228,7 +224,6 @@ class Mailbox:
 
 
 def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
-    """Return the mailbox of a loop; called by who runs it."""
     found: Mailbox | None = getattr(loop, "_bls_mailbox", None)
     if found is None:
         found = Mailbox(loop)
@@ -241,7 +236,6 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
     """Remembers which execution its tasks belong to."""
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        """Create a task, as the base class does."""
         task = super().create_task(coro, **options)
         context: Context | None = options.get("context")
         owner = context.get(caller_var) if context is not None else caller_var.get()
@@ -251,7 +245,7 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         return task
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log an exception that nobody caught, as the base class does where the exception lets it."""
+        """Log an exception that nobody caught, even if asyncio's log cannot format it."""
         try:
             super().default_exception_handler(context)
         except BaseException:  # of the exception's class: to the loop it is as any other
@@ -260,10 +254,7 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
 
 
 class ModelLoop:
-    """An event loop in a thread of its own.
-
-    `name`: of the instance that it is for. `home`: of that instance's modules.
-    """
+    """An event loop in a thread of its own, for an instance with these modules."""
 
     def __init__(self, name: str, home: ModelHome | None = None) -> None:
         self.loop = _ModelEventLoop()
@@ -283,7 +274,6 @@ class ModelLoop:
 
     @property
     def thread(self) -> int:
-        """Identity of the loop's thread."""
         return self._thread.ident or 0
 
     def _run(self) -> None:
@@ -310,11 +300,10 @@ class ModelLoop:
             self.loop.close()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Run `call()` in the loop's thread, soon."""
         self._mailbox.post(call)
 
     def stop(self) -> None:
-        """End the loop: what still runs in it is cancelled. Waits for nothing."""
+        """End the loop without waiting; what still runs in it is cancelled."""
         self._stopping = True
         try:
             self.loop.call_soon_threadsafe(self.loop.stop)
@@ -323,7 +312,6 @@ class ModelLoop:
 
 
 def in_every_loop(call: Callable[[], None]) -> None:
-    """Run `call()` in the thread of every model's loop, soon."""
     for loop in list(_loops):
         loop.post(call)
 

@@ -43,7 +43,6 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
             self.set_result(response)
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the future and the request behind it."""
         cancelled = super().cancel(msg)
         if cancelled:
             self.ticket.abandon()
@@ -51,11 +50,7 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
 
 
 def response_of(ticket: Ticket, loop: asyncio.AbstractEventLoop, stream: Any = None) -> RequestFuture:
-    """Return what is complete when the ticket's first response is there: with it, or with an iterator.
-
-    `ticket`: not queued yet. `loop`: the running one. `stream`: for a decoupled request: what its sender
-    gets.
-    """
+    """Return a future of a ticket's first response, or of `stream`; the ticket is not queued yet."""
     future = RequestFuture(loop=loop)
     future.ticket = ticket
     future._box = mailbox(loop)

@@ -105,7 +105,7 @@ _took = 0.0
 
 
 def leave_to_senders(ticket: Ticket) -> None:
-    """Take note that a request's `execute` is over, and that it has not been answered."""
+    """Register a request whose `execute` is over without an answer."""
     global _pause
     with _lock:
         _left.add(ticket)
@@ -114,7 +114,7 @@ def leave_to_senders(ticket: Ticket) -> None:
 
 
 def _set_alarm() -> None:
-    """Collect garbage after the pause, or earlier if that has been asked for. Lock held."""
+    """Collect garbage after the pause, or earlier if that is set already. Lock held."""
     _alarm.at_latest(system_clock.now() + int(max(_pause, SHARE * _took) * 1e9))
 
 

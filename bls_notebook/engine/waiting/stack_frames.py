@@ -22,7 +22,7 @@ _lock = threading.RLock()  # a destructor may come here while a stack is read
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Keep the collector of garbage from beginning by itself."""
+    """Suspend automatic garbage collection."""
     with _lock:
         enabled = gc.isenabled()
         try:
@@ -34,7 +34,7 @@ def no_collection() -> Iterator[None]:
 
 
 def walk_back(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers; of another thread under `no_collection`."""
+    """Yield a frame and its callers; of another thread, only under `no_collection`."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -58,7 +58,7 @@ def variables_of(frame: FrameType) -> Mapping[str, Any]:
 
 
 def frame_of(coroutine: Any) -> FrameType | None:
-    """Return the frame of a coroutine, which may be running in another thread."""
+    """Return the frame of a coroutine that may be running in another thread."""
     with no_collection():
         frame: FrameType | None = getattr(coroutine, "cr_frame", None)
         return frame
@@ -71,7 +71,7 @@ _WAITING = ("threading", "concurrent.futures._base")
 
 
 def call_in(stack: Iterable[FrameType]) -> Any:
-    """Return the future of the pool's call that a thread, by its frames, is in; None for none."""
+    """Return the future of the executor call that a thread runs, by its frames, or None."""
     found = (variables_of(each)["self"] for each in stack if each.f_code is _RUNS_A_CALL)
     return getattr(next(found, None), "future", None)
 
@@ -100,7 +100,7 @@ def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
 
 
 def _waits_for(stack: Iterable[FrameType]) -> Any:
-    """The thread, or the future of a call, that a thread waits for; None for neither."""
+    """The thread, or the future of a call, that a thread waits for, or None."""
     for each in stack:
         if each.f_code is _JOIN or each.f_code in _RESULTS:
             variables = variables_of(each)

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
-from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.response import InferenceResponse, ResponseStream, StreamEnded
 
 from .deadlock import wait_for
 from .event_loops import mailbox
@@ -34,14 +33,12 @@ class AnsweredStream:
         self._left = [response]
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Return the response, once."""
         try:
             return self._left.pop(), True
         except IndexError:
             raise StreamEnded from None
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:
-        """Return the response."""
         return self.next_response()
 
     def cancel(self) -> None:
@@ -59,7 +56,6 @@ class TicketStream:
         self._reader = reader
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Wait for the next response; True with the last. Readers in several threads share them."""
         while True:
             taken = self._ticket.take()
             if taken is not None:
@@ -90,9 +86,7 @@ class TicketStream:
                 raise StreamEnded
 
     def cancel(self) -> None:
-        """Ask the model to stop."""
         self._ticket.abandon()
 
     def discard(self) -> None:
-        """Nobody reads any more; takes no locks."""
         self._ticket.discard()

@@ -35,14 +35,13 @@ class Parker:
         self._lock.acquire()
 
     def unpark(self) -> None:
-        """Let the thread go on; calling it again does nothing."""
         try:
             self._lock.release()
         except RuntimeError:
             pass
 
     def park(self, seconds: float | None = None) -> bool:
-        """Wait until `unpark`; False where `seconds` went by first."""
+        """Wait until `unpark`; False if `seconds` went by first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
@@ -68,7 +67,7 @@ def _start_worker() -> None:
 
 
 def ready() -> None:
-    """Make sure that a worker waits for the first job; to be called before `start_in_thread`."""
+    """Start a first worker; call before `start_in_thread`."""
     global _idle
     with _lock:
         if _idle:
@@ -116,7 +115,7 @@ def _work() -> None:
 
 
 def forget_workers() -> None:
-    """Begin anew, in a forked child."""
+    """Reset the pool in a forked child."""
     global _idle
     _idle = 0
     while not _jobs.empty():
@@ -150,7 +149,6 @@ class Wakeup:
         self.taken = call is None
 
     def __call__(self) -> None:
-        """Make the call: what is wanted from now on takes another."""
         self.taken = True
         if self._call is not None:
             self._call()

@@ -1,8 +1,12 @@
-"""The wait graph as it is right now: what each waiting request, execution and future needs to move.
+"""The wait graph: what each waiting request, execution and future needs to move, and who can never move.
 
-Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the
-view is consistent. What cannot be seen (a lock, a bare thread, a timer that may cancel) counts as able
-to move. Takes a walk over the heap only where everything else says that a request is stuck.
+A node is *live* if something outside the graph may still move it. A request in a queue is live if a live
+execution holds an instance that could serve it; a waiting execution is live if what it waits for is. What cannot
+be seen (a lock, a bare thread, a timer that may cancel) counts as live, so there is no false alarm; nodes that
+only wait for each other are not live, so no deadlock among known waits is missed.
+
+Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the view is
+consistent. The heap is walked only if everything else says that a request is stuck.
 """
 
 from __future__ import annotations
@@ -10,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 from weakref import ref
 
 from bls_notebook.engine.core.execution import Execution
@@ -21,16 +25,62 @@ from bls_notebook.engine.exception_text import home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .deadlock_search import ALL, ANY, LIVE, Need
 from .event_loops import Job, WatchedSelector, blocked, job_of
 from .futures import RequestFuture
 from .reachability import can_be_reached
 from .stack_frames import frame_of, stack_of, stacks, variables_of
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
+Mode = Literal["live", "any", "all"]
+Need = tuple[Mode, Iterable[Node]]
+
+LIVE: Mode = "live"
+ANY: Mode = "any"
+ALL: Mode = "all"
 
 
-def needs(node: Node, closer: bool = True) -> Need[Node]:
+def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
+    """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
+
+    `start`: the node that is asked about. `needs`: gives, for a node, ``("live", ())`` for one that may move
+    by itself, ``("any", nodes)`` for one that moves once any of the nodes does, ``("all", nodes)`` for one
+    that needs them all. "any" of nothing is stuck; "all" of nothing is live. Each node is asked about once.
+    Returns dict: empty where `start` may move.
+
+    Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
+    """
+    found: dict[Node, list[Node]] = {}
+    waiting: dict[Node, int] = {}
+    users: dict[Node, list[Node]] = {}
+    live: list[Node] = []
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        if node in found:
+            continue
+        mode, needed = needs(node)
+        found[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
+        if mode == LIVE or (mode == ALL and not children):
+            live.append(node)
+            continue
+        waiting[node] = len(children) if mode == ALL else 1
+        for child in children:
+            users.setdefault(child, []).append(node)
+            todo.append(child)
+    while live:
+        node = live.pop()
+        if found.pop(node, None) is None:
+            continue
+        for user in users.get(node, ()):
+            waiting[user] -= 1
+            if waiting[user] == 0:
+                live.append(user)
+    if start not in found:
+        return {}
+    return {node: [n for n in children if n in found] for node, children in found.items()}
+
+
+def needs(node: Node, closer: bool = True) -> Need:
     """What a node needs before it can move (see `deadlocked`). Lock held.
 
     The quick look (not `closer`) is as if only its execution could answer a running request, or cancel those
@@ -47,7 +97,7 @@ def needs(node: Node, closer: bool = True) -> Need[Node]:
     return _needs_of_execution(node)
 
 
-def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need[Node]:
+def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need:
     if ticket.ready or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
@@ -60,12 +110,11 @@ def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need[Node]:
 
 
 def candidates(ticket: Ticket) -> tuple[Instance, ...]:
-    """The instances that a queued request may run on."""
     return ticket.bound or ticket.model.instances
 
 
-def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need[Node]:
-    """A request that no instance has begun: one in a queue, or one that is just being handed over."""
+def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need:
+    """Of a request that no instance has begun: in a queue, or just being passed to an instance."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
     reader = ticket.parent.model if closer and ticket.model.decoupled and ticket.parent else None
@@ -111,7 +160,7 @@ def forget_answers() -> None:
 
 
 def look_closer() -> None:
-    """Find out what the quick look took for granted; while it goes on its own references would count."""
+    """Check the assumptions of the quick look, at a moment when its own references are gone."""
     for question in _questions:
         kind = type(question())
         if issubclass(kind, asyncio.Future):
@@ -121,7 +170,7 @@ def look_closer() -> None:
 
 
 def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
-    """Whether anything but the tasks of its loop may complete a future: all of them sleep."""
+    """Whether anything but the sleeping tasks of its loop may complete a future."""
     future = question()
     loop: Any = None if future is None else future.get_loop()
     if future is None or loop is None:
@@ -147,7 +196,7 @@ def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
 
 
 def _backends(instance: Instance) -> list[Any]:
-    """What of ours refers to the model's own object."""
+    """Our own objects that refer to the model's object."""
     found: list[Any] = [instance]
     backend: Any = instance.backend
     while backend is not None:
@@ -157,7 +206,7 @@ def _backends(instance: Instance) -> list[Any]:
 
 
 def _held_by_frames(thread: int) -> list[Any]:
-    """What the functions of asyncio that run a thread's loop have in their variables."""
+    """The variables of asyncio's functions that run a thread's loop."""
     values: list[Any] = []
     for frame in stack_of(thread):
         if str(frame.f_globals.get("__name__")).startswith("asyncio."):
@@ -171,7 +220,7 @@ def _held_by_frames(thread: int) -> list[Any]:
 
 
 def _leaves_its_tasks(question: ref[Ticket]) -> bool:
-    """Whether anybody but the tasks of its execution knows a request, or its sender: all of them sleep."""
+    """Whether anybody but the sleeping tasks of its execution knows a request, or its sender."""
     ticket = question()
     execution = None if ticket is None else ticket.execution
     if ticket is None or execution is None or execution.task is None or not execution.requests:
@@ -188,7 +237,7 @@ def _leaves_its_tasks(question: ref[Ticket]) -> bool:
 
 
 def _answerable_elsewhere(ticket: Ticket) -> bool:
-    """Whether somebody beside its execution may hold the means to answer a running request."""
+    """Whether anything beside its execution may hold the means to answer a running request."""
     found = walked.get(id(ticket))
     if found is None:
         found = walked[id(ticket)] = _find_elsewhere(ticket)
@@ -196,7 +245,7 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
 
 
 def _bare_thread_of(model: LoadedModel | None) -> bool:
-    """Whether a thread that the model started itself runs its code now: what it holds is not known."""
+    """Whether a thread that the model started itself runs its code now: what it holds is unknown."""
     if model is None:
         return False
     known = {threading.get_ident(), *blocked}
@@ -242,13 +291,13 @@ def _find_elsewhere(ticket: Ticket) -> bool:
 
 
 def _all_among(things: list[Any], requests: Sequence[Any]) -> bool:
-    """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
+    """Whether a list holds only these requests, as the one that `execute` received does."""
     # A function of its own: a closure over the request would be one more holder of it.
     ids = {id(r) for r in requests}
     return all(id(thing) in ids for thing in things)
 
 
-def _needs_of_execution(execution: Execution) -> Need[Node]:
+def _needs_of_execution(execution: Execution) -> Need:
     if execution.finished:
         return LIVE, ()
     if execution.combined:
@@ -263,12 +312,12 @@ def _needs_of_execution(execution: Execution) -> Need[Node]:
     return _needs_of_loop(loop, [t for t in list(execution.tasks or ()) if not t.done()])
 
 
-def _needs_of_loop(loop: Any, movers: list[Node]) -> Need[Node]:
+def _needs_of_loop(loop: Any, movers: list[Node]) -> Need:
     return (LIVE, ()) if not movers or loop._ready or _timer_may_act(loop) else (ANY, movers)
 
 
 def _movers(watched: WatchedSelector) -> list[Node]:
-    """What may make something happen in a loop that sleeps: its tasks, and the requests sent from there."""
+    """The tasks of a sleeping loop, and the requests sent from there: what may wake it."""
     loop = watched.loop
     found: list[Node] = [] if loop is None else [t for t in asyncio.all_tasks(loop) if not t.done()]
     for execution in list(watched.executions):
@@ -280,7 +329,7 @@ def _movers(watched: WatchedSelector) -> list[Node]:
 
 
 def _timer_may_act(loop: Any) -> bool:
-    """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
+    """Whether a timer of the loop does anything but end an `asyncio.sleep`."""
     return any(
         getattr(handle._callback, "__name__", "") != "_set_result_unless_cancelled"
         for handle in list(loop._scheduled)
@@ -292,7 +341,7 @@ def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
     return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
 
 
-def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need[Node]:
+def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need:
     if future.done():
         return LIVE, ()
     if isinstance(future, RequestFuture):
@@ -319,7 +368,7 @@ def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need[Node]:
     return ANY, _movers(watched)
 
 
-def _needs_of_job(job: Job) -> Need[Node]:
+def _needs_of_job(job: Job) -> Need:
     if job.state == "waiting":  # for a thread of its executor
         running = [j for j in list(job.peers) if j.state == "running"]
         return (ANY, running) if running else (LIVE, ())

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.file_models import INVALID, controls_of, dims_of, refuse_parts
+from bls_notebook.backends.protocol import BackendError
 
 _TENSOR = re.compile(r"tensor\((.+)\)")
 _SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))

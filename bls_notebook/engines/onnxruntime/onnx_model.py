@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.batched import BatchedInstance, BatchError
-from bls_notebook.backends.completed import INVALID, parameter, truth, whole
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import VersionFiles
+from bls_notebook.backends.file_models import INVALID, BatchedInstance, BatchError, parameter, truth, whole
+from bls_notebook.backends.protocol import BackendError, VersionFiles
 from bls_notebook.devices.registry import simulated_gpus
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -11,8 +11,7 @@ of that GPU; weights do not.
 
 from __future__ import annotations
 
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import BackendModel, VersionFiles
+from bls_notebook.backends.protocol import BackendError, BackendModel, VersionFiles
 
 from .module_model import PYTHON_RUNTIME, ModuleModel
 from .torchscript_model import TorchModel, has_gpu, runtime

@@ -11,9 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.completed import refuse_parts
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import Modules, VersionFiles
+from bls_notebook.backends.file_models import refuse_parts
+from bls_notebook.backends.protocol import BackendError, Modules, VersionFiles
 from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.devices.registry import simulated_gpus
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -20,9 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.batched import BatchedInstance, BatchError
-from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts, truth, whole
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.file_models import (
+    INVALID,
+    BatchedInstance,
+    BatchError,
+    controls_of,
+    dims_of,
+    refuse_parts,
+    truth,
+    whole,
+)
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.devices.registry import need_gpu, simulated_gpus
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.pb_utils.dtypes import element_bytes

@@ -30,7 +30,7 @@ from bls_notebook.network.kserve.json_codec import (
 )
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.pb_utils import InferenceResponse, Tensor
-from bls_notebook.pb_utils.iterator import StreamEnded
+from bls_notebook.pb_utils.response import StreamEnded
 
 from .admission import Admission
 from .http_server import until_disconnect

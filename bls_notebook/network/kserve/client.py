@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from bls_notebook.backends.remote import REPORT_SECONDS, Exchange
+from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

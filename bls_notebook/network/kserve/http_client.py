@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from bls_notebook.backends.remote import Deliver, InThread
+from bls_notebook.backends.protocol import Deliver, InThread
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from bls_notebook.devices.transfers import device_of, to_cpu, to_gpu
+from bls_notebook.devices.registry import device_of
+from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var

@@ -21,8 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import BackendInstance, BackendModel, OpenModel, VersionFiles
+from bls_notebook.backends.protocol import BackendError, BackendInstance, BackendModel, OpenModel, VersionFiles
 from bls_notebook.backends.registry import backend_names, find_backend, has_runtime
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus

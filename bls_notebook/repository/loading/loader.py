@@ -15,10 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import cast
 
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError, RemoteBackend
 from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
-from bls_notebook.backends.remote import RemoteBackend
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.calling import SendingExecution, bare_caller
 from bls_notebook.engine.core.instance import Instance
@@ -30,7 +29,7 @@ from bls_notebook.engine.exception_text import describe, is_a
 from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.recording.spans import span_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
-from bls_notebook.engine.tensors.request_check import RequestCheck
+from bls_notebook.engine.tensors.config_check import RequestCheck
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest

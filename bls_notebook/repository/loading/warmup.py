@@ -23,7 +23,7 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.runner import BatchRunner
-from bls_notebook.engine.tensors.request_check import reshape_all
+from bls_notebook.engine.tensors.config_check import reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stream import TicketStream
 from bls_notebook.engine.waiting.threads import Parker

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from bls_notebook.devices import model_code
+from bls_notebook.devices import own_gpu
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_code import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
@@ -152,14 +152,14 @@ def follow() -> None:
         if owner is not None:
             setattr(self, THREAD_HOME, owner)
             to_be_started(self)
-            if model_code.here() is not None:
-                self.run = model_code.carried(self.run)  # type: ignore[method-assign]
+            if own_gpu.here() is not None:
+                self.run = own_gpu.carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     @functools.wraps(submit)
     def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if not isinstance(self, _INTERPRETERS):  # what they run is pickled
-            fn = _Work(model_code.carried(fn), _owner())
+            fn = _Work(own_gpu.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
 

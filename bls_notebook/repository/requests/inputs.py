@@ -18,7 +18,7 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes, to_bits
-from bls_notebook.pb_utils.trace import InferenceTrace
+from bls_notebook.pb_utils.options import InferenceTrace
 from bls_notebook.records.visible_text import first_line
 
 

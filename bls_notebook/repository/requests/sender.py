@@ -20,7 +20,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
+from bls_notebook.pb_utils.response import ResponseIterator, StreamEnded
 from bls_notebook.records.advice import Known
 from bls_notebook.records.visible_text import first_line
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices import transfers
-from bls_notebook.devices.registry import backend_of
+from bls_notebook.devices.registry import backend_of, device_of
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import Media, TensorRecord, TensorsCompared
@@ -54,11 +54,11 @@ def _array(tensor: Tensor) -> Any:
 
 def _beside(first: Any, second: Any) -> tuple[Any, Any]:
     """Two arrays on one device: the second comes to the first's."""
-    if transfers.device_of(first) == transfers.device_of(second):
+    if device_of(first) == device_of(second):
         return first, second
     if backend_of(first) is None:
         return first, transfers.to_cpu(second)
-    return first, transfers.to_gpu(second, transfers.device_of(first).index)
+    return first, transfers.to_gpu(second, device_of(first).index)
 
 
 def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:

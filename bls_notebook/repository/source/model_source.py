@@ -25,7 +25,7 @@ from bls_notebook.repository.config import ModelConfigMessage, parse_config, par
 from .layout import file_override_path, version_folders
 
 if TYPE_CHECKING:
-    from bls_notebook.backends.remote import RemoteBackend
+    from bls_notebook.backends.protocol import RemoteBackend
     from bls_notebook.repository.substitution.made_up import Stub
 
 

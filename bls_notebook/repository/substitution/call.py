@@ -25,16 +25,15 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.tensors.config_check import input_reshapes, reshape_all
 from bls_notebook.engine.tensors.inbound import received
-from bls_notebook.engine.tensors.request_check import input_reshapes, reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.stream import TicketStream
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
-from bls_notebook.pb_utils.iterator import StreamEnded
 from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.response import InferenceResponse, StreamEnded
 from bls_notebook.pb_utils.tensor import Tensor
 
 

@@ -24,8 +24,8 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 from bls_notebook.records.visible_text import first_line
 
 from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waiter, call_of, is_null

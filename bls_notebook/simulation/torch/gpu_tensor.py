@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from bls_notebook.devices import model_code, observer
+from bls_notebook.devices import allocation_log, own_gpu
 from bls_notebook.devices.device import OutOfMemoryError
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedBlock, SimulatedGPU
@@ -154,11 +154,11 @@ def out_of_memory(gpu: SimulatedGPU, size: int) -> Exception:
 
 def report_transfer(source: Any, result: Any, started: int) -> None:
     """Report a transfer to the observer of memory; call within `NATIVE`."""
-    if observer.current is None:
+    if allocation_log.recording is None:
         return
     gone, come = _seen(source), _seen(result)
     if gone is not None and come is not None:
-        observer.moved("transfer", gone, come, perf_counter_ns() - started)
+        allocation_log.moved("transfer", gone, come, perf_counter_ns() - started)
 
 
 def _seen(tensor: Any) -> Any:
@@ -221,7 +221,7 @@ def plainly(func: Any, args: Any, kwargs: Any) -> Any:
         _check(func, index, hosts)
     asked = kwargs.get("device")
     if asked is None and func in FACTORIES:
-        process = model_code.here()
+        process = own_gpu.here()
         asked = None if process is None or index >= 0 else process.default_device
     if asked is not None:
         where = gpu_index(asked)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bls_notebook.devices import dlpack, model_code
+from bls_notebook.devices import dlpack, own_gpu
 from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
 from .gpu_tensor import (
@@ -192,7 +192,7 @@ def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
     if asked is None and isinstance(where, Tensor):
         index = index_of(where)
     else:
-        process = model_code.here()
+        process = own_gpu.here()
         index = gpu_index(process.default_device if asked is None and process is not None else asked)
     result = call(func, args, {**kwargs, "device": "cpu"} if index >= 0 else kwargs, -1)
     if index < 0 or index_of(result) == index:

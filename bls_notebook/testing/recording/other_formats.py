@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.transfers import text_bytes
+from bls_notebook.devices.allocation_log import text_bytes
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.extending import host_of
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor, to_bits

@@ -25,7 +25,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.options import Options
-from bls_notebook.pb_utils.sender import ByHand
+from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.network.kserve import http_client
 from bls_notebook.network.kserve.address import address_of
 from bls_notebook.network.kserve.client import ServerError

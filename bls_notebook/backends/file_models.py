@@ -1,12 +1,13 @@
-"""`BatchedInstance`: an instance that runs several requests as one, of whatever runtime.
+"""What backends of model files share: reading a completed configuration, and running requests as one batch.
 
-Guarantees: every request gets one response; requests of equal shapes are run as one batch; a request that
-cannot be run does not fail the others of its batch; what an instance on a GPU answers is on that GPU, as
-on Triton, unless its requester prefers other memory.
+Guarantees of `BatchedInstance`: every request gets one response; requests of equal shapes run as one batch; a
+request that cannot run does not fail the others of its batch; outputs of an instance on a GPU are on that GPU,
+as on Triton, unless the requester prefers other memory.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import accumulate
@@ -22,6 +23,64 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
+
+from .protocol import BackendError
+
+INVALID = "Invalid argument"
+
+
+def parameter(config: dict[str, Any], key: str) -> str | None:
+    """Return the text of a parameter, or None."""
+    found = config.get("parameters", {}).get(key)
+    return None if found is None else str(found.get("string_value", ""))
+
+
+def whole(config: dict[str, Any], key: str) -> int | None:
+    """Return a parameter as an int, or None; text after the number is ignored, as in C."""
+    value = parameter(config, key)
+    if value is None:
+        return None
+    digits = re.match(r"\s*[+-]?\d+", value)  # what follows the number is ignored, as in C
+    if digits is None:
+        raise BackendError(f"failed to convert '{value}' to integral number", INVALID)
+    return int(digits[0])
+
+
+def truth(config: dict[str, Any], key: str) -> bool | None:
+    """Return a parameter as a bool, or None."""
+    value = parameter(config, key)
+    if value is None:
+        return None
+    words = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    if value.lower() not in words:
+        raise BackendError(f"failed to convert '{value}' to boolean", INVALID)
+    return words[value.lower()]
+
+
+def dims_of(tensor: dict[str, Any]) -> list[int]:
+    """Return the dims of an input or output as the model sees it, after its `reshape`."""
+    dims = tensor["reshape"].get("shape", ()) if "reshape" in tensor else tensor["dims"]
+    return [int(d) for d in dims]
+
+
+def controls_of(config: dict[str, Any]) -> dict[str, str]:
+    """Return the inputs of sequence controls: data types by name; "" if the control's values imply the type."""
+    controls = config.get("sequence_batching", {}).get("control_input", ())
+    return {c["name"]: c["control"][0].get("data_type", "") for c in controls if c.get("control")}
+
+
+def refuse_parts(config: dict[str, Any]) -> None:
+    """Reject configurations that backends of model files do not support here."""
+    parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
+    parts += [f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]]
+    if config.get("sequence_batching", {}).get("state"):
+        parts.append("sequence_batching.state")
+    if parts:
+        raise BackendError(
+            f"model '{config['name']}': {', '.join(parts)}: not supported for {config['backend']} models "
+            "here (a real Triton server does it); leave it out to try the model in the notebook",
+            "Unsupported",
+        )
 
 
 class BatchError(Exception):
@@ -60,7 +119,6 @@ class BatchedInstance(ABC):
         return np.concatenate(parts)
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
-        """Run the requests, those of equal shapes together."""
         responses: dict[int, InferenceResponse] = {}
         groups: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
         for i, request in enumerate(requests):

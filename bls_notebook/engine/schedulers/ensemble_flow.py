@@ -17,18 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.tensors.request_check import output_reshapes, reshape_all
+from bls_notebook.engine.tensors.config_check import output_reshapes, reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleStep:
-    """One model of an ensemble.
-
-    `version`: -1 for the newest. `inputs`: the model's inputs, and the tensors of the ensemble that they are.
-    `outputs`: the model's outputs, and the tensors of the ensemble that they become.
-    """
+    """One step: a model, and the ensemble's tensors by the model's input and output names. Version -1 is the newest."""
 
     model: str
     version: int
@@ -37,13 +33,7 @@ class EnsembleStep:
 
 
 class EnsemblePlan:
-    """The steps of an ensemble.
-
-    `spec`: of the ensemble.
-    `models`: the models and versions of the steps, each once.
-    `readers`: the steps that read each tensor.
-    `reshapes`: of the outputs, for `reshape_all`.
-    """
+    """The steps of an ensemble: its models and versions, each once, and the `readers` of each tensor."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -62,7 +52,7 @@ class EnsemblePlan:
         self._needed: dict[frozenset[str], frozenset[int]] = {}
 
     def needed(self, outputs: frozenset[str]) -> frozenset[int]:
-        """Return the steps without which these outputs cannot be made."""
+        """Return the steps that these outputs depend on."""
         found = self._needed.get(outputs)
         if found is None:
             steps: set[int] = set()
@@ -108,11 +98,7 @@ class _Value:
 
 
 class EnsembleFlow:
-    """One request on its way through an ensemble.
-
-    `members`: of the model of each step. `requested`: names of the outputs that are wanted. `sequence`: of
-    the request.
-    """
+    """The progress of one request; `members` are the specs of the steps' models."""
 
     def __init__(
         self, plan: EnsemblePlan, members: Sequence[ModelSpec], requested: tuple[str, ...], sequence: Membership
@@ -134,7 +120,7 @@ class EnsembleFlow:
     # -- what happens ------------------------------------------------------------------------------
 
     def begin(self, inputs: Iterable[Tensor]) -> list[Launch]:
-        """Take the inputs of the request; return the steps that can run."""
+        """Store the request's inputs; return the steps that can run."""
         given = {t._name: t for t in inputs}
         if self._spec.max_batch_size:
             self.batch = next((t._array.shape[0] for t in given.values()), 0)
@@ -150,7 +136,7 @@ class EnsembleFlow:
         final: bool,
         decoupled: bool,
     ) -> list[Launch]:
-        """Take a response of a step, or a final flag alone (`outputs` is None); return what can run now."""
+        """Store a response of a step, or a final flag alone (`outputs` is None); return the steps that can run now."""
         if final:
             self.running -= 1
         if self.error is not None or outputs is None:
@@ -174,7 +160,7 @@ class EnsembleFlow:
             self._values.clear()
 
     def take_outputs(self) -> tuple[list[Tensor], dict[str, object]] | None:
-        """Return the next response and its parameters, where every output that is wanted is there."""
+        """Return the next complete response and its parameters, or None."""
         if self.error is not None:
             return None
         first = next(iter(self._wanted), None)
@@ -218,7 +204,7 @@ class EnsembleFlow:
             del self._values[name][iteration]
 
     def _ready(self, updated: Iterable[str], iteration: int) -> list[Launch]:
-        """The steps that can run because these tensors are there now."""
+        """The steps that can run because these tensors exist now."""
         numbers = {n for name in updated for n in self._plan.readers.get(name, ()) if n in self._needed}
         launches = []
         for number in sorted(numbers):
@@ -250,7 +236,7 @@ class EnsembleFlow:
 
 
 def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Tensor:
-    """The tensor as its reader takes it: between one that batches and one that does not, rows come and go."""
+    """The tensor as its reader takes it, with or without a batch dimension."""
     tensor = value.tensor
     assert tensor is not None
     array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = tensor._array
@@ -264,7 +250,7 @@ def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Ten
 
 
 def _override(parameters: Mapping[str, object], sequence: Membership) -> Membership:
-    """The sequence of a response: the step's, or what the model says in the response's parameters."""
+    """The sequence of a response: the step's, unless the response's parameters name another."""
     if not parameters.keys() & {"sequence_id", "sequence_start", "sequence_end"}:
         return sequence
     number = parameters.get("sequence_id", sequence.correlation_id)

@@ -26,17 +26,15 @@ from bls_notebook.engine import call_keys
 from bls_notebook.engine.calling import SendingExecution, root_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.error_messages import in_ensemble, not_ready, without_running
-from bls_notebook.engine.failures import cancelled_response, error_response
+from bls_notebook.engine.error_messages import not_ready, without_running
+from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.recording.spans import record_at_once, record_ensemble, record_ensemble_over
-from bls_notebook.engine.schedulers.lifecycle import Lifecycle
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
-from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -45,7 +43,8 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
 
-from .flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership
+from .lifecycle import Lifecycle
 
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
 
@@ -64,25 +63,15 @@ class EnsembleExecution(SendingExecution):
 
     @property
     def instance_name(self) -> str:
-        """Name of the ensemble; it has no instances."""
         return self.model_name
 
     def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        """Return the requests that must all be answered before the ensemble is; the wait graph asks."""
         waiting = blocked.get(self.inline_thread)
         return [*self.children, *([] if waiting is None else [waiting])]
 
 
 class EnsembleRun:
-    """One request to an ensemble.
-
-    `model`: the ensemble.
-    `held`: the models of the steps, held until `ended`.
-    `parent`: who sent the request.
-    `request`: as the ensemble receives it.
-    `ticket`: where its responses go; None for `serve`.
-    `ended`: called once, with `held`, when no step is under way any more.
-    """
+    """One request to an ensemble; its models are `held` until `ended` is called, once, when no step runs any more."""
 
     context: Context | None = None
 
@@ -130,7 +119,7 @@ class EnsembleRun:
     # -- driving -------------------------------------------------------------------------------------
 
     def serve(self) -> InferenceResponse:
-        """Run on the caller's thread, with the help of others where steps can run side by side."""
+        """Run on the caller's thread; steps that can run side by side use others too."""
         launches = self._begin()
         while launches:
             if len(launches) > 1 or self._members[launches[0].step].decoupled:
@@ -145,7 +134,6 @@ class EnsembleRun:
         return self._answer
 
     def start(self) -> None:
-        """Run in the background."""
         for launch in self._begin():
             self._submit(launch)
 
@@ -159,7 +147,7 @@ class EnsembleRun:
         return launches
 
     def _need_ticket(self) -> None:
-        """Have a place for the answer that another thread may give."""
+        """Make a ticket: another thread may give the answer."""
         if self._ticket is None:
             parent = self.execution.parent
             ticket = Ticket(self._model, self._request, parent, None)
@@ -212,7 +200,7 @@ class EnsembleRun:
             look_at(ticket)
 
     def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
-        """The request to the model of a step, or the error that keeps it from being sent."""
+        """The request to a step's model, or the error that keeps it from being sent."""
         member = self._members[launch.step]
         ticket = self._ticket
         if self.execution.cancelled or (ticket is not None and ticket.cancelled):
@@ -266,7 +254,7 @@ class EnsembleRun:
                 self._submit(ready)
 
     def _take(self, launch: Launch, response: InferenceResponse, final: bool, took_ns: int = 0) -> list[Launch]:
-        """Take in a response of a step; return the steps that can run now."""
+        """Process a response of a step; return the steps that can run now."""
         decoupled = self._members[launch.step].decoupled
         outputs: list[Tensor] | None
         outputs, response._outputs = response._outputs, []
@@ -292,7 +280,7 @@ class EnsembleRun:
     # -- responses -----------------------------------------------------------------------------------
 
     def _collect(self) -> tuple[list[tuple[InferenceResponse, bool]], bool]:
-        """The responses to give now, and whether the run is over; the flow's lock is held."""
+        """The responses to deliver now, and whether the run is over; the flow's lock is held."""
         flow = self._flow
         out: list[tuple[InferenceResponse, bool]] = []
         while (made := flow.take_outputs()) is not None:
@@ -331,11 +319,11 @@ class EnsembleRun:
                 f"[request id: {who}] unexpected deadlock, at least one output is not set while no more "
                 "ensemble steps can be made"
             )
-            out.append((error_response(in_ensemble(self._model.name, problem)), True))
+            out.append((error_response(f"in ensemble '{self._model.name}', {problem}"), True))
         return out, True
 
     def _error(self, error: TritonError) -> InferenceResponse:
-        message = in_ensemble(self._model.name, without_running(error._message))
+        message = f"in ensemble '{self._model.name}', {without_running(error._message)}"
         cause: Any = error._origin or ErrorRecord("", "")
         chain = (self._model.name, *cause.chain)
         record = replace(cause, message=message, code=error._code.name, chain=chain)
@@ -391,7 +379,6 @@ class EnsembleScheduler(Lifecycle):
     # -- serving -------------------------------------------------------------------------------------
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request and wait for its answer."""
         need_room()
         parent.note_blocking(self._model.name)
         held = self._enter()
@@ -401,7 +388,6 @@ class EnsembleScheduler(Lifecycle):
         return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended).serve()
 
     def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background."""
         need_room()
         request, ticket.request = ticket.request, None
         held = self._enter()
@@ -429,7 +415,7 @@ class EnsembleScheduler(Lifecycle):
     # -- the models of the steps ---------------------------------------------------------------------
 
     def _enter(self) -> Members | InferenceResponse:
-        """Hold the models of the steps, or say why it cannot be done."""
+        """Hold the models of the steps, or return why that fails."""
         held: Members = {}
         with self._lock:
             if self._closed:
@@ -444,7 +430,7 @@ class EnsembleScheduler(Lifecycle):
                     if version == -1
                     else f"'{name}' version {version} is not at ready state"
                 )
-                return error_response(in_ensemble(self._model.name, problem))
+                return error_response(f"in ensemble '{self._model.name}', {problem}")
             held[name, version] = member
         return held
 
@@ -457,7 +443,7 @@ class EnsembleScheduler(Lifecycle):
                 return None
 
     def _ended(self, held: Members) -> None:
-        """A request has left, and lets go of these models."""
+        """Release the models of a request that is over."""
         for member in held.values():
             member.release()
         with self._lock:

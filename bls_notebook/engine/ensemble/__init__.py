@@ -1,1 +1,0 @@
-"""Ensembles: what their steps are, who feeds whom, and one run of them."""
