@@ -8,7 +8,7 @@ from bls_notebook.records.measurements import Latency
 
 from .html import Html, tag
 from .palette import LINE
-from .pen import Look, Pen, SvgPen, picture_html
+from .pen import Look, Pen, picture_html
 from .units import duration
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -26,7 +26,7 @@ def histogram_line(latency: Latency) -> str:
 
 def histogram_html(latency: Latency, alt: str) -> Html:
     """Return a histogram as a picture with its percentiles."""
-    pen = SvgPen(1.0, 8, 16)
+    pen = Pen(1.0, 8, 16)
     height, bottom = _draw(pen, latency)
     return tag("div", picture_html(pen.document(height, bottom), alt), cls="latency-histogram")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Protocol
 
 from bls_notebook.records.visible_text import visible
 
@@ -34,36 +33,116 @@ class Look:
     edge: bool = False  # the outline alone
 
 
-class Pen(Protocol):
-    """Draws one picture."""
+class Pen:
+    """Writes a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
 
-    end: float  # of the axis, ns
-    plot: float  # the narrowest that it is shown, px
-    ticks: list[tuple[float, str]]  # of the axis, with what they say
+    def __init__(self, end: float, left: float, right: float) -> None:
+        self.ticks = list(times(end))
+        self.end, self.plot = end, _NARROWEST - left - right
+        self._left = 100 * left / _NARROWEST
+        self._width = 100 * self.plot / _NARROWEST
+        self._shapes: list[str] = []
+        self._words: list[str] = []
+        self._patterns: dict[tuple[str, str], str] = {}
 
     def boxes(self, boxes: Iterable[Box], look: Look) -> None:
-        """Fill boxes."""
+        """Fill boxes: those of one height are one thick dashed line, which takes few characters."""
+        rows: dict[float, list[str]] = {}
+        for x, y, width, height in boxes:
+            left, wide = self._x(x), self._x(x + width) - self._x(x)
+            # A hair's breadth between neighbours.
+            wide = wide - 0.8 if wide > 3 else max(wide, 0.8)
+            if look.edge:
+                rows.setdefault(0, []).append(f"M{_n(left)} {_n(y)}h{_n(wide)}v{_n(height)}h{_n(-wide)}z")
+            else:
+                rows.setdefault(height, []).append(f"M{_n(left)} {_n(y + height / 2)}h{_n(wide)}")
+        for height, path in rows.items():
+            self._stroke("".join(path), height or 1.2, look)
+            if look.over:
+                self._stroke("".join(path), height, Look("#ffffff", look.alpha, look.over))
 
     def area(self, points: Points, look: Look) -> None:
         """Fill what is inside a line."""
+        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
+        self._shapes.append(f'<path d="{path}" fill="{self._paint(look)}"{_alpha(look)}/>')
+        if look.over:
+            self.area(points, Look("#ffffff", look.alpha, look.over))
 
     def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
         """Draw upright lines: x, from y, to y."""
+        path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
+        self._stroke(path, width, look)
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
         """Draw a line from point to point."""
+        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
+        self._stroke(path, width, look)
 
     def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
         """Draw triangles that point down (``v``), up (``^``) or to the right (``>``)."""
+        half = _n(size / 2)
+        turn = {
+            "v": f"l-{half} -{_n(size * 0.8)}h{_n(size)}z",
+            "^": f"l-{half} {_n(size * 0.8)}h{_n(size)}z",
+            ">": f"l-{_n(size * 0.8)} -{half}v{_n(size)}z",
+        }[shape]
+        path = "".join(f"M{_n(self._x(x))} {_n(y)}{turn}" for x, y in points)
+        self._shapes.append(f'<path d="{path}" fill="{look.colour}"{_alpha(look)}/>')
 
     def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
         """Fill a box of a fixed size, so many pixels right of where the time begins."""
+        fill = f'fill="none" stroke="{look.colour}"' if look.edge else f'fill="{self._paint(look)}"'
+        place = f'x="{_n(right)}" y="{_n(top)}" width="{_n(width)}" height="{_n(height)}"'
+        self._words.append(f"<rect {place} {fill}{_alpha(look)}/>")
+        if look.over:
+            self.chip(right, top, width, height, Look("#ffffff", look.alpha, look.over))
 
     def words(
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
         colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         """Write text around the height `y`, so many pixels right of `x`; a halo sets it off."""
+        look = "" if align == "start" else f' text-anchor="{align}"'
+        look += "" if size == 11 else f' font-size="{_n(size)}"'
+        look += "" if colour == INK else f' fill="{colour}"'
+        look += ' font-weight="600"' if bold else ""
+        look += ' stroke="#fff" stroke-width="4" paint-order="stroke"' if halo else ""
+        place = f' x="{_n(100 * x / self.end)}%"' if x else ""
+        place += f' dx="{_n(right)}"' if right else ""
+        said = escape(visible(text))
+        self._words.append(f'<text{place} y="{_n(y + size * 0.36)}"{look}>{said}</text>')
+
+    def document(self, height: float, bottom: float) -> str:
+        """Return the picture as an SVG document, as wide as its page; lines of times end at `bottom`."""
+        self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
+        grid = self._shapes.pop()
+        place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'
+        patterns = "".join(
+            f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<path d="{_LINES[hatch]}" stroke="{colour}" stroke-width="1.2"/></pattern>'
+            for (colour, hatch), name in self._patterns.items()
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
+            f'font-family="{_FONT}" fill="{INK}"><style>path{{vector-effect:non-scaling-stroke}}</style>'
+            f"<defs>{patterns}</defs>"
+            f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'
+            f"{grid}{''.join(self._shapes)}</svg><svg {place}>{''.join(self._words)}</svg></svg>"
+        )
+
+    def _x(self, x: float) -> float:
+        return x / self.end * _UNITS
+
+    def _stroke(self, path: str, width: float, look: Look) -> None:
+        if path:
+            paint = f'stroke="{self._paint(look)}" stroke-width="{_n(width)}"'
+            self._shapes.append(f'<path d="{path}" fill="none" {paint}{_alpha(look)}/>')
+
+    def _paint(self, look: Look) -> str:
+        if not look.hatch:
+            return look.colour
+        name = self._patterns.setdefault((look.colour, look.hatch[0]), f"h{len(self._patterns)}")
+        return f"url(#{name})"
 
 
 def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) -> float:
@@ -139,112 +218,6 @@ _FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _CODES: dict[str, str | int | None] = {
     "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
 }  # fmt: skip
-
-
-class SvgPen:
-    """Writes a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
-
-    def __init__(self, end: float, left: float, right: float) -> None:
-        self.ticks = list(times(end))
-        self.end, self.plot = end, _NARROWEST - left - right
-        self._left = 100 * left / _NARROWEST
-        self._width = 100 * self.plot / _NARROWEST
-        self._shapes: list[str] = []
-        self._words: list[str] = []
-        self._patterns: dict[tuple[str, str], str] = {}
-
-    def boxes(self, boxes: Iterable[Box], look: Look) -> None:
-        """Fill boxes: those of one height are one thick dashed line, which takes few characters."""
-        rows: dict[float, list[str]] = {}
-        for x, y, width, height in boxes:
-            left, wide = self._x(x), self._x(x + width) - self._x(x)
-            # A hair's breadth between neighbours.
-            wide = wide - 0.8 if wide > 3 else max(wide, 0.8)
-            if look.edge:
-                rows.setdefault(0, []).append(f"M{_n(left)} {_n(y)}h{_n(wide)}v{_n(height)}h{_n(-wide)}z")
-            else:
-                rows.setdefault(height, []).append(f"M{_n(left)} {_n(y + height / 2)}h{_n(wide)}")
-        for height, path in rows.items():
-            self._stroke("".join(path), height or 1.2, look)
-            if look.over:
-                self._stroke("".join(path), height, Look("#ffffff", look.alpha, look.over))
-
-    def area(self, points: Points, look: Look) -> None:
-        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
-        self._shapes.append(f'<path d="{path}" fill="{self._paint(look)}"{_alpha(look)}/>')
-        if look.over:
-            self.area(points, Look("#ffffff", look.alpha, look.over))
-
-    def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
-        path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
-        self._stroke(path, width, look)
-
-    def line(self, points: Points, look: Look, width: float = 1.2) -> None:
-        path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
-        self._stroke(path, width, look)
-
-    def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
-        half = _n(size / 2)
-        turn = {
-            "v": f"l-{half} -{_n(size * 0.8)}h{_n(size)}z",
-            "^": f"l-{half} {_n(size * 0.8)}h{_n(size)}z",
-            ">": f"l-{_n(size * 0.8)} -{half}v{_n(size)}z",
-        }[shape]
-        path = "".join(f"M{_n(self._x(x))} {_n(y)}{turn}" for x, y in points)
-        self._shapes.append(f'<path d="{path}" fill="{look.colour}"{_alpha(look)}/>')
-
-    def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
-        fill = f'fill="none" stroke="{look.colour}"' if look.edge else f'fill="{self._paint(look)}"'
-        place = f'x="{_n(right)}" y="{_n(top)}" width="{_n(width)}" height="{_n(height)}"'
-        self._words.append(f"<rect {place} {fill}{_alpha(look)}/>")
-        if look.over:
-            self.chip(right, top, width, height, Look("#ffffff", look.alpha, look.over))
-
-    def words(
-        self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
-        colour: str = INK, bold: bool = False, halo: bool = False,
-    ) -> None:  # fmt: skip
-        look = "" if align == "start" else f' text-anchor="{align}"'
-        look += "" if size == 11 else f' font-size="{_n(size)}"'
-        look += "" if colour == INK else f' fill="{colour}"'
-        look += ' font-weight="600"' if bold else ""
-        look += ' stroke="#fff" stroke-width="4" paint-order="stroke"' if halo else ""
-        place = f' x="{_n(100 * x / self.end)}%"' if x else ""
-        place += f' dx="{_n(right)}"' if right else ""
-        said = escape(visible(text))
-        self._words.append(f'<text{place} y="{_n(y + size * 0.36)}"{look}>{said}</text>')
-
-    def document(self, height: float, bottom: float) -> str:
-        """Return the picture as an SVG document, as wide as its page; lines of times end at `bottom`."""
-        self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
-        grid = self._shapes.pop()
-        place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'
-        patterns = "".join(
-            f'<pattern id="{name}" width="6" height="6" patternUnits="userSpaceOnUse">'
-            f'<path d="{_LINES[hatch]}" stroke="{colour}" stroke-width="1.2"/></pattern>'
-            for (colour, hatch), name in self._patterns.items()
-        )
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{_n(height)}" font-size="11" '
-            f'font-family="{_FONT}" fill="{INK}"><style>path{{vector-effect:non-scaling-stroke}}</style>'
-            f"<defs>{patterns}</defs>"
-            f'<svg {place} viewBox="0 0 {_UNITS} {_n(height)}" preserveAspectRatio="none">'
-            f"{grid}{''.join(self._shapes)}</svg><svg {place}>{''.join(self._words)}</svg></svg>"
-        )
-
-    def _x(self, x: float) -> float:
-        return x / self.end * _UNITS
-
-    def _stroke(self, path: str, width: float, look: Look) -> None:
-        if path:
-            paint = f'stroke="{self._paint(look)}" stroke-width="{_n(width)}"'
-            self._shapes.append(f'<path d="{path}" fill="none" {paint}{_alpha(look)}/>')
-
-    def _paint(self, look: Look) -> str:
-        if not look.hatch:
-            return look.colour
-        name = self._patterns.setdefault((look.colour, look.hatch[0]), f"h{len(self._patterns)}")
-        return f"url(#{name})"
 
 
 def picture_html(svg: str, alt: str) -> Html:

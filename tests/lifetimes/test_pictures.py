@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from bls_notebook.display import render
-from bls_notebook.display.pen import SvgPen, width_of
+from bls_notebook.display.pen import Pen, width_of
 from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes
@@ -202,9 +202,9 @@ def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:
 def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """No label leaves the picture, and labels of one column do not overlap."""
     boxes: list[tuple[str, float, float, float, float]] = []
-    write = SvgPen.words
+    write = Pen.words
 
-    def words(pen: SvgPen, text: str, x: float, y: float, **how: Any) -> None:
+    def words(pen: Pen, text: str, x: float, y: float, **how: Any) -> None:
         size, width = how.get("size", 11), width_of(text, how.get("size", 11)) * 0.8
         left = x / pen.end * pen.plot + how.get("right", 0)
         left -= {"start": 0.0, "end": width}.get(how.get("align", "start"), width / 2)
@@ -212,7 +212,7 @@ def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch)
             boxes.append((text, left, left + width, y - size / 2, y + size / 2))
         write(pen, text, x, y, **how)
 
-    monkeypatch.setattr(SvgPen, "words", words)
+    monkeypatch.setattr(Pen, "words", words)
     for name in ("leak", "transfers", "digits", "many"):
         boxes.clear()
         lifetimes_svg(samples.ALL[name]())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bls_notebook.display import as_text as text
 from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import Ink, model_inks
-from bls_notebook.display.pen import DIM, INK, Look, Pen, SvgPen, readable, width_of
+from bls_notebook.display.pen import DIM, INK, Look, Pen, readable, width_of
 from bls_notebook.display.units import count, duration, size
 from bls_notebook.lifetimes.records import Lifetimes, LineBytes
 from bls_notebook.records.visible_text import visible
@@ -90,7 +90,7 @@ def flame_svg(record: Lifetimes) -> str:
     found = flames(record)
     if not found:
         return ""
-    pen = SvgPen(_WHOLE, _SIDE, _SIDE)
+    pen = Pen(_WHOLE, _SIDE, _SIDE)
     pen.ticks = [(0, ""), (_WHOLE, "")]
     inks = model_inks(line.model for flame in found for line in flame.lines)
     top = 4.0

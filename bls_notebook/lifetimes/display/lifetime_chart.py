@@ -19,7 +19,7 @@ from math import inf
 from bls_notebook.display import as_text as text
 from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
-from bls_notebook.display.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, SvgPen, legend_signs, steps_area, width_of
+from bls_notebook.display.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
 from bls_notebook.display.units import count, size
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_left_behind
 from bls_notebook.records.intervals import Rows
@@ -325,7 +325,7 @@ def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
 def lifetimes_svg(record: Lifetimes) -> str:
     """Draw the lifetime chart as an SVG document, as wide as its page: equal records give equal text."""
     side = _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
-    pen = SvgPen(end_of(record), side, _HOLDERS)
+    pen = Pen(end_of(record), side, _HOLDERS)
     return pen.document(*_draw(pen, record, side))
 
 

@@ -21,7 +21,6 @@ from bls_notebook.display.pen import (
     Box,
     Look,
     Pen,
-    SvgPen,
     legend_signs,
     picture_html,
     readable,
@@ -439,7 +438,7 @@ def timeline_svg(*sessions: Session) -> str:
     names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
     labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
     end = max(session.wall for session in sessions) or 1
-    pen = SvgPen(end, 27 + max([56.0, *names, *labels]), _RIGHT)
+    pen = Pen(end, 27 + max([56.0, *names, *labels]), _RIGHT)
     inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
     height = 4.0
     for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
