@@ -4,7 +4,7 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "inspection",
-    needs=("profiling", "lifetimes"),
+    needs=("lifetimes",),
     names={"inspect": ".inspection:inspect", "watch": ".repository_watch:watch"},
     types={"Inspection": ".inspection:Inspection", "Watch": ".repository_watch:Watch"},
     magics={"%blsinspect": ".magic:MAGIC"},

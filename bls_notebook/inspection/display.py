@@ -1,4 +1,4 @@
-"""Displays of the inspector (a model, a tensor, a response with its recorded request) and of the watch.
+"""Displays of the inspector (a model, a tensor, a response) and of the watch.
 
 The watch is a table, and a live widget on top of it with buttons that load, unload and reload models.
 Samples arrive on the watch's thread, so the widget updates while a cell runs; it stops sampling when its
@@ -28,17 +28,14 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.records.statistics import statistics_document
-from bls_notebook.display.units import count, duration, ns, shape, size, some_ns
+from bls_notebook.display.units import count, duration, shape, size
 from bls_notebook.display.widgets import covered, has_kernel, new_place, widget_source
 from bls_notebook.display.widgets import live as live_widget
-from bls_notebook.lifetimes.display.block_facts import kind_of
-from bls_notebook.lifetimes.records import Life
-from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.repository import Figures, TextSeen
 from bls_notebook.records.visible_text import visible
 
-from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, RequestSeen, ResponseView, TensorView, WatchRecord
+from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
 _KINDS = {"busy": "loading", "idle": "ready"}
 _LINES = 40  # of a source, that are shown unfolded
@@ -190,8 +187,6 @@ def response_view_document(view: ResponseView) -> doc.Document:
     if view.tensors and left and len(view.tensors) > 1:
         names = ", ".join(tensor.name for tensor in view.response.tensors[len(view.tensors) :])
         blocks.append(doc.Words(parts.quiet(f"and {count(left, 'more output')}: {names}")))
-    if view.request is not None:
-        blocks += request_blocks(view.request)
     return doc.Document(blocks, styles=f"{_STYLES} error" if view.response.error else _STYLES)
 
 
@@ -296,59 +291,6 @@ def inspected_display(value: Any, *, width: int, live: bool) -> Display:
     from .inspection import inspect  # first needed here
 
     return render(inspect(value).record, width=width, live=live)
-
-
-_SPANS = doc.columns("model | span:r | instance | sent:t | queued:t | execute:t | in all:t | state")
-_LIVES = doc.columns("tensor | size:r | type | device | made by | how | lived:t")
-_OPEN = 12  # rows that are not folded away
-_NOT = {
-    "spans": "its spans were not recorded: run the cell with %%blsprofile",
-    "lives": "the lives of its tensors were not recorded: run the cell with %%blsmemory",
-}
-
-
-def request_blocks(seen: RequestSeen) -> Iterator[doc.Block]:
-    """Give what was recorded of a request; where nothing was, how that is done."""
-    missing = []
-    if seen.spans:
-        title = f"request: {count(len(seen.spans), 'span')} in the timeline of {seen.profile}"
-        depths: dict[int, int] = {}
-        rows = [_span(span, seen.spans[0].sent, depths) for span in seen.spans]
-        yield parts.opened(title, [doc.Table("Spans", _SPANS, rows)], len(rows) <= _OPEN)
-    else:
-        missing.append(_NOT["spans"])
-    if seen.lives:
-        title = f"memory: {count(len(seen.lives), 'block')} in the lifetimes of {seen.track}"
-        rows = [_life(life, seen.begun) for life in seen.lives]
-        yield parts.opened(title, [doc.Table("Lives", _LIVES, rows)], len(rows) <= _OPEN)
-    elif not seen.track:
-        missing.append(_NOT["lives"])
-    if missing:
-        yield doc.Words(parts.quiet("; ".join(missing)), indent="  ", gap=True)
-
-
-def _span(span: Span, first: int, depths: dict[int, int]) -> doc.Row:
-    depth = depths[span.id] = depths.get(span.parent, -1) + 1
-    lead = "\u2007\u2007" * depth + ("└ " if depth else "")
-    name = doc.Piece(
-        f"{'  ' * depth}{'└ ' if depth else ''}{span.model}", tag("span", lead, parts.name(span.model).html)
-    )
-    state = span.state if not span.error else f"{span.state}: {span.error.splitlines()[0][:80]}"
-    return doc.Row([
-        name, str(span.id), span.instance, f"+{ns(span.sent - first)}", some_ns(span.queue),
-        some_ns(span.compute_infer), ns(span.duration),
-        doc.Piece(state, tag("span", state, cls="" if span.state == "ok" else "seen-bad")),
-    ])  # fmt: skip
-
-
-def _life(life: Life, begun: int) -> doc.Row:
-    lived = "still alive" if life.died < 0 else ns(life.died - life.born)
-    before = " (from before)" if life.born < begun else ""
-    return doc.Row([
-        parts.name(life.tensor or "block"), parts.memory(life.bytes),
-        parts.code(kind_of(life)),
-        parts.device(life.device), life.maker.model or "notebook", f"{life.how}{before}", lived,
-    ])  # fmt: skip
 
 
 _NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"

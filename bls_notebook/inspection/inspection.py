@@ -1,7 +1,4 @@
-"""`inspect`: a view of a response, a tensor, two of these side by side, or a model.
-
-A response's view has the part of its request that a profile and a memory recording hold, if they were on.
-"""
+"""`inspect`: a view of a response, a tensor, two of these side by side, or a model."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ import numpy as np
 from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.log import on_at, profiles, tracks
-from bls_notebook.lifetimes.records import Life
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
-from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.repository import Compared, ModelRecord
 from bls_notebook.records.visible_text import first_line
@@ -23,73 +17,8 @@ from bls_notebook.repository.repository import current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.tensor_differences import compared
 
-from .records import RequestSeen, ResponseView, TensorView
+from .records import ResponseView, TensorView
 from .tensor_contents import array_view, datatype_of, tensor_view
-
-SPANS, LIVES = 200, 100  # limits
-
-
-def request_seen(response: Response) -> RequestSeen | None:
-    """Return the recorded part of a response's request; None if its time is unknown."""
-    if not response._sent or response.seconds is None:
-        return None
-    sent = int(response._sent * 1e9)
-    ended = sent + int(response.seconds * 1e9)
-    profile, track = on_at(profiles, sent), on_at(tracks, sent)
-    spans: tuple[Span, ...] = ()
-    if profile is not None:
-        spans = _tree(profile.record.spans, _root(profile.record.spans, response, sent - profile._start))
-    lives: tuple[Life, ...] = ()
-    begun = over = 0
-    if track is not None:
-        begun, over = sent - track._start, ended - track._start
-        lives = tuple(life for life in track.record.lives if _within(life, begun, over))[:LIVES]
-    return RequestSeen(
-        _name(profile, "a profile") if spans else "",
-        spans,
-        _name(track, "a memory track") if track is not None else "",
-        lives,
-        begun,
-        over,
-    )
-
-
-def _name(recorded: object, otherwise: str) -> str:
-    return str(getattr(recorded, "name", "")) or otherwise
-
-
-def _root(spans: tuple[Span, ...], response: Response, sent: int) -> Span | None:
-    """Return the first matching span that was sent after the request was made."""
-    fit = [
-        span
-        for span in spans
-        if span.model == response.model
-        and span.request_id == response.request_id
-        and span.sent >= sent
-        and not (span.parent and span.kind == "ensemble")
-    ]
-    return min(fit, key=lambda span: span.sent, default=None)
-
-
-def _tree(spans: tuple[Span, ...], root: Span | None) -> tuple[Span, ...]:
-    """Return a span and its descendants, callers before callees."""
-    if root is None:
-        return ()
-    children: dict[int, list[Span]] = {}
-    for span in spans:
-        children.setdefault(span.parent, []).append(span)
-    found: list[Span] = []
-    todo = [root]
-    while todo and len(found) < SPANS:
-        span = todo.pop()
-        found.append(span)
-        todo += reversed(children.get(span.id, []))
-    return tuple(found)
-
-
-def _within(life: Life, begun: int, ended: int) -> bool:
-    return begun <= life.born <= ended or any(begun <= stay.ns <= ended for stay in life.stays)
-
 
 _EXPECTED = "expected a response, a tensor, an array, or the name of a model"
 OUTPUTS = 8  # of a response, that are looked into at once
@@ -162,7 +91,7 @@ class Inspection:
             if self.tensor and not outputs:
                 value[self.tensor]  # says which there are
             views = tuple(tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS])
-            return ResponseView(value.record, views, request_seen(value))
+            return ResponseView(value.record, views)
         if isinstance(value, Tensor):
             return tensor_view(value, self.at, self.rate)
         found = array_of(value)

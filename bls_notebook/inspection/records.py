@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.lifetimes.records import Life
-from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.records.errors import ErrorRecord
@@ -32,28 +30,11 @@ class TensorView(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RequestSeen(Record):
-    """The recorded part of a request: its span and those of its calls, and the lifetimes of its tensors.
-
-    ``profile`` and ``track`` name the recordings, and are empty without one. A lifetime is included if it
-    began, or its tensor was transferred, between ``begun`` and ``ended`` (ns since the start of the track).
-    """
-
-    profile: str = ""
-    spans: tuple[Span, ...] = ()
-    track: str = ""
-    lives: tuple[Life, ...] = ()
-    begun: int = 0
-    ended: int = 0
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class ResponseView(Record):
     """A response, with a view of each output."""
 
     response: ResponseRecord
     tensors: tuple[TensorView, ...] = ()
-    request: RequestSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -20,7 +20,6 @@ from bls_notebook.devices.allocation_log import Block, TrackedRequest
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import lines_of, place_finder
-from bls_notebook.engine.recording.log import tracks
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import critical
@@ -153,7 +152,6 @@ class MemoryTrack(LifetimesAnalysis):
                 gc.collect()  # garbage is no leak
                 _quiet(recording)
                 self._record = self._now()
-                tracks.add(self)
             finally:  # also on Ctrl-C
                 self._off(recording)
 

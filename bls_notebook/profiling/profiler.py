@@ -23,7 +23,7 @@ from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.batches import BatchCounters, counted, unbatched
-from bls_notebook.engine.recording.log import Placed, profiles
+from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
@@ -147,7 +147,6 @@ class Profile(SessionAnalysis):
             finally:
                 self._before = {}
                 self._observation = None
-                profiles.add(self)
 
     def only_of(self, sender: Execution) -> None:
         """Keep only what this one sends from now on, and what that leads to; once it has been entered."""

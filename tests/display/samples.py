@@ -6,22 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from bls_notebook.checking.records import Finding, Findings, SharedMemory
-from bls_notebook.inspection.records import (
-    ConfigSetting,
-    InstanceNow,
-    KeptMemory,
-    ModelView,
-    RequestSeen,
-    ResponseView,
-    TensorView,
-)
-from bls_notebook.lifetimes.records import Life
+from bls_notebook.inspection.records import ConfigSetting, InstanceNow, KeptMemory, ModelView, ResponseView, TensorView
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
-from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.records.raw_events import Maker
 from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (
     Change,
@@ -109,27 +98,6 @@ def model_view(**changes: Any) -> ModelView:
         "file": "model.py", "source": 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why\n',
     }  # fmt: skip
     return ModelView(**{**given, **changes})
-
-
-def request_seen(**changes: Any) -> RequestSeen:
-    """What was recorded of a request: two spans, and a block of memory."""
-    given: dict[str, Any] = {
-        "profile": "In [3]",
-        "spans": (
-            Span(1, "caller", instance="caller_0", ended=9_000_000, inferred=9_000_000),
-            Span(
-                2, "callee", parent=1, instance="callee_0", sent=1_000_000, queued=1_000_000,
-                started=2_000_000,
-                inferred=7_000_000, ended=8_000_000, state="error", error="no weights\nat all",
-            ),
-        ),
-        "track": "In [4]", "begun": 50, "ended": 100,
-        "lives": (
-            Life(1, "gpu:0", 1024, 10, tensor="OUT", datatype="FP32", shape=(256,), maker=Maker("callee")),
-            Life(2, "cpu", 8, 60, 90, "tensor", "IN", "INT64", (1,)),
-        ),
-    }  # fmt: skip
-    return RequestSeen(**{**given, **changes})
 
 
 def compared() -> Compared:
@@ -322,12 +290,6 @@ def hostile() -> list[Any]:
         bad_model, (now, replace(now, state=h)), 1, None, (KeptMemory(h, 1, h, h),), 2, bad_error, (h,), (h,),
         (ConfigSetting(h, h, h), ConfigSetting(h, h, "default")), h, h,
     )  # fmt: skip
-    seen = RequestSeen(
-        h,
-        (Span(1, h, instance=h, state=h, error=h),),
-        h,
-        (Life(1, h, 1, 1, tensor=h, datatype=h, maker=Maker(h), how=h),),
-    )
     found = Findings((h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),))
     bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
     shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
@@ -375,7 +337,7 @@ def hostile() -> list[Any]:
         found,
         inside,
         view,
-        ResponseView(good, (view, view), seen),
+        ResponseView(good, (view, view)),
         ResponseView(bad),
         unlike,
     ]

@@ -6,7 +6,7 @@ from bls_notebook.display import render
 from bls_notebook.inspection.records import ResponseView
 from bls_notebook.records.repository import Compared
 from tests.display.page import Page, as_html, as_text
-from tests.display.samples import compared, error, model_view, request_seen, response, tensor, tensor_view
+from tests.display.samples import compared, error, model_view, response, tensor, tensor_view
 
 
 def test_text_of_a_tensor() -> None:
@@ -94,21 +94,3 @@ def test_the_source_of_a_model_is_coloured_and_whole() -> None:
     plain = as_text(model_view(held=(), error=None, source="", statistics=None, calls=(), callers=()))
     assert "memory: it keeps no array" in plain
     assert "called by" not in plain
-
-
-def test_a_request_is_its_spans_and_the_lives_of_its_tensors() -> None:
-    shown = as_text(ResponseView(response(), (), request_seen()))
-    rows = [line.split() for line in shown.split("\n")]
-    assert "request: 2 spans in the timeline of In [3]" in shown
-    assert ["caller", "1", "caller_0", "+0.00", "µs", "9.00", "ms", "9.00", "ms", "ok"] in rows
-    assert "    └ callee     2  callee_0  +1.00 ms  1.00 ms  5.00 ms  7.00 ms  error: no weights" in shown
-    assert "memory: 2 blocks in the lifetimes of In [4]" in shown
-    assert ["OUT", "1", "KiB", "FP32", "[256]", "gpu:0", "callee", "new", "(from", "before)", "still", "alive"] in rows
-
-
-def test_where_nothing_was_recorded_it_is_said_how() -> None:
-    shown = as_text(ResponseView(response(), (), request_seen(spans=(), lives=(), track="")), width=200)
-    assert shown.endswith(
-        "its spans were not recorded: run the cell with %%blsprofile; "
-        "the lives of its tensors were not recorded: run the cell with %%blsmemory"
-    )

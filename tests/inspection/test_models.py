@@ -149,21 +149,3 @@ def test_its_source_and_no_such_model(repository: bls.ModelRepository) -> None:
     record = view("caller")
     assert type(record).from_dict(record.to_dict()) == record
     assert isinstance(bls.inspect(repository.record("caller")).record, ModelView)
-
-
-def test_a_request_is_found_in_the_profile_and_the_track_that_were_on(repository: bls.ModelRepository) -> None:
-    variable(repository, "go").set()
-
-    def ask() -> bls.Response:
-        return repository.infer("caller", {"IN": np.ones(1, np.float32)})
-
-    alone = bls.inspect(ask()).record
-    with bls.profile(name="mine") as profile, bls.track_memory(name="ours") as track:
-        answers = [ask() for _ in range(3)]
-    seen = bls.inspect(answers[1]).record.request  # type: ignore[attr-defined]
-    assert [span.model for span in seen.spans] == ["caller", "callee"]
-    assert seen.spans[0] == [span for span in profile.record.spans if span.model == "caller"][1]
-    assert {life.maker.model for life in seen.lives} == {"", "caller", "callee"}
-    assert len(seen.lives) == len(track.record.lives) / 3
-    assert (seen.profile, seen.track) == ("mine", "ours")
-    assert (alone.request.spans, alone.request.track) == ((), "")  # type: ignore[attr-defined]

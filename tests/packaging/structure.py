@@ -23,7 +23,7 @@ CAPABILITIES = (
     "shipping", "testing", "course",
 )  # fmt: skip
 PAIRS = {
-    "inspection": {"profiling", "lifetimes"},
+    "inspection": {"lifetimes"},
     "network": {"profiling"},
     "checking": {"engines"},
     "engines": {"simulation"},

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
-from weakref import WeakSet
 
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine.waiting.ctrl_c import would_be_lost_in
@@ -345,13 +344,3 @@ would_be_lost_in(Observation.__del__.__code__)
 def span_id(number: int) -> int:
     """Return the `Span.id` of a request's number; 0 for a request of an older profile."""
     return number - _base if number > _base else 0
-
-
-profiles: WeakSet[Any] = WeakSet()
-tracks: WeakSet[Any] = WeakSet()
-
-
-def on_at(kept: Iterable[Any], ns: int) -> Any:
-    """Return the session that was on at a moment, the latest to begin; None without any."""
-    found = [each for each in list(kept) if each._start <= ns <= each._end]
-    return max(found, key=lambda each: each._start, default=None)
