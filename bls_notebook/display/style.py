@@ -152,8 +152,6 @@ _METRICS = """
 .bls-metrics-family{padding:10px 0 1px;font-size:12px;white-space:normal;max-width:60em}
 .bls-metrics-family .bls-name{color:var(--b-fg);margin-right:4px}
 .bls-metrics-label{margin-right:10px}
-.bls-metrics-bucket{display:flex;align-items:center;gap:8px;font-variant-numeric:tabular-nums;line-height:1.35}
-.bls-metrics-bound{min-width:4.5em;text-align:right;color:var(--b-dim)}
 .bls-metrics-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
 .bls-metrics-bar span{display:block;height:100%;min-width:1px;background:var(--b-blue)}
 """

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import uuid
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -23,8 +22,6 @@ import numpy as np
 from bls_notebook.records.visible_text import visible
 
 from .html import Html, tag
-
-_TYPES = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 
 
 def pack_columns(columns: Mapping[str, tuple[str, Any]]) -> tuple[bytes, list[tuple[str, str, int, int]]]:
@@ -39,16 +36,9 @@ def pack_columns(columns: Mapping[str, tuple[str, Any]]) -> tuple[bytes, list[tu
     data = bytearray()
     layout: list[tuple[str, str, int, int]] = []
     for name, (given, numbers) in columns.items():
-        kind = given
-        if given == "n":
-            numbers = np.asarray(numbers if hasattr(numbers, "__len__") else list(numbers), np.float64)
-            kind = _narrowest(numbers)
-        if isinstance(numbers, np.ndarray):
-            column: Any = numbers.astype(f"<{kind}")
-        else:
-            column = array(_TYPES[kind], numbers)
-            if sys.byteorder == "big":
-                column.byteswap()
+        numbers = numbers if hasattr(numbers, "__len__") else list(numbers)
+        kind = _narrowest(np.asarray(numbers, np.float64)) if given == "n" else given
+        column = np.asarray(numbers, f"<{kind}")
         data += bytes(-len(data) % 8)
         layout.append((name, kind, len(data), len(column)))
         data += column.tobytes()

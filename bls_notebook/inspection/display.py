@@ -7,8 +7,6 @@ last view is closed.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import importlib.util
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -135,9 +133,6 @@ def _setting(each: ConfigSetting) -> doc.Row:
     return doc.Row([
         doc.Piece(each.path, tag("span", each.path, cls="config-key")), parts.code(value), origin
     ])  # fmt: skip
-
-
-# -- source --------------------------------------------------------------------------------------------
 
 
 def _source(view: ModelView) -> doc.Block:
@@ -339,7 +334,6 @@ def _watch_row(model: ModelNow) -> doc.Row:
 
 
 _KEPT = 120  # looks, of which the page draws lines
-_SILENT = 30  # looks without a word of the page, each in a moment when the kernel listened
 
 
 def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
@@ -354,7 +348,7 @@ def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
 
 
 def watch_widget(watch: Any) -> Any:
-    """Make the panel of a `Watch`: an anywidget, which looks until it is closed or nobody sees it."""
+    """Make the panel of a `Watch`: an anywidget, which samples until its last view is closed."""
     return _widget_class()(watch)
 
 
@@ -379,11 +373,6 @@ def _widget_class() -> Any:
             self._numbers: dict[tuple[str, int], int] = {}
             self._past: dict[int, deque[list[float | None]]] = defaultdict(lambda: deque(maxlen=_KEPT))
             self._end: Any = None
-            self._asked = False
-            self._silent = 0
-            self._loop: Any = None
-            with contextlib.suppress(RuntimeError):  # what runs a cell has one
-                self._loop = asyncio.get_running_loop()
             super().__init__(place=new_place())
             if hasattr(self.comm, "_reply_subshell_for"):
                 # The loop that looks are sent on is that of the cells: it would hear of a button only when
@@ -392,10 +381,7 @@ def _widget_class() -> Any:
             self.on_msg(self._told)
             self._begin()
 
-        # -- life --------------------------------------------------------------------------------------
-
         def _begin(self) -> None:
-            self._silent = 0
             if self._end is None:
                 self._end = self._watch.follow(self._show)
 
@@ -409,24 +395,9 @@ def _widget_class() -> Any:
             self._rest()
             super().close()
 
-        def _listen(self) -> None:
-            """Count the looks since the page was heard, but not while the kernel is too busy to listen."""
-            if self._loop is None or self._loop.is_closed():
-                self._heard_nothing()
-            elif not self._asked:
-                self._asked = True
-                self._loop.call_soon_threadsafe(self._heard_nothing)
-
-        def _heard_nothing(self) -> None:
-            self._asked = False
-            self._silent += 1
-            if self._silent > _SILENT:
-                self._rest()
-
         def _told(self, _: Any, content: Any, buffers: Any) -> None:
             if not isinstance(content, dict):
                 return
-            self._silent = 0
             if content.get("views") == 0:
                 self._rest()
             elif self.comm is not None:
@@ -445,8 +416,6 @@ def _widget_class() -> Any:
             self.send({"begun": number})
             self._watch.act(verb, name, done)
 
-        # -- what is shown -----------------------------------------------------------------------------
-
         def _show(self, record: WatchRecord) -> None:
             used = [model for model in record.models if model.in_use]
             inks = model_inks(model.name for model in used)
@@ -464,7 +433,6 @@ def _widget_class() -> Any:
                 "at": record.at, "place": visible(record.place), "rows": rows, "devices": devices,
                 "closed": record.closed, "seconds": self._watch.seconds,
             }  # fmt: skip
-            self._listen()
 
         def _row(self, model: ModelNow) -> dict[str, Any]:
             number = self._numbers.setdefault((model.name, model.version), len(self._numbers))

@@ -17,6 +17,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
+from google.protobuf.json_format import MessageToDict
 
 from bls_notebook.devices.registry import backend_of, device_of
 from bls_notebook.engine.core.execution import Execution
@@ -140,60 +141,29 @@ def config_settings(
     `written` is the author's configuration, `by_triton` adds what Triton completes without the model; any
     further field comes from `auto_complete_config`.
     """
-    author, triton = dict(_fields_set(written)), dict(_fields_set(by_triton))
+    author, triton, given = (
+        dict(_fields(MessageToDict(message, preserving_proto_field_name=True)))
+        for message in (written, by_triton, completed)
+    )
+    values = dict(_fields(to_dict(completed)))
     found = [
-        ConfigSetting(path, value, "author" if path in author else "Triton" if path in triton else "model")
-        for path, value in _fields_set(completed)
+        ConfigSetting(
+            path, values.pop(path, "{}"), "author" if path in author else "Triton" if path in triton else "model"
+        )
+        for path in given
     ]
-    known = {setting.path for setting in found}
-    rest = (each for each in _all_fields(to_dict(completed)) if each[0] not in known)
-    return (*found, *(ConfigSetting(path, value, "default") for path, value in rest))
+    return (*found, *(ConfigSetting(path, value, "default") for path, value in values.items()))
 
 
-def _fields_set(message: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and value of each field that is set, descending into messages."""
-    for field, value in message.ListFields():
-        here = f"{path}.{field.name}" if path else field.name
-        kind = field.message_type
-        if kind is not None and kind.GetOptions().map_entry:
-            of = kind.fields_by_name["value"]
-            for key in sorted(value):
-                if of.message_type is None:
-                    yield f"{here}[{key}]", _spelled(of, value[key])
-                else:
-                    yield from _message_fields(value[key], f"{here}[{key}]")
-        elif field.is_repeated and kind is not None:
-            for i, item in enumerate(value):
-                yield from _message_fields(item, f"{here}[{item.name if field.name in _NAMED else i}]")
-        elif kind is not None:
-            yield from _message_fields(value, here)
-        elif field.is_repeated:
-            yield here, f"[{', '.join(_spelled(field, each) for each in value)}]"
-        else:
-            yield here, _spelled(field, value)
-
-
-def _message_fields(message: Any, path: str) -> Iterator[tuple[str, str]]:
-    inside = list(_fields_set(message, path))
-    yield from inside or [(path, "{}")]
-
-
-def _spelled(field: Any, value: Any) -> str:
-    if field.enum_type is not None:
-        named = field.enum_type.values_by_number.get(value)
-        return named.name if named is not None else str(value)
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
-
-
-def _all_fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield all fields of the JSON that a model receives, with the same paths."""
+def _fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path and value of each field of a configuration in JSON."""
     if isinstance(value, dict) and value:
         for key, inside in value.items():
             in_map = path in ("parameters", "metric_tags", "cc_model_filenames")
-            yield from _all_fields(inside, f"{path}[{key}]" if in_map else f"{path}.{key}" if path else key)
+            yield from _fields(inside, f"{path}[{key}]" if in_map else f"{path}.{key}" if path else key)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for i, item in enumerate(value):
-            yield from _all_fields(item, f"{path}[{item['name'] if path in _NAMED else i}]")
+            yield from _fields(item, f"{path}[{item['name'] if path in _NAMED else i}]")
     else:
         yield path, json.dumps(value, ensure_ascii=False)
 

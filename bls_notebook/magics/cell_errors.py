@@ -163,9 +163,6 @@ def debug_later(notebook: Notebook, error: BaseException) -> None:
     notebook.shell.InteractiveTB.tb = traceback
 
 
-# -- IPython's place for a handler ------------------------------------------------------------------
-
-
 def _drop_machinery(error: BaseException) -> None:
     """Forget the cause of a misused API's error where it is in code that nobody here has written."""
     places = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))

@@ -76,8 +76,6 @@ class Notebook:
         # Not shell.execution_count, which newer versions of IPython raise before the cell runs.
         return int(self.shell.displayhook.prompt_count)
 
-    # -- drawing ------------------------------------------------------------------------------------
-
     def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
         opens = value is not None and value is self.debugged()
@@ -108,8 +106,6 @@ class Notebook:
             record = replace(record, error=replace(record.error, debug=True))
         warned = getattr(record, "warnings", ()) and not self.settings.show_warnings
         return replace(record, warnings=()) if warned else record
-
-    # -- showing ------------------------------------------------------------------------------------
 
     def show(self, value: object) -> None:
         """Show something now, as part of the cell's output."""

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import uuid
 import weakref
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -26,25 +27,29 @@ BETWEEN = 0.1
 
 
 class LiveTable:
-    """Shows responses while they arrive, unless that is to be quiet."""
+    """Shows the responses of a stream while they arrive, unless that is to be quiet."""
 
-    def __init__(self, notebook: Notebook, responses: Responses, quiet: bool = False) -> None:
-        self._notebook = notebook
-        self._responses = responses
+    def __init__(self, notebook: Notebook, responses: Responses, quiet: bool, bar: Progress) -> None:
+        self._notebook, self._responses, self._bar = notebook, responses, bar
         self._shows = notebook.has_kernel and not quiet
         self._id = ""
         self._next = monotonic() + FIRST_AFTER
 
-    def take(self, response: Response) -> None:
+    def __enter__(self) -> LiveTable:
+        self._responses.running = True
+        return self
+
+    def take(self, responses: Responses, response: Response) -> None:
         """Add a response and show it, unless the last update was a moment ago."""
-        self._responses.append(response)
+        responses.append(response)
         if self._shows and monotonic() >= self._next:
             self._update()
             self._next = monotonic() + BETWEEN
+        self._bar.step()
 
-    def finish(self) -> None:
-        """Show the whole of it, if it has been shown in part; the cell need not show it again then."""
-        if self._id:
+    def __exit__(self, *error: object) -> None:
+        self._responses.running = False
+        if self._id:  # a part is shown: complete it, and the cell need not show it again
             self._update()
             self._responses.shown_in = self._notebook.cell_number
 
@@ -142,116 +147,91 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
 def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Result:
     """Send one request, or one that streams, or several: in a row, or all at once in an event loop."""
     repository, count = bls.current_repository(), arguments.count
-    if arguments.stream and count is not None:
-        return _streams(notebook, call, arguments)
+    if count is None and not arguments.stream:
+        return _send_one(call, arguments)
     arrived = Responses(stream=arguments.stream)
+    streams = Streams(Responses(stream=True) for _ in range(count)) if arguments.stream and count else None
+    unit = "stream" if streams is not None else "response" if arguments.stream else "request"
 
     async def one() -> Response:
         response = await repository.infer_async(**call)
-        told.step()
+        bar.step()
         return response
 
     async def together() -> None:
         arrived.extend(await asyncio.gather(*(one() for _ in range(count))))
 
     try:
-        with progress(arguments.model, count or 0, "response" if arguments.stream else "request") as told:
-            if arguments.stream:
-                _stream(notebook, call, arguments, arrived, told)
-            elif count is None and arguments.in_loop:
-                response: Response = repository.run(lambda: repository.infer_async(**call))
-                return response
-            elif count is None:
-                return repository.infer(**call)
+        with progress(arguments.model, count or 0, unit) as bar:
+            if streams is not None:
+                _stream(call, arguments.in_loop, streams, list.append, bar.step)
+            elif arguments.stream:
+                with LiveTable(notebook, arrived, arguments.quiet, bar) as table:
+                    _stream(call, arguments.in_loop, [arrived], table.take, lambda: None)
             elif arguments.in_loop:
                 repository.run(together)
             else:
                 for _ in range(count):
                     arrived.append(repository.infer(**call))
-                    told.step()
+                    bar.step()
     except BaseException as error:
-        if count is not None or arguments.stream:
-            notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
+        state = _state(arguments, arrived, streams)
+        if streams is not None:
+            streams[:] = [stream for stream in streams if stream]
+        notebook.assign(arguments.into, arrived if streams is None else streams)  # Ctrl-C loses no response
         if isinstance(error, KeyboardInterrupt):
-            raise CellInterrupted(_interrupted(arguments, len(arrived))) from None
+            raise CellInterrupted(f"interrupted: {state}; what was under way was cancelled") from None
         raise
-    return arrived
+    return arrived if streams is None else streams
 
 
-def _stream(notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses, told: Progress) -> None:
-    """Send a request to a decoupled model, and show its responses as they arrive."""
+def _send_one(call: Call, arguments: argparse.Namespace) -> Response:
     repository = bls.current_repository()
-    table = LiveTable(notebook, arrived, quiet=arguments.quiet)
-
-    def take(response: Response) -> None:
-        table.take(response)
-        told.step()
-
-    async def walk() -> None:
-        async for response in repository.stream_async(**call):
-            take(response)
-
-    arrived.running = True
     try:
-        if arguments.in_loop:
-            repository.run(walk)
-        else:
-            for response in repository.stream(**call):
-                take(response)
-        arrived.complete = True
-    finally:
-        arrived.running = False
-        table.finish()
+        with progress(arguments.model, 0, "request"):
+            if arguments.in_loop:
+                response: Response = repository.run(lambda: repository.infer_async(**call))
+                return response
+            return repository.infer(**call)
+    except KeyboardInterrupt:
+        words = "interrupted while waiting for the response; the request was cancelled"
+        raise CellInterrupted(words) from None
 
 
-def _streams(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Streams:
-    """Send many requests to a decoupled model: a stream after the other, or all at once in an event loop."""
-    repository, count = bls.current_repository(), arguments.count
-    arrived = Streams(Responses(stream=True) for _ in range(count))
-    ended = 0
+def _stream(
+    call: Call, in_loop: bool, streams: Sequence[Responses], take: Callable[[Responses, Response], None],
+    ended: Callable[[], None],
+) -> None:  # fmt: skip
+    """Send a request for each stream to a decoupled model; `take` puts a response into its stream."""
+    repository = bls.current_repository()
 
     async def one(stream: Responses) -> None:
         async for response in repository.stream_async(**call):
-            stream.append(response)
-        end(stream)
+            take(stream, response)
+        stream.complete = True
+        ended()
 
     async def together() -> None:
-        await asyncio.gather(*map(one, arrived))
+        await asyncio.gather(*map(one, streams))
 
-    def end(stream: Responses) -> None:
-        nonlocal ended
+    if in_loop:
+        repository.run(together)
+        return
+    for stream in streams:
+        for response in repository.stream(**call):
+            take(stream, response)
         stream.complete = True
-        ended += 1
-        told.step()
-
-    try:
-        with progress(arguments.model, count, "stream") as told:
-            if arguments.in_loop:
-                repository.run(together)
-                return arrived
-            for stream in arrived:
-                stream.extend(repository.stream(**call))
-                end(stream)
-    except BaseException as error:
-        arrived[:] = [stream for stream in arrived if stream]
-        notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
-        if isinstance(error, KeyboardInterrupt):
-            state = f"{ended} of {count} streams had ended"
-            raise CellInterrupted(f"interrupted: {state}; what was under way was cancelled") from None
-        raise
-    return arrived
+        ended()
 
 
-def _interrupted(arguments: argparse.Namespace, arrived: int) -> str:
+def _state(arguments: argparse.Namespace, arrived: Responses, streams: Streams | None) -> str:
+    if streams is not None:
+        return f"{sum(stream.complete for stream in streams)} of {arguments.count} streams had ended"
     if arguments.stream:
-        state = f"{arrived} responses had arrived"
-    elif arguments.count is None:
-        return "interrupted while waiting for the response; the request was cancelled"
-    elif arguments.in_loop:
-        state = f"{arguments.count} requests were under way"
-    else:
-        state = f"{arrived} of {arguments.count} requests were answered"
-    return f"interrupted: {state}; what was under way was cancelled"
+        return f"{len(arrived)} responses had arrived"
+    if arguments.in_loop:
+        return f"{arguments.count} requests were under way"
+    return f"{len(arrived)} of {arguments.count} requests were answered"
 
 
 def _debug_first_error(notebook: Notebook, result: Result) -> None:

@@ -48,8 +48,6 @@ def test_whatever_a_model_logs_does_nothing(message: str) -> None:
 
 
 def test_what_was_left_out() -> None:
-    text = left_out_text(1234, "some.logger")
-    assert text.startswith("… 1,234 more messages of models left out here; Python's logging has all")
-    assert text.endswith(": logger 'some.logger'\n")
-    assert "1 more message of" in left_out_text(1, "l")
-    assert PAINT.sub("", left_out_text(1, "l", colour=True)) == left_out_text(1, "l")
+    text = left_out_text("some.logger")
+    assert text == "… more messages of models are left out here; Python's logging has all: logger 'some.logger'\n"
+    assert PAINT.sub("", left_out_text("l", colour=True)) == left_out_text("l")

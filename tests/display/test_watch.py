@@ -9,7 +9,7 @@ import pytest
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.inspection.display import _SILENT, watch_document, watch_widget
+from bls_notebook.inspection.display import watch_document, watch_widget
 from bls_notebook.inspection.records import ModelNow, WatchRecord
 from bls_notebook.records.devices import DeviceRecord
 from tests.display.page import Page
@@ -100,26 +100,6 @@ def test_a_panel_looks_while_it_is_seen(watched: Watched) -> None:
     assert len(watched.followers) == 1
     panel.close()
     assert not watched.followers
-
-
-def test_a_page_that_says_nothing_is_taken_for_closed(watched: Watched) -> None:
-    panel = watch_widget(watched)
-    for _ in range(_SILENT):
-        watched.look()
-    panel._told(panel, {"views": 1}, [])
-    for _ in range(_SILENT):
-        watched.look()
-    assert watched.followers
-    watched.look()
-    assert not watched.followers
-
-
-async def test_a_busy_kernel_hears_nothing_and_so_waits(watched: Watched) -> None:
-    panel = watch_widget(watched)
-    for _ in range(3 * _SILENT):  # this loop has no time to listen
-        watched.look()
-    assert watched.followers
-    panel.close()
 
 
 def test_buttons_name_the_model_as_it_is(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,9 +115,6 @@ def _fold(title: str, inside: Html, is_open: bool) -> Html:
     return tag("details", tag("summary", title), inside, open="" if is_open else None)
 
 
-# -- frames ------------------------------------------------------------------------------------------
-
-
 def _traceback(record: ErrorRecord) -> Html:
     own = [frame for frame in record.frames if frame.model]
     folds = [_fold("traceback", join(*map(_frame, own)), True)] if own else []
@@ -199,11 +196,14 @@ def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str
     return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
 
 
-def left_out_text(count: int, logger: str, *, colour: bool = False) -> str:
-    """Say that so many messages were not shown, and that the `logger` of that name has them."""
-    messages = f"{count:,} more message" + "s" * (count != 1)
-    text = f"… {messages} of models left out here; Python's logging has all: logger {logger!r}"
-    return _painted(text, _DIM, colour) + "\n"
+def left_out_text(logger: str, *, colour: bool = False) -> str:
+    """Say that further messages are not shown, and that the `logger` of that name has them."""
+    return (
+        _painted(
+            f"… more messages of models are left out here; Python's logging has all: logger {logger!r}", _DIM, colour
+        )
+        + "\n"
+    )
 
 
 def _painted(text: str, code: str, colour: bool) -> str:

@@ -5,76 +5,75 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from bls_notebook.display import as_text as text
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.as_text import clip
+from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import count
 from bls_notebook.records.metrics import FamilyRecord, MetricRecord
 
 _OWN = "Triton's own metrics"
 _MOST = 50  # metrics of a family that are shown
 _CELLS = 20  # of a bar in the text
-Families = Sequence[FamilyRecord]
 
 
-def metrics_document(families: Families) -> doc.Document:
+def metrics_document(families: Sequence[FamilyRecord]) -> doc.Document:
     """Show metrics in the order given; Triton's own are folded away where there are others."""
     if not families:
         return doc.Document([doc.Words(parts.quiet("no metrics"))])
     custom = [family for family in families if not family.own]
-    own = [family for family in families if family.own]
-    shown: list[doc.Block] = [_table("Metrics of the models", custom)] if custom else []
+    own = [block for family in families if family.own for block in _family(family, gap=family is not families[0])]
+    blocks: list[doc.Block] = [block for family in custom for block in _family(family, gap=family is not families[0])]
     if own and custom:
-        title = f"{_OWN}: {len(own):,} famil{'y' if len(own) == 1 else 'ies'}"
-        shown.append(doc.Fold(title, [_table(_OWN, own)]))
-    elif own:
-        shown.append(_table(_OWN, own))
-    return doc.Document([doc.Forms([doc.Both(lambda width: _lines(families, width))], shown)], styles="metrics")
+        number_of_own = len(families) - len(custom)
+        title = f"{_OWN}: {number_of_own:,} famil{'y' if number_of_own == 1 else 'ies'}"
+        blocks.append(doc.Fold(title, own))
+    else:
+        blocks += own
+    return doc.Document(blocks, styles="metrics")
 
 
-def _lines(families: Families, width: int) -> list[str]:
-    lines: list[str] = []
-    for family in families:
-        lines += ["", text.head(family.name, family.kind)]
-        if family.help:
-            lines += text.wrap(family.help, width, "  ")
-        shown = family.metrics[:_MOST]
-        if family.kind != "histogram":
-            rows = [[_labels(metric), number(metric.value)] for metric in shown]
-            lines += text.table(rows, right=" r", width=width, most=60)
-        for metric in shown if family.kind == "histogram" else ():
-            lines += text.wrap(f"{_labels(metric)}  {_summary(metric)}".strip(), width, "  ")
-            bars = [[*said, "#" * math.ceil(share * _CELLS)] for *said, share in _buckets(metric)]
-            lines += text.table(bars, right="rr", width=width, indent="    ")
-        lines += [f"  … {len(family.metrics) - _MOST:,} more"] * (len(family.metrics) > _MOST)
-    return lines[1:]
-
-
-def _table(caption: str, families: Families) -> doc.Table:
-    return doc.Table(caption, doc.columns("labels | value:r |"), list(map(_group, families)), headed=False)
-
-
-def _group(family: FamilyRecord) -> doc.Group:
-    chip = tag("span", family.kind, cls="chip")
-    head = join(parts.name(family.name).html, chip, prose(family.help), by=" ")
-    rows = [doc.Row(list(_cells(metric, family.kind))) for metric in family.metrics[:_MOST]]
+def _family(family: FamilyRecord, gap: bool) -> Iterator[doc.Block]:
+    title = join(parts.name(family.name).html, tag("span", family.kind, cls="chip"), by=" ")
+    yield doc.Words(doc.Piece(f"{family.name}  {family.kind}", title), "metrics-family", gap=gap)
+    if family.help:
+        yield doc.Words(parts.lines(family.help), "facts", indent="  ")
+    shown = family.metrics[:_MOST]
+    if family.kind == "histogram":
+        for metric in shown:
+            yield from _histogram(metric)
+    else:
+        rows = [doc.Row([_labels(metric), number(metric.value)]) for metric in shown]
+        columns = doc.columns("labels | value:r")
+        yield doc.Table(f"Metrics of {family.name}", columns, rows, headed=False, heads=False, most=60)
     if len(family.metrics) > _MOST:
-        rows.append(doc.Row([doc.Piece("", Html(f"… {len(family.metrics) - _MOST:,} more"), wide=3)], "gap"))
-    return doc.Group(doc.Piece("", head, cls="metrics-family"), rows)
+        yield doc.Words(parts.quiet(f"… {len(family.metrics) - _MOST:,} more"), indent="  ")
 
 
-def _cells(metric: MetricRecord, kind: str) -> Iterator[doc.Piece | str]:
-    labels = (
-        tag("span", parts.quiet(f"{name}=").html, tag("code", text.clip(value, 40)), cls="metrics-label")
+def _histogram(metric: MetricRecord) -> Iterator[doc.Block]:
+    labels, summary = _labels(metric), number(metric.value)
+    if metric.buckets:
+        mean = f", mean {number(metric.value / metric.count)}" if metric.count else ""
+        summary = f"{count(metric.count, 'observation')}, sum {summary}{mean}"
+    said = f"{labels.text}  {summary}".strip()
+    yield doc.Words(doc.Piece(said, join(labels.html, parts.quiet(summary).html, by=" ")), indent="  ")
+    if metric.count:
+        rows = [doc.Row([words, times, _bar(share)]) for words, times, share in _buckets(metric)]
+        yield doc.Table("Buckets", doc.columns(":r | :r |"), rows, headed=False, heads=False, indent="    ")
+
+
+def _bar(share: float) -> doc.Piece:
+    filled = tag("span", style=f"width:{share:.1%}") if share else Html()
+    return doc.Piece("#" * math.ceil(share * _CELLS), tag("span", filled, cls="metrics-bar"))
+
+
+def _labels(metric: MetricRecord) -> doc.Piece:
+    words = ", ".join(f"{name}={value}" for name, value in metric.labels)
+    shown = (
+        tag("span", parts.quiet(f"{name}=").html, tag("code", clip(value, 40)), cls="metrics-label")
         for name, value in metric.labels
     )
-    yield doc.Piece("", join(*labels))
-    yield count(metric.count, "observation") if kind == "histogram" else number(metric.value)
-    yield doc.Piece("", _bars(metric)) if kind == "histogram" and metric.count else ""
-
-
-# -- pieces ------------------------------------------------------------------------------------------
+    return doc.Piece(words, join(*shown))
 
 
 def number(value: float) -> str:
@@ -84,21 +83,6 @@ def number(value: float) -> str:
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:.6g}"
-
-
-def _labels(metric: MetricRecord) -> str:
-    return ", ".join(f"{name}={value}" for name, value in metric.labels)
-
-
-def _sum(metric: MetricRecord) -> str:
-    mean = f", mean {number(metric.value / metric.count)}" if metric.count else ""
-    return f"sum {number(metric.value)}{mean}"
-
-
-def _summary(metric: MetricRecord) -> str:
-    if not metric.buckets:
-        return number(metric.value)
-    return f"{count(metric.count, 'observation')}, {_sum(metric)}"
 
 
 def _buckets(metric: MetricRecord) -> Iterator[tuple[str, str, float]]:
@@ -111,17 +95,3 @@ def _buckets(metric: MetricRecord) -> Iterator[tuple[str, str, float]]:
         if bucket.bound == "+Inf":
             words = f"> {metric.buckets[index - 1].bound}" if index else "all"
         yield words, f"{bucket.count:,}", bucket.count / most
-
-
-def _bars(metric: MetricRecord) -> Html:
-    lines = [
-        tag(
-            "div",
-            tag("span", words, cls="metrics-bound"),
-            tag("span", tag("span", style=f"width:{share:.1%}") if share else Html(), cls="metrics-bar"),
-            tag("span", times, cls="dim"),
-            cls="metrics-bucket",
-        )
-        for words, times, share in _buckets(metric)
-    ]
-    return join(*lines, tag("div", parts.quiet(_sum(metric)).html))

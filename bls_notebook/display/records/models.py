@@ -163,9 +163,6 @@ def _spec(spec: TensorSpecRecord, batch: bool) -> doc.Row:
     return doc.Row([parts.name(spec.name), parts.datatype(spec.datatype), said, optional])
 
 
-# -- many ----------------------------------------------------------------------------------------------
-
-
 def models_document(records: Sequence[ModelRecord]) -> doc.Document:
     """List models in the order given; reasons are wrapped, never cut."""
     if not records:

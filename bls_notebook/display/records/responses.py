@@ -233,9 +233,6 @@ def warned_of(warnings: Iterable[Iterable[str]]) -> list[str]:
     return [f"{words} ({n:,} times)" if n > 1 else words for words, n in totals.items()]
 
 
-# -- columns -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Tensors:
     """The tensors of one name; what they all share stands in the heading, once."""

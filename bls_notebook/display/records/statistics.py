@@ -110,9 +110,6 @@ def _cells(record: StatisticsRecord, told: bool) -> Iterator[Piece | str]:
     yield Piece("", _hits(record), title=_cache(record))
 
 
-# -- pieces ------------------------------------------------------------------------------------------
-
-
 def _times(record: StatisticsRecord) -> tuple[Times, ...]:
     """The phases, each as the mean of all requests: what the cache answered was not computed."""
     of = record.success.count
