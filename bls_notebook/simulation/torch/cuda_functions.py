@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import cache
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
@@ -103,23 +104,24 @@ class _Streams(threading.local):
 
 
 _here = _Streams()
-_default: dict[int, TorchStream] = {}
+
+
+@cache
+def _default_stream(index: int) -> TorchStream:
+    stream = TorchStream(index)
+    stream.cuda_stream = stream.stream_id = 0
+    return stream
 
 
 def default_stream(device: Any = None) -> TorchStream:
     """Return the default stream of a GPU."""
-    index = chosen(device)
-    if index not in _default:
-        stream = TorchStream(index)
-        stream.cuda_stream = stream.stream_id = 0
-        _default[index] = stream
-    return _default[index]
+    return _default_stream(chosen(device))
 
 
 def current_stream(device: Any = None) -> TorchStream:
     """Return the current stream of a GPU on this thread."""
     index = chosen(device)
-    return _here.current.get(index) or default_stream(index)
+    return _here.current.get(index) or _default_stream(index)
 
 
 def set_stream(stream: TorchStream | None) -> None:
@@ -143,17 +145,11 @@ def _gpu(device: Any = None) -> SimulatedGPU:
     return gpu_memory.gpu_at(chosen(device))
 
 
-def _index_of(device: Any) -> int:
-    """Return the number of a GPU to make current; below 0 to change nothing."""
-    index = getattr(device, "idx", device)  # `idx` of torch.cuda.device
-    return int(index) if isinstance(index, int) and index < 0 else chosen(index)
-
-
 def set_device(device: Any) -> None:
-    """Make a GPU the current one of this thread."""
-    index = _index_of(device)
-    if index >= 0:
-        gpu_memory.set_current(index)
+    """Make a GPU the current one of this thread; a number below 0 changes nothing."""
+    index = getattr(device, "idx", device)  # `idx` of torch.cuda.device
+    if not isinstance(index, int) or index >= 0:
+        gpu_memory.set_current(chosen(index))
 
 
 def exchange_device(index: int) -> int:

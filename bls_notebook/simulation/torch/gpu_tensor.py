@@ -9,6 +9,7 @@ capsules. It is attached to PyTorch's storage, which all of these share.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from time import perf_counter_ns
@@ -71,14 +72,12 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]
 
 
 @cache
-def tensor_class(index: int) -> type[GpuTensor]:
+def gpu_class(index: int, is_parameter: bool) -> type[GpuTensor]:
+    """Return the class of the tensors or parameters on a GPU."""
+    if is_parameter:
+        bases = (gpu_class(index, False), torch.nn.Parameter)
+        return type("Parameter", bases, {"gpu_index": index, "__module__": "torch.nn.parameter"})
     return type("Tensor", (GpuTensor,), {"gpu_index": index, "__module__": "torch"})
-
-
-@cache
-def parameter_class(index: int) -> type[GpuTensor]:
-    bases = (tensor_class(index), torch.nn.Parameter)
-    return type("Parameter", bases, {"gpu_index": index, "__module__": "torch.nn.parameter"})
 
 
 def index_of(tensor: Any) -> int:
@@ -110,24 +109,13 @@ def placed(tensor: Any, index: int, block: SimulatedBlock | None = None) -> Any:
         except (NotImplementedError, RuntimeError):  # sparse: of several
             storage = None
         if storage is not None and getattr(storage, _BLOCK, None) is None:
-            setattr(storage, _BLOCK, block or new_block(storage.data_ptr(), storage.nbytes(), index))
-        is_parameter = isinstance(tensor, torch.nn.Parameter)
-        tensor.__class__ = parameter_class(index) if is_parameter else tensor_class(index)
+            gpu, size = gpu_memory.gpu_at(index), storage.nbytes()
+            try:
+                setattr(storage, _BLOCK, block or SimulatedBlock(gpu, storage.data_ptr(), size))
+            except OutOfMemoryError:
+                raise out_of_memory(gpu, size) from None
+        tensor.__class__ = gpu_class(index, isinstance(tensor, torch.nn.Parameter))
     return tensor
-
-
-def unplaced(parameter: Any) -> None:
-    """Move a tensor or parameter to the host after `.data = ...` assigned host memory."""
-    parameter.__class__ = torch.nn.Parameter if isinstance(parameter, torch.nn.Parameter) else Tensor
-
-
-def new_block(ptr: int, size: int, index: int) -> SimulatedBlock:
-    """Allocate a block; raises like `placed`."""
-    gpu = gpu_memory.gpu_at(index)
-    try:
-        return SimulatedBlock(gpu, ptr, size)
-    except OutOfMemoryError:
-        raise out_of_memory(gpu, size) from None
 
 
 def check_room(size: int, index: int) -> None:
@@ -180,17 +168,13 @@ SPECIAL: dict[Any, Special] = {}
 
 FACTORIES = frozenset(_device._device_constructors())
 # They take indices, lengths or sources on the CPU together with tensors on a GPU.
-_MIXING = frozenset(
-    {
-        *("__getitem__", "__set__", "__setitem__", "copy_", "index_put", "index_put_", "set_", "backward"),
-        *("_has_compatible_shallow_copy_type", "_pack_padded_sequence", "_pad_packed_sequence"),
-        *("ctc_loss", "gru", "lstm", "rnn_relu", "rnn_tanh", "tensor_split"),
-    }
-)
+_MIXING = {
+    "__getitem__", "__set__", "__setitem__", "_has_compatible_shallow_copy_type", "_pack_padded_sequence",
+    "_pad_packed_sequence", "backward", "copy_", "ctc_loss", "gru", "index_put", "index_put_", "lstm", "rnn_relu",
+    "rnn_tanh", "set_", "tensor_split",
+}  # fmt: skip
 _HOST_SECOND = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})  # their second result is on the CPU
-_SIZED = frozenset(
-    {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}
-)
+_SIZED = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.randint, torch.eye}
 
 
 def special(*functions: Any) -> Callable[[Special], Special]:
@@ -217,8 +201,10 @@ def plainly(func: Any, args: Any, kwargs: Any) -> Any:
     index = _look(args, -1, hosts, func)
     if kwargs:
         index = _look(kwargs.values(), index, hosts, func)
-    if index >= 0 and hosts:
-        _check(func, index, hosts)
+    if index >= 0 and hosts and _is_strict(func):
+        with NATIVE():
+            if any(one.ndim and one.is_cpu for one in hosts):  # scalars are allowed
+                raise _mixed(f"cuda:{index}", "cpu")
     asked = kwargs.get("device")
     if asked is None and func in FACTORIES:
         process = own_gpu.here()
@@ -243,8 +229,9 @@ def call(func: Any, args: Any, kwargs: Any, index: int, hosts: Any = ()) -> Any:
         try:
             result = func(*args, **kwargs)
         except RuntimeError as error:
-            if index >= 0 and "DefaultCPUAllocator" in str(error):
-                raise _of_host(error, index) from None
+            size = re.search(r"DefaultCPUAllocator: .* allocate (\d+)", str(error))
+            if index >= 0 and size is not None:
+                raise out_of_memory(gpu_memory.gpu_at(index), int(size[1])) from None
             raise
         if index >= 0:
             if getattr(func, "__name__", "") in _HOST_SECOND:
@@ -287,13 +274,6 @@ def _is_strict(func: Any) -> bool:
     return getattr(func, "__name__", "") not in _MIXING
 
 
-def _check(func: Any, index: int, hosts: list[Any]) -> None:
-    """Raise if CPU tensors are mixed with GPU tensors; scalars are allowed."""
-    with NATIVE():
-        if any(one.ndim and one.is_cpu for one in hosts) and _is_strict(func):
-            raise _mixed(f"cuda:{index}", "cpu")
-
-
 def _mixed(one: str, other: str) -> RuntimeError:
     return RuntimeError(
         f"Expected all tensors to be on the same device, but found at least two devices, {one} and {other}!"
@@ -308,9 +288,3 @@ def _check_room_for(func: Any, args: Any, kwargs: Any, index: int) -> None:
         except (RuntimeError, TypeError, NotImplementedError):
             return  # the call itself raises the error
     check_room(size, index)
-
-
-def _of_host(error: RuntimeError, index: int) -> Exception:
-    """Convert the host's out-of-memory error to that of a simulated GPU."""
-    digits = "".join(c if c.isdigit() else " " for c in str(error).partition("allocate")[2]).split()
-    return out_of_memory(gpu_memory.gpu_at(index), int(digits[0]) if digits else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
@@ -26,10 +27,7 @@ from .gpu_tensor import (
     plainly,
     report_transfer,
     special,
-    unplaced,
 )
-
-Getter = Any
 
 
 def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:
@@ -100,16 +98,6 @@ def _format(kwargs: Any) -> dict[str, Any]:
     return {"memory_format": kwargs["memory_format"]} if "memory_format" in kwargs else {}
 
 
-def _getter(name: str) -> Getter:
-    return getattr(Tensor, name).__get__
-
-
-@special(_getter("device"))
-def _device(func: Any, args: Any, kwargs: Any) -> Any:
-    index = index_of(args[0])
-    return func(*args) if index < 0 else named(index)
-
-
 @special(torch.device)
 def _named(func: Any, args: Any, kwargs: Any) -> Any:
     """A device by its number alone is a GPU."""
@@ -117,17 +105,22 @@ def _named(func: Any, args: Any, kwargs: Any) -> Any:
     return named(args[0]) if by_number else func(*args, **kwargs)
 
 
-@special(_getter("is_cuda"), _getter("is_cpu"))
-def _is_there(func: Any, args: Any, kwargs: Any) -> bool:
-    if index_of(args[0]) < 0:
-        return bool(func(*args))
-    return bool(func == _getter("is_cuda"))
+def _place_override(answer: Callable[[int], Any]) -> Any:
+    """Return an override that answers with the GPU's number for tensors on a GPU."""
+
+    def override(func: Any, args: Any, kwargs: Any) -> Any:
+        index = index_of(args[0])
+        return func(*args, **kwargs) if index < 0 else answer(index)
+
+    return override
 
 
-@special(Tensor.get_device, torch.get_device)
-def _get_device(func: Any, args: Any, kwargs: Any) -> int:
-    index = index_of(args[0])
-    return func(*args) if index < 0 else index
+_attributes: Any = Tensor
+special(_attributes.device.__get__)(_place_override(named))
+special(_attributes.is_cuda.__get__)(_place_override(lambda index: True))
+special(_attributes.is_cpu.__get__)(_place_override(lambda index: False))
+special(Tensor.get_device, torch.get_device)(_place_override(lambda index: index))
+special(Tensor.__dlpack_device__)(_place_override(lambda index: (2, index)))
 
 
 @special(Tensor.numpy, Tensor.__array__)
@@ -179,7 +172,7 @@ def _set_data(func: Any, args: Any, kwargs: Any) -> None:
         func(tensor, data)
         if before != index:
             if before >= 0:
-                unplaced(tensor)
+                tensor.__class__ = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else Tensor
             if index >= 0:
                 placed(tensor, index)
 
@@ -215,15 +208,12 @@ def _shown(func: Any, args: Any, kwargs: Any) -> str:
             return format(tensor.item(), *args[1:])
         plain = tensor.detach().as_subclass(Tensor)
         text: str = torch._tensor_str._str(plain).removesuffix(")") + f", device='cuda:{index}'"
-        if plain.dtype not in _SHOWN_WITHOUT_TYPE and (at := text.rfind(", dtype=")) >= 0:
+        if plain.dtype not in (torch.float32, torch.int64, torch.bool) and (at := text.rfind(", dtype=")) >= 0:
             end = text.index(", device=", at)  # the device comes first
             text = text[:at] + text[end:] + text[at:end]
         if tensor.grad_fn is not None:
             return f"{text}, grad_fn=<{type(tensor.grad_fn).__name__}>)"
         return text + (", requires_grad=True)" if tensor.requires_grad else ")")
-
-
-_SHOWN_WITHOUT_TYPE = (torch.float32, torch.int64, torch.bool)
 
 
 @special(Tensor.__deepcopy__)
@@ -260,17 +250,9 @@ def _reduced(func: Any, args: Any, kwargs: Any) -> Any:
         return _on_host(tensor, tensor.detach().as_subclass(Tensor)).__reduce_ex__(args[1])
 
 
-@special(Tensor.__dlpack_device__)
-def _dlpack_device(func: Any, args: Any, kwargs: Any) -> Any:
-    index = index_of(args[0])
-    return func(*args) if index < 0 else (2, index)
-
-
 @special(Tensor.__dlpack__)
 def _dlpack(func: Any, args: Any, kwargs: Any) -> Any:
-    if index_of(args[0]) < 0:
-        return func(*args, **kwargs)
-    return to_dlpack(args[0])
+    return func(*args, **kwargs) if index_of(args[0]) < 0 else to_dlpack(args[0])
 
 
 def to_dlpack(tensor: Any) -> object:
