@@ -22,6 +22,7 @@ _ITEM_BYTES = {
 }  # fmt: skip
 
 
+_Party = TrackedRequest | None  # None is the notebook
 _Index = int | tuple[str, int]  # of a block: its key on a GPU, or the id of its key in host memory
 
 
@@ -87,15 +88,7 @@ class AllocationTable:
                 del self._requests[old]
         return request
 
-    def _crossed(
-        self,
-        at: int,
-        role: str,
-        giver: TrackedRequest | None,
-        maker: TrackedRequest | None,
-        taker: TrackedRequest | None,
-        fields: Sequence[Any],
-    ) -> None:
+    def _crossed(self, at: int, role: str, giver: _Party, maker: _Party, taker: _Party, fields: Sequence[Any]) -> None:
         """A tensor went from `giver` to `taker`; if it was copied, `maker` has the copy."""
         name, datatype, shape, source, size, target, room, line = fields
         plain = 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import bls_notebook as bls
@@ -60,33 +58,25 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
     track = bls.track_memory(name=name, lines=not arguments.no_lines, **limit)
     with reported(notebook):
         track.__enter__()
-    try:
-        with _ended(notebook, track) as shown:
-            value = body()
-            if cell.rstrip().endswith(";"):
-                value = None
-            shown.append(value)
-    finally:
-        _finish(notebook, track, arguments)
-    return value
+    shown: list[Any] = []  # the cell's value, which is not yet in Out
 
-
-@contextmanager
-def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
-    """End the track; the cell's value, which Out is about to hold, is known by that name already."""
-    shown: list[Any] = []
-    name = f"Out[{notebook.cell_number}]"
-
-    def roots() -> Iterator[SearchRoot]:
-        yield from (SearchRoot("variable", name, value, "%reset -f out") for value in shown)
+    def roots() -> list[SearchRoot]:
+        return [SearchRoot("variable", f"Out[{notebook.cell_number}]", value, "%reset -f out") for value in shown]
 
     providers.insert(0, roots)
     try:
-        yield shown
+        value = body()
+        if cell.rstrip().endswith(";"):
+            value = None
+        shown.append(value)
     finally:
-        with progress("looking who holds what the cell left"):
-            track.__exit__(None, None, None)
-        providers.remove(roots)
+        try:
+            with progress("looking who holds what the cell left"):
+                track.__exit__(None, None, None)
+        finally:
+            providers.remove(roots)
+            _finish(notebook, track, arguments)
+    return value
 
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:

@@ -88,7 +88,6 @@ class MemoryTrack(LifetimesAnalysis):
         self._table = AllocationTable(limit)
         self._lock = threading.Lock()  # of the table
         self._recording: allocation_log.AllocationRecorder | None = None
-        self._sentinel: _Sentinel | None = None
         self._switching = False  # on or off
         self._record: Lifetimes | None = None
         self._start = self._end = 0
@@ -128,12 +127,11 @@ class MemoryTrack(LifetimesAnalysis):
         global _on
         self._switching = True
         self._recording = recording
-        self._sentinel = _Sentinel(recording)
         self._table = AllocationTable(self._limit, recording.base)
         self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         self._used = _in_use()
         self._start = perf_counter_ns()
-        _on = ref(self)
+        _on = ref(self, _abandoned)
         allocation_log.recording = recording
         allocation_log.place = recording.place
         found = gpus()
@@ -156,9 +154,10 @@ class MemoryTrack(LifetimesAnalysis):
                 self._off(recording)
 
     def _off(self, recording: allocation_log.AllocationRecorder) -> None:
+        global _on
         self._switching = True
         _quiet(recording)
-        self._recording = self._sentinel = None
+        self._recording = _on = None
         recording.stop()
         self._table = AllocationTable(1)
 
@@ -269,16 +268,10 @@ def _quiet(recording: allocation_log.AllocationRecorder) -> None:
                 in_every_loop(pool_hooks.follow)
 
 
-class _Sentinel:
-    """Belongs to a recording, and switches it off when that is freed before its end."""
-
-    __slots__ = ("_recording",)
-
-    def __init__(self, recording: allocation_log.AllocationRecorder) -> None:
-        self._recording = recording
-
-    def __del__(self) -> None:
-        _quiet(self._recording)
+def _abandoned(_: object) -> None:
+    """Switch off the recording of a `MemoryTrack` that was freed before its end."""
+    if allocation_log.recording is not None:
+        _quiet(allocation_log.recording)
 
 
 _on: ref[MemoryTrack] | None = None  # the recording that began last
@@ -324,5 +317,5 @@ def _current_request() -> int:
 
 allocation_log.current_request = _current_request
 may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap
-would_be_lost_in(_Sentinel.__del__.__code__)
+would_be_lost_in(_abandoned.__code__)
 would_be_lost_in(allocation_log.death_code)

@@ -218,7 +218,9 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
             step, last = _attribute(child, after), True
             index += 1
         elif isinstance(child, CellType) and isinstance(parent, FunctionType):
-            step, last = _variable(parent, child), False
+            variables = zip(parent.__code__.co_freevars, parent.__closure__ or (), strict=False)
+            name = next((name for name, cell in variables if cell is child), "")
+            step, last = f" (its variable {name!r})" if name else "", False
             index += 1
         else:
             step, last = _step(parent, child)
@@ -250,12 +252,6 @@ def _attribute(attributes: dict[Any, Any], child: Any) -> str:
     return next((f".{name}" for name, value in list(attributes.items()) if value is child), "")
 
 
-def _variable(function: FunctionType, cell: CellType) -> str:
-    names = function.__code__.co_freevars
-    found = next((n for n, c in zip(names, function.__closure__ or (), strict=False) if c is cell), "")
-    return f" (its variable {found!r})" if found else ""
-
-
 def _step(parent: Any, child: Any) -> tuple[str, bool]:
     if isinstance(parent, dict):
         for key, value in list(parent.items()):
@@ -277,10 +273,8 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
         if found:
             return found, True
     for kind in type(parent).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            member: Any = kind.__dict__.get(name)
-            if isinstance(member, MemberDescriptorType):
+        for name, member in vars(kind).items():
+            if type(member) is MemberDescriptorType:
                 with suppress(AttributeError):  # not set
                     if member.__get__(parent) is child:
                         return f".{name}", True
@@ -288,12 +282,11 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
 
 
 def _key(key: Any) -> str:
-    if isinstance(key, (str, bytes, int, float, bool, type(None))):
-        text = repr(key)
-        return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
-    if type(key) is tuple and all(isinstance(k, (str, int)) for k in key):
-        return repr(key)[:_SHORT]
-    return "…"
+    parts = key if type(key) is tuple else (key,)
+    if not all(isinstance(part, (str, bytes, int, float, bool, type(None))) for part in parts):
+        return "…"
+    text = repr(key)
+    return text if len(text) <= _SHORT else text[: _SHORT - 1] + "…"
 
 
 def frame_roots(asking: str) -> Iterator[SearchRoot]:
