@@ -158,8 +158,25 @@ _PARAMETERS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BAT
 
 def field_findings(model: CheckedModel) -> Iterator[Finding]:
     """Yield fields that have no effect."""
+    given = model.given
     yield from _queue_field_findings(model)
-    groups = model.given.instance_group
+    if given.response_cache.enable:
+        yield model.in_config(
+            "note", "field-cache", "response_cache",
+            "its responses are cached only where the server has a cache",
+            "A server without one answers every request anew.",
+            "Start it with `--cache-config local,size=104857600` (bytes, for all models together).",
+        )  # fmt: skip
+    for group in given.instance_group:
+        if group.HasField("rate_limiter"):
+            yield model.in_config(
+                "note", "field-rate-limiter", "instance_group.rate_limiter",
+                "its rate_limiter counts only where the server limits rates",
+                "By default a server ignores it.",
+                "Start it with `--rate-limit=execution_count`.",
+            )  # fmt: skip
+            break
+    groups = given.instance_group
     if groups and all(group.passive for group in groups):
         yield model.in_config(
             "error", "instances-passive", "instance_group", "all of its instance groups are passive",
@@ -209,6 +226,13 @@ def _environment_path_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
+    optimization = model.given.optimization
+    for name in ("execution_accelerators", "cuda", "graph"):
+        if optimization.HasField(name):
+            yield model.in_config(
+                "note", "field-idle", f"optimization.{name}", f"optimization.{name} does nothing",
+                "The Python backend does not look at it.", "Leave it out.",
+            )  # fmt: skip
     code = model.newest()
     for key in model.given.parameters:
         meant = nearest(key, _PARAMETERS)
@@ -309,6 +333,7 @@ def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
         return
     yield from _outputs(model, code)
     yield from _inputs(model, code)
+    yield from _only_first_row(model, code)
 
 
 def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -355,6 +380,21 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             "whose `as_numpy` does not exist.",
             mend,
         )  # fmt: skip
+
+
+def _only_first_row(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    most = model.config.max_batch_size
+    if most < 2:
+        return
+    for name, line in code.first_rows:
+        if name in model.inputs:
+            yield model.in_code(
+                "warning", "batch-first-row", code, line,
+                f"only row 0 of input {name!r} is used, though a request may have {most} rows",
+                f"max_batch_size is {most}: the first dimension of every array is the batch. Of a request "
+                "with more rows the others are dropped without a word.",
+                "Work on all rows, or set `max_batch_size: 0` and give `dims` the whole shape.",
+            )  # fmt: skip
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -144,6 +144,18 @@ class PythonSource:
         return tuple(out)
 
     @cached_property
+    def first_rows(self) -> tuple[tuple[str, int], ...]:
+        """Inputs of which only ``as_numpy()[0]`` is used, with the lines."""
+        out = []
+        for call, scope in self._calls_of("as_numpy"):
+            found = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if isinstance(found, ast.Call) and last_name(found.func) == "get_input_tensor_by_name":
+                name = scope.text(argument(found, "name", 1))
+                if name is not None and _uses(call, scope) == {"0"}:
+                    out.append((name, call.lineno))
+        return tuple(out)
+
+    @cached_property
     def calls(self) -> tuple[CalleeRequest, ...]:
         dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
         found = self._calls_of("InferenceRequest")
@@ -222,6 +234,26 @@ def _used_at_once(call: ast.Call, scope: Scope) -> bool:
                 return False
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             used |= node.value.id == name
+    return used
+
+
+def _uses(call: ast.Call, scope: Scope) -> set[str]:
+    """Return the indices by which a call's result is subscripted; ``*`` for any other use."""
+    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
+    used: set[str] = set()
+    nodes: list[ast.AST] = [call]
+    for node in nodes:  # the loop extends `nodes`
+        parent = parents.get(id(node))
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
+            name = parent.targets[0].id
+            if len(scope.values(name) or ()) != 1 or node is not call:
+                return {"*"}
+            nodes += (n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and n is not parent.targets[0])
+        elif isinstance(parent, ast.Subscript) and parent.value is node:
+            index = parent.slice
+            used.add(str(index.value) if isinstance(index, ast.Constant) else "*")
+        else:
+            used.add("*")
     return used
 
 

@@ -1,4 +1,4 @@
-"""Check a model's Python source: syntax, undefined names, names of Triton's API, files and packages.
+"""Check a model's Python source: syntax, undefined names, names of Triton's API, files, GPUs and packages.
 
 Names are looked up in `pb_utils` itself; inside `try`, and where the source asks with `hasattr` or `getattr`,
 missing names are fine. A package counts as installed if a file beside the models that builds an image or an
@@ -77,6 +77,8 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         )  # fmt: skip
     yield from _relative_file_findings(model, code)
     yield from _encoding_findings(model, code)
+    yield from _environment_variable_findings(model, code)
+    yield from _fixed_device_findings(model, code)
 
 
 def _relative_file_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -124,6 +126,70 @@ def _is_text(call: ast.Call) -> bool:
         plain = mode is None or isinstance(mode, ast.Constant)
         return name == "open" and plain and len(call.args) < 4 and "b" not in str(getattr(mode, "value", ""))
     return (name == "read_text" and not call.args) or (name == "write_text" and len(call.args) == 1)
+
+
+def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    """Yield a note about required environment variables."""
+    lines: dict[str, int] = {}
+    sets: set[str] = set()
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("os.environ", "environ"):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if isinstance(key, str) and isinstance(node.ctx, ast.Load):
+                lines.setdefault(key, node.lineno)
+            elif isinstance(key, str):
+                sets.add(key)
+    needed = {key: line for key, line in lines.items() if key not in sets}
+    if needed and not code.mentions("KeyError"):
+        names = ", ".join(needed)
+        yield model.in_code(
+            "note", "environment-variable", code, next(iter(needed.values())),
+            f"it reads {names} from the environment, without a value for when there is none",
+            "A model runs in a process that inherits the server's environment: a variable of this one is not "
+            "there by itself.",
+            "Give it to the server's container (`docker run -e`), or use `os.environ.get` with a default.",
+        )  # fmt: skip
+
+
+def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    """Yield findings if the code names a GPU that contradicts the instance groups."""
+    line = _names_a_gpu(code)
+    if not line or code.mentions("is_available"):
+        return
+    on_gpus = {device for group in model.given.instance_group for device in group.gpus}
+    cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
+    groups = model.given.instance_group
+    if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
+        yield model.in_code(
+            "note", "device-unasked", code, line,
+            "its code computes on a GPU, and its instances are of KIND_CPU",
+            "It fails where there is no GPU; where there are several, all its instances use the first.",
+            "Use `kind: KIND_GPU`, and `f\"cuda:{args['model_instance_device_id']}\"`.",
+        )  # fmt: skip
+    if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
+        yield model.in_code(
+            "warning", "device-fixed", code, line,
+            f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, and its code names one "
+            f"for all of them",
+            "Every instance computes on the same GPU: the others stay idle, and its memory is what runs out.",
+            "Use `f\"cuda:{args['model_instance_device_id']}\"`.",
+        )  # fmt: skip
+
+
+def _names_a_gpu(code: PythonSource) -> int:
+    """Return the line of `initialize` that uses a GPU unconditionally, or 0."""
+    body = code.model_class.body if code.model_class else []
+    todo: list[ast.AST] = [n for n in body if isinstance(n, ast.FunctionDef) and n.name == "initialize"]
+    lines = []
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)):
+            continue
+        calls = isinstance(node, ast.Call) and last_name(node.func) == "cuda" and not node.args
+        if calls or (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")):
+            lines.append(getattr(node, "lineno", 0))
+        todo += ast.iter_child_nodes(node)
+    return min(lines, default=0)
 
 
 MODULE = "triton_python_backend_utils"

@@ -36,6 +36,14 @@ KEPT = (
     .replace("    def execute", "    def initialize(self, args): self.callee = 'bb'\n    def execute")
     .replace("request in requests:\n", "request in requests:\n", 1)
 )
+INITIALIZES = (
+    execute(READ, OUT)
+    .replace(
+        "    def execute", "    def initialize(self, args):\n        self.m = load(device='cuda')\n\n    def execute"
+    )
+    .replace("load", "dict")
+)
+CHOOSES = INITIALIZES.replace("'cuda'", "'cuda' if args['model_instance_kind'] == 'GPU' else 'cpu'")
 CASES = [
     # -- tensors
     (CONFIG, execute(READ, OUT.replace("OUT", "OTU")), {"output-undeclared": 9, "output-never-made": 3}),
@@ -52,6 +60,12 @@ CASES = [
     (CONFIG, execute(READ.replace("IN", "INN"), OUT), {"input-undeclared": 8}),
     (CONFIG, execute(READ.replace("IN", "MORE").replace(".as_numpy()", "\nx = x and x.as_numpy()"), OUT), {}),
     (BATCHING, execute(READ + "x = 1\nx = 2", OUT), {"batch-no-batcher": 4}),
+    (BATCHING, execute(READ + "y = x[0]\nx = y", OUT), {"batch-no-batcher": 4}),
+    (
+        BATCHING,
+        execute(READ.replace("as_numpy()", "as_numpy()[0]"), OUT),
+        {"batch-first-row": 8, "batch-no-batcher": 4},
+    ),
     # -- callees; there are b, d (decoupled) and s (of sequences)
     (CONFIG, call(FITS), {}),
     (CONFIG, call(FITS.replace('"b"', '"bb"')), {"callee-missing": 10}),
@@ -96,6 +110,15 @@ CASES = [
         execute(READ + "self.seen[request.correlation_id()] = x", OUT),
         {"sequence-no-batcher": 9},
     ),
+    (CONFIG, execute("import os\nx = os.environ['MODEL_DIR']", OUT), {"environment-variable": 9}),
+    (CONFIG, execute("import os\nos.environ['A'] = '1'\nx = os.environ['A']", OUT), {}),
+    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", INITIALIZES, {"device-unasked": 6}),
+    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", CHOOSES, {}),
+    (
+        CONFIG + "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
+        INITIALIZES,
+        {"device-fixed": 6},
+    ),
     # -- fields
     (CONFIG + "instance_group [ { passive: true } ]", execute(READ, OUT), {"instances-passive": 4}),
     (
@@ -121,6 +144,7 @@ CASES = [
         execute(READ, OUT),
         {"batch-in-dims": 2},
     ),
+    (CONFIG + "response_cache { enable: true }", execute(READ, OUT), {"field-cache": 4}),
     (
         CONFIG + 'parameters [ { key: "EXECUTION_ENV" value { string_value: "x" } } ]',
         execute(READ, OUT),
