@@ -152,7 +152,6 @@ class RecordFile(Generic[_Record]):
 
 _BEGINNING = 1 << 16  # bytes
 _KIND = re.compile(rb'\s*\{\s*"(?:kind|format)"\s*:\s*"([\w .]+)"')
-_INPUTS = re.compile(rb'"inputs"\s*:')
 
 
 def load(path: str | Path, **options: Any) -> Any:
@@ -161,17 +160,15 @@ def load(path: str | Path, **options: Any) -> Any:
     Parameters
     ----------
     path : str or Path
-        A file that a `save` method or `bls.record` wrote; a trace that tritonserver wrote (also several
-        files, ``trace.json.0`` and so on); or requests as JSON: bodies of KServe v2 requests (one, a list,
-        or one a line), or perf_analyzer's input data.
+        A file that a `save` method or `bls.record` wrote, or a trace that tritonserver wrote (also several
+        files, ``trace.json.0`` and so on).
     **options
-        For requests as JSON: `model`, the name of the model that they are for, and `repo`. For a server's
-        trace: `limit`, how many requests are kept.
+        For a server's trace: `limit`, how many requests are kept.
 
     Returns
     -------
     Session, Comparison, Lifetimes or Recording
-        A server's trace is a session, requests as JSON are a recording.
+        A server's trace is a session.
 
     Raises
     ------
@@ -201,10 +198,7 @@ def _kind(path: Path) -> str:
         return named[1].decode()
     if beginning.startswith(b"PK\x03\x04"):
         return "bls_notebook.recording"
-    first = beginning.lstrip()[:1]
-    if first == b"{" or (first == b"[" and _INPUTS.search(beginning)):
-        return "requests"
-    return "server trace" if first == b"[" else ""
+    return "server trace" if beginning.lstrip()[:1] == b"[" else ""
 
 
 def _beginning(path: Path) -> bytes:

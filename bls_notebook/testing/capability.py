@@ -18,10 +18,7 @@ CAPABILITY = Capability(
         "TritonTestCase": ".cases:TritonTestCase",
         "responses_of": "bls_notebook.pb_utils.request:responses_of",
     },
-    loaders={
-        "bls_notebook.recording": ".recording.recording:load_recording",
-        "requests": ".recording.recording:load_recording",
-    },
+    loaders={"bls_notebook.recording": ".recording.recording:load_recording"},
     magics={"%blsdrill": ".drills.magic:MAGIC", "%blsreplay": ".recording.magic:MAGIC"},
     commands={"drill": ".drills.command:DRILL", "replay": ".recording.command:REPLAY"},
     completions={"FAULT": ".drills.faults:suggested_faults"},

@@ -110,17 +110,15 @@ class Drilled(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recorded(Record):
-    """What was kept while a recording was on.
+    """Requests that were kept while a recording was on.
 
-    ``began`` is the date and time, ``source`` where requests that were not recorded here came from.
-    ``tensors`` is of what values were kept: ``outside`` (of requests from outside any model) or ``all``;
-    ``limit`` how many bytes of them at most. ``dropped`` counts requests there was no room for. ``session``
-    is the profile of the same time.
+    ``began`` is the date and time. ``tensors`` says whose values were kept, up to ``limit`` bytes: ``outside``
+    (requests from outside any model) or ``all``. ``dropped`` counts the requests that did not fit. ``session`` is the
+    profile of the same time.
     """
 
     name: str = ""
     began: str = ""
-    source: str = ""
     tensors: str = "outside"
     limit: int = 0
     dropped: int = 0

@@ -319,7 +319,7 @@ def hostile() -> list[Any]:
             requests=(Resent(1, h, (h,), (beside,), (bad_tensor,), 1, 1), Resent(2, h, error=h)),
         ),
         replayed(recording=h, place=h, to=h, requests=(Resent(1, h),)),
-        recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
+        recorded(name=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2, bad_error),
         EndpointRecord("CLOSED", h, h, "", (EndpointModel(h, 1, "READY", h),)),

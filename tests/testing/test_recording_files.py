@@ -1,4 +1,4 @@
-"""Recordings that are damaged or mean harm: one clear line each, in little memory; and what others keep."""
+"""Recordings that are damaged or mean harm: one clear line each, in little memory."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_harm_is_one_line(name: str, good: bytes, tmp_path: Path) -> None:
 
 def loaded(path: Path) -> tuple[Recording | None, str]:
     try:
-        return load_recording(path, model="same"), ""
+        return load_recording(path), ""
     except FileError as error:
         return None, str(error)
 
@@ -229,82 +229,3 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_recording(tmp_path / "none.blsrec")
     with pytest.raises(FileError, match="cannot be read from it: Is a directory"):
         load_recording(tmp_path)
-
-
-# -- what others keep ------------------------------------------------------------------------------------
-
-BODY = {
-    "id": "7",
-    "inputs": [
-        {"name": "X", "datatype": "INT32", "shape": [2, 3], "data": VALUES.tolist()},
-        {"name": "T", "datatype": "BYTES", "shape": [1], "data": ["ü"]},
-    ],
-    "outputs": [{"name": "Y"}],
-    "parameters": {"sequence_id": 4, "sequence_start": True, "priority": 2, "lang": "en"},
-}
-MEASURED = {
-    "data": [{"X": {"content": [1, 2, 3, 4], "shape": [2, 2]}}, {"X": [1, 2], "T": ["a"]}],
-    "validation_data": [{"Y": {"content": [1, 2, 3, 4], "shape": [2, 2]}}],
-}
-
-
-@pytest.mark.parametrize("text", [json.dumps(BODY), json.dumps([BODY]), f"{json.dumps(BODY)}\n{json.dumps(BODY)}\n"])
-def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
-    path = tmp_path / "bodies.json"
-    path.write_text(text)
-    recording = load_recording(path, model="same")
-    request = recording.requests("same")[0]
-    assert request.inputs["X"].tolist() == VALUES.tolist()
-    assert request.inputs["T"].tolist() == ["ü".encode()]
-    assert request.arguments() == {
-        "outputs": ["Y"], "request_id": "7", "correlation_id": 4, "flags": 1,
-        "parameters": {"lang": "en", "priority": 2},
-    }  # fmt: skip
-    again = recording.save(tmp_path / "again.blsrec")
-    assert load_recording(again).requests()[0].inputs["X"].tolist() == VALUES.tolist()
-
-
-def test_input_data_of_perf_analyzer(tmp_path: Path, repo: bls.ModelRepository) -> None:
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps(MEASURED))
-    first, second = load_recording(path, "same", repo).requests("same")
-    assert (first.kept.outputs, second.kept.outputs) == (("Y",), ())  # others are not validated
-    assert first.inputs["X"].tolist() == [[1, 2], [3, 4]]
-    assert first.inputs["X"].dtype == np.int32
-    assert first.responses[0].outputs["Y"].tolist() == [[1, 2], [3, 4]]
-    assert (second.inputs["X"].tolist(), second.inputs["T"].tolist()) == ([[1], [2]], [b"a"])
-    with pytest.raises(FileError, match="of which model they are"):
-        load_recording(path)
-    with pytest.raises(FileError, match="model 'other', which is not loaded"):
-        load_recording(path, "other", repo)
-
-
-@pytest.mark.parametrize(
-    ("found", "said"),
-    [
-        ({}, "no KServe v2 request"),
-        ([], "it has no request"),
-        ([3], "request 1: it is no KServe v2 request"),
-        ({"inputs": [3]}, "request 1: it has a part of another type"),
-        ({"inputs": [{"name": "X", "datatype": "FP9", "shape": [], "data": []}]}, "the data type 'FP9'"),
-        ({"inputs": [{"name": "X", "datatype": [], "shape": [], "data": []}]}, "the data type"),
-        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": [2], "data": [1]}]}, "1 elements, its shape"),
-        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": "2", "data": [1]}]}, "expected whole numbers"),
-        ({"inputs": [{"name": "X", "datatype": "UINT8", "shape": [1], "data": [300]}]}, "out of bounds"),
-        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": ["1"]}]}, "an element of 'X' is no FP32"),
-        (
-            {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}]},
-            "its values are binary",
-        ),
-        ({"data": [{"Z": [1]}]}, "model 'same' has no tensor 'Z'; it has X, T"),
-        ({"data": [3]}, "request 1: it has a part of another type"),
-        ({"data": [{"X": {"b64": "!", "shape": [2, 1]}}]}, "request 1: Only base64 data|request 1: .*base64"),
-    ],
-)
-def test_what_is_none_is_one_line(found: Any, said: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
-    bls.set_current_repository(repo)
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps(found))
-    with pytest.raises(FileError, match=said) as caught:
-        load_recording(path, model="same")
-    assert "\n" not in str(caught.value)

@@ -11,7 +11,7 @@ from bls_notebook.commands import Command, add_tolerance, print_record
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="what bls.record wrote, or requests as JSON (with --model)")
+    parser.add_argument("file", help="what bls.record wrote")
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("--model", metavar="MODEL", help="send the requests to this model")
     parser.add_argument("--only", metavar="MODEL", help="run this one alone, answer for others as recorded")

@@ -36,7 +36,7 @@ def _blocks(record: Recorded) -> Iterator[doc.Block]:
         facts.append(f"{count(len(requests) - len(outside), 'request')} of models")
     failed = sum(request.error is not None for request in outside)
     facts += [f"{failed:,} failed"] * bool(failed)
-    facts.append(record.source or _of_tensors(record))
+    facts.append(_of_tensors(record))
     left_out = f", {size(record.cut_bytes)} left out" if record.cut else ""
     facts.append(f"{size(record.kept_bytes)} of values{left_out}")
     yield doc.Line([parts.name(record.name or "recording"), parts.quiet(parts.dots(*facts))], " · ")

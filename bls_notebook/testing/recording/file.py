@@ -171,11 +171,9 @@ def reading(path: Path) -> Iterator[None]:
     raise FileError(f"{name}: a recording cannot be read from it: {why}")
 
 
-def load(path: Path) -> tuple[Recorded, dict[str, Array]] | None:
-    """Read a recording, whose tensors are read-only; None of what is no zip, as recordings are."""
+def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
+    """Read a recording, whose tensors are read-only."""
     with open(path, "rb") as file:
-        if file.read(4) != b"PK\x03\x04":
-            return None
         return _read(file, os.fstat(file.fileno()).st_size)
 
 

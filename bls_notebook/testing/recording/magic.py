@@ -19,9 +19,7 @@ PARSER = Parser(
     "%%blsprofile --record run.blsrec. With --only one model runs alone, and what it called is answered from "
     "the recording. With --debug a request is given to its model's execute once more, with the tensors that it "
     "had then, and the debugger stops at the first line (that of %debug; where JupyterLab's is switched on, "
-    "that). KServe v2 requests and perf_analyzer's input data (JSON, with --model) are read "
-    "too: what has answers to compare with is sent, and --debug takes any. "
-    "In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
+    "that). In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
     """\
   %blsreplay run.blsrec
   %blsreplay run.blsrec --only resize
@@ -66,7 +64,7 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
     from .replaying import recorded_execution
 
     with reported(notebook):
-        recording = load_recording(file, model)
+        recording = load_recording(file)
         asked = recording.request(at).model
         if only not in (None, asked):
             raise bls.BLSError(f"--debug {at} is a request to {asked!r}, --only {only!r}: give the same")

@@ -80,7 +80,7 @@ class Recorder:
         requests = tape.requests(self._base, self._profile._start, store.kept)
         name = "" if self._path is None else self._path.name
         record = Recorded(
-            name, session.began, "", "all" if tape.every else "outside", tape.limit, session.dropped,
+            name, session.began, "all" if tape.every else "outside", tape.limit, session.dropped,
             tuple(requests), session,
         )  # fmt: skip
         return Recording(record, store.arrays)

@@ -24,11 +24,9 @@ from bls_notebook.testing.records import Recorded
 
 from . import file
 from .file import Array, digest
-from .other_formats import read_requests
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.records.session import Session
-    from bls_notebook.repository.repository import ModelRepository
 
 
 _Key = tuple[Any, ...]
@@ -396,30 +394,15 @@ def _plain(tensor: Tensor) -> Any:
     return tensor if tensor._datatype == "BF16" else tensor._array
 
 
-def load_recording(path: str | Path, model: str | None = None, repo: ModelRepository | None = None) -> Recording:
-    """Read requests that were kept: by `record`, or as others keep them.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file of `record`. Or JSON: bodies of KServe v2 requests (one, a list, or one a line), or
-        perf_analyzer's input data.
-    model : str, optional
-        Whose requests JSON has: it does not say. For perf_analyzer's, which has no data types either, it has
-        to serve in the repository.
-    repo : ModelRepository, optional
-        By default the one that magics use.
-
-    Returns
-    -------
-    Recording
+def load_recording(path: str | Path) -> Recording:
+    """Read a file of `record`.
 
     Raises
     ------
     FileError
-        It is neither, or is damaged: one line says what.
+        It is no recording, or is damaged: one line says what.
     """
     where = Path(path)
     with file.reading(where):
-        record, arrays = file.load(where) or read_requests(where, model, repo)
+        record, arrays = file.load(where)
     return Recording(replace(record, name=where.name), arrays)

@@ -149,7 +149,7 @@ def replay(
         ServerSide is nothing to send, a model does not serve, or the arguments contradict each other.
     """
     repository = repo or current_repository()
-    recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
+    recording = recording if isinstance(recording, Recording) else load_recording(recording)
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
         raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
     chosen, to = _chosen(recording, model, only)
@@ -369,7 +369,7 @@ def recorded_execution(
         ServerSide is no such request, its tensors were not kept, or the model does not serve or has no code.
     """
     repository = repo or current_repository()
-    recording = recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
+    recording = recording if isinstance(recording, Recording) else load_recording(recording)
     request = recording.request(number)
     name = model or request.model
     loaded = Host(repository).ready(name)
