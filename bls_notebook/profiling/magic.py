@@ -76,7 +76,7 @@ _add(
 )  # fmt: skip
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
 _add(
-    "--save", metavar="FILE",
+    "--save", type=new_file, metavar="FILE",
     help="a file for it, for bls.load; compressed if it ends with .gz. With --tune a .pbtxt file for the lines to "
     "change",
 )  # fmt: skip

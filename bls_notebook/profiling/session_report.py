@@ -1,6 +1,4 @@
-"""A session as a report: verdict, figures, timeline, rows for models and kinds of requests; its call graph.
-Pure.
-"""
+"""A session as a report: verdict, figures, timeline, a row for each model; its call graph. Pure."""
 
 from __future__ import annotations
 
@@ -17,28 +15,11 @@ from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.records.visible_text import spoken, visible
 
 from .analysis.call_graph import CallGraph, Edge, Node
-from .analysis.critical_path import RequestKind
 from .analysis.session_statistics import ModelStatistics, SessionStatistics
 from .records.session import Session
 from .records.spans import NOTEBOOK
 from .records.verdicts import Verdict
 from .timeline.picture import timeline_block
-
-_KIND_COLUMNS = (
-    ("requests", "r", "how many were sent, those of models left out"),
-    ("median", "t", "of a request, from when it was sent until its last answer"),
-    ("together", "t", "the times of all of them"),
-    ("of the time", "r", "the part of the wall time in which one of them was under way"),
-    ("queued", "t", "they and their calls waited for an instance, all together"),
-    ("waited for", "", "what most of their time went on"),
-)
-_CAUSES = {
-    "queue": "in the queue of",
-    "gil": "on Python's lock (GIL), by",
-    "cached": "answered by the cache of",
-    "failed": "failed in",
-    "work": "at work in",
-}
 
 
 def verdict_words(verdict: Verdict) -> list[doc.Block]:
@@ -47,39 +28,6 @@ def verdict_words(verdict: Verdict) -> list[doc.Block]:
     said.append((parts.quiet(verdict.note), ""))
     texts = (verdict.sentence, verdict.advice, verdict.note)
     return [doc.Words(piece, style, "  ") for text, (piece, style) in zip(texts, said, strict=True) if text]
-
-
-def kinds_table(session: Session) -> list[doc.Block]:
-    """Return a table of the requests by model and size; none where all are alike."""
-    kinds = session.kinds()
-    if len(kinds) < 2:
-        return []
-    whose = "the cell" if session.sender == NOTEBOOK else session.sender
-    columns = [doc.Column(f"requests of {whose}"), *(doc.Column(head, how, what) for head, how, what in _KIND_COLUMNS)]
-    rows = [
-        doc.Row(
-            [
-                parts.name(_name(kind)),
-                f"{kind.requests:,}",
-                ns(kind.took.median),
-                ns(kind.took.total),
-                percent(kind.under_way, session.wall),
-                some_ns(kind.queued),
-                _waited_for(kind),
-            ]
-        )
-        for kind in kinds
-    ]
-    return [doc.Table(f"Requests of {whose}, by kind", columns, rows, last="wrap")]
-
-
-def _name(kind: RequestKind) -> str:
-    name = kind.model if kind.version == 1 else f"{kind.model}/{kind.version}"
-    return name if kind.bytes_in < 0 else f"{name}, {size(kind.bytes_in)}"
-
-
-def _waited_for(kind: RequestKind) -> str:
-    return f"{kind.part:.0%} {_CAUSES[kind.cause]} {kind.of}" if kind.cause else ""
 
 
 _ERRORS = 3  # that are told in words
@@ -104,12 +52,11 @@ def session_document(session: Session, *, widget: Any = None) -> doc.Document:
     A `widget` covers the picture of the timeline while a kernel is there.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
-    verdict, kinds = verdict_words(session.verdict()), kinds_table(session)
     return figures_document(
         session.statistics(),
         name=session.name,
-        verdict=verdict,
-        picture=[*picture, *kinds],
+        verdict=verdict_words(session.verdict()),
+        picture=picture,
         errors=_errors(session),
         notes=session.unbatched + session.notes,
         sender=session.sender,

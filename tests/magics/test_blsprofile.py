@@ -243,14 +243,6 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
     assert "in one of the two only: caller, napper" in shown.text
 
 
-def test_a_cell_that_sends_several_kinds_has_a_row_for_each(sender) -> None:
-    sender(SLEEPER)
-    shown = sender("%%blsprofile\n%bls times IN=images -q\n%bls sleeper IN=[1.0] -q\n%bls sleeper IN=[1.0, 2.0] -q")
-    rows = [line.split()[:2] for line in shown.text.splitlines() if "at work in" in line]
-    assert {row[0] for row in rows} == {"sleeper,", "times"}
-    assert len(rows) == 3
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

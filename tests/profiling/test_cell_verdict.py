@@ -78,17 +78,6 @@ def test_instances_that_wait_for_each_other_end_one_after_the_other(step: int) -
     assert of(replace(record, spans=even)).cause != "contention"
 
 
-def test_kinds_of_requests_by_model_and_size() -> None:
-    record = session({**TWO, "b": Model([30 * MS])}, *"aab", tuple("bb"))
-    small, *others = record.spans
-    record = replace(record, spans=(replace(small, bytes_in=7), *others))
-    kinds = {(kind.model, kind.bytes_in): kind for kind in record.kinds()}
-    assert {key: kind.requests for key, kind in kinds.items()} == {("b", -1): 3, ("a", 0): 1, ("a", 7): 1}
-    assert (kinds["b", -1].cause, kinds["b", -1].of) == ("work", "b")
-    assert kinds["b", -1].queued == pytest.approx(30 * MS, rel=0.01)
-    assert kinds["a", 7].took.median == pytest.approx(10 * MS, rel=0.01)
-
-
 def test_waits_for_the_lock_are_of_those_that_took_turns_or_could_have_begun() -> None:
     models = (ModelSeen("a", instances=("a_0", "a_1")),)
     one = Span(1, "a", instance="a_0", thread=11, ended=20 * MS, inferred=20 * MS)

@@ -12,7 +12,7 @@ from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.analysis.call_graph import CallGraph
-    from bls_notebook.profiling.analysis.critical_path import RequestKind, Step
+    from bls_notebook.profiling.analysis.critical_path import Step
     from bls_notebook.profiling.analysis.difference import Difference
     from bls_notebook.profiling.analysis.session_statistics import SessionStatistics
 
@@ -52,12 +52,6 @@ class SessionAnalysis:
         from bls_notebook.profiling.analysis.cell_verdict import cell_verdict
 
         return cell_verdict(self.record)
-
-    def kinds(self) -> tuple[RequestKind, ...]:
-        """Return the requests of the notebook by model and size: how many, how long, waiting for what."""
-        from bls_notebook.profiling.analysis.critical_path import request_kinds
-
-        return request_kinds(self.record)
 
     def graph(self) -> CallGraph:
         """Return who called whom, as it was seen."""
