@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 import libcst.matchers as m
+from libcst.codemod import CodemodContext
+from libcst.codemod.visitors import AddImportsVisitor
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 Place = tuple[str, int]
@@ -50,14 +52,10 @@ def changed_program(source: str, gathered: Collection[Place]) -> ChangedProgram:
         raise NotSimpleError(f"its source cannot be parsed: {error.message}") from error
     writer = _Writer(wrapper.module, _senders(wrapper), gathered)
     module = wrapper.visit(writer)
-    imports: Any = m.findall(module, m.Import())
-    if gathered and not any(_code(alias.name) == "asyncio" for each in imports for alias in each.names):
-        plain = m.Expr(m.SimpleString() | m.ConcatenatedString()) | m.ImportFrom(module=m.Name("__future__"))
-        head = m.SimpleStatementLine(body=[plain])
-        at = next((n for n, line in enumerate(module.body) if not m.matches(line, head)), 0)
-        after = module.body[at].with_changes(leading_lines=[])
-        new = cst.parse_statement("import asyncio").with_changes(leading_lines=module.body[at].leading_lines)
-        module = module.with_changes(body=[*module.body[:at], new, after, *module.body[at + 1 :]])
+    if gathered:
+        context = CodemodContext()
+        AddImportsVisitor.add_needed_import(context, "asyncio")
+        module = AddImportsVisitor(context).transform_module(module)
     return ChangedProgram(module.code, tuple(writer.places))
 
 
@@ -105,7 +103,7 @@ class _Writer(m.MatcherDecoratableTransformer):
         super().__init__()
         self._senders, self._gathered = senders, gathered
         self._names = {node.name.value for node in senders} - {"execute"}
-        self._taken = _names(m.findall(module, m.Name()))
+        self._taken = _names(module)
         self.places: list[Place] = []
 
     def _wanted(self, kind: str, node: Any) -> bool:
@@ -152,18 +150,18 @@ class _Writer(m.MatcherDecoratableTransformer):
         calls = [call for element in elements for call in _calls(element) or ()]
         if len(calls) != 1 or loop.inner_for_in or loop.asynchronous or m.findall(loop, m.Await()):
             return updated
-        needs = _names(*(_replaced(element, calls[0], "_") for element in elements)) & _stored(loop.target)
+        needs = set().union(*(_names(_replaced(element, calls[0], "_")) for element in elements)) & _stored(loop.target)
         if (needs and (loop.ifs or not _is_repeatable(loop.iter))) or not self._wanted("comprehension", original):
             return updated
-        conditions = "".join(f" if {_code(each.test)}" for each in loop.ifs)
-        gather = _gather(f"*[{_code(calls[0].expression)} for {_code(loop.target)} in {_code(loop.iter)}{conditions}]")
+        gather = f"await asyncio.gather(*[{_code(calls[0].expression)}{_code(loop)}])"
         if isinstance(updated, cst.ListComp) and updated.elt is calls[0]:
             return cst.parse_expression(gather)
         answer = self._variable("answer")
         new = ": ".join(_code(_replaced(element, calls[0], answer)) for element in elements)
-        opening, closing = "[]" if isinstance(updated, cst.ListComp) else "{}"
-        both = f"{_zipped(loop, answer)}, {gather})" if needs else f"{answer} in {gather}"
-        return cst.parse_expression(f"{opening}{new} for {both}{closing}")
+        both = _answers_of(loop, loop.iter, answer, gather) if needs else f"{answer} in {gather}"
+        return cst.parse_expression(
+            f"[{new} for {both}]" if isinstance(updated, cst.ListComp) else f"{{{new} for {both}}}"
+        )
 
     def leave_SetComp(self, original: cst.SetComp, updated: cst.SetComp) -> Any:
         return self.leave_ListComp(original, updated)
@@ -195,23 +193,16 @@ class _Writer(m.MatcherDecoratableTransformer):
         target = _target(body[at], calls[0])
         answer = target or self._variable("answer")
         rest = after if target else [_replaced(body[at], calls[0], answer), *after]
-        sent, items, out = _code(calls[0].expression), _code(loop.iter), []
-        if before:
-            variable = self._variable("calls")
-            first = loop.with_deep_changes(loop.body, body=[*before, cst.parse_statement(f"{variable}.append({sent})")])
-            out = [cst.parse_statement(f"{variable} = []"), first.with_changes(leading_lines=[])]
-            gather = _gather(f"*{variable}")
-        else:
-            gather = _gather(f"*[{sent} for {_code(loop.target)} in {items}]")
+        calls_name, items, out = self._variable("calls"), loop.iter, []
         needs = loaded & _stored(loop.target)
-        if needs and not _is_repeatable(loop.iter):
-            variable = self._variable("items")
-            out = [cst.parse_statement(f"{variable} = list({items})"), *out]
-            loop = loop.with_changes(iter=cst.Name(variable))
-            gather = gather.replace(f" in {items}]", f" in {variable}]")
-            if before:
-                out[-1] = out[-1].with_changes(iter=cst.Name(variable))
-        head = f"{_zipped(loop, answer)}, {gather})" if needs else f"{answer} in {gather}"
+        if needs and not _is_repeatable(items):
+            items = cst.Name(self._variable("items"))
+            out.append(cst.parse_statement(f"{items.value} = list({_code(loop.iter)})"))
+        sending = cst.parse_statement(f"{calls_name}.append({_code(calls[0].expression)})")
+        first = loop.with_deep_changes(loop.body, body=[*before, sending])
+        out += [cst.parse_statement(f"{calls_name} = []"), first.with_changes(iter=items, leading_lines=[])]
+        gather = f"await asyncio.gather(*{calls_name})"
+        head = _answers_of(loop, items, answer, gather) if needs else f"{answer} in {gather}"
         last: Any = cst.parse_statement(f"for {head}:\n    pass\n")
         out.append(last.with_changes(body=loop.body.with_changes(body=rest)) if rest else last)
         return [out[0].with_changes(leading_lines=loop.leading_lines), *out[1:]]
@@ -252,7 +243,8 @@ class _Writer(m.MatcherDecoratableTransformer):
         out: list[Any] = []
         names: dict[Any, str] = {}
         for statement in statements:
-            own = [call for call in calls if _has(statement, call)]
+            inside = m.findall(statement, m.Await())
+            own = [call for call in calls if any(call is found for found in inside)]
             target = _target(statement, own[0]) if len(own) == 1 else ""
             if target and not any(target in _names(each) for each in out):
                 names[own[0]] = target
@@ -264,7 +256,7 @@ class _Writer(m.MatcherDecoratableTransformer):
         targets = ", ".join(names[call] for call in calls)
         sent = "".join(f"    {_code(call.expression)},\n" for call in calls)
         targets = "" if set(names.values()) == {"_"} else f"{targets} = "
-        gather = cst.parse_statement(f"{targets}{_gather(f'{chr(10)}{sent}')}\n")
+        gather = cst.parse_statement(f"{targets}await asyncio.gather(\n{sent})\n")
         return [gather.with_changes(leading_lines=statements[0].leading_lines), *out]
 
 
@@ -293,17 +285,11 @@ def _target(statement: Any, call: Any) -> str:
     return str(statement.body[0].targets[0].target.value) if m.matches(statement, plain) else ""
 
 
-def _names(*nodes: Any) -> set[str]:
+def _names(node: Any) -> set[str]:
     """Return the variables and members that code names."""
-    out: set[str] = set()
-    for node in (
-        each for n in nodes for each in (n if isinstance(n, (list, tuple)) else m.findall(n, m.Name() | m.Attribute()))
-    ):
-        if isinstance(node, cst.Attribute) and m.matches(node.value, m.Name("self")):
-            out.add(f"self.{node.attr.value}")
-        elif isinstance(node, cst.Name) and node.value != "self":
-            out.add(node.value)
-    return out
+    members = m.findall(node, m.Attribute(m.Name("self")))
+    out = {f"self.{member.attr.value}" for member in members}  # type: ignore[attr-defined]
+    return out | {name.value for name in m.findall(node, m.Name())} - {"self"}  # type: ignore[attr-defined]
 
 
 def _stored(node: Any) -> set[str]:
@@ -325,10 +311,11 @@ def _is_repeatable(items: Any) -> bool:
     return m.matches(items, plain)
 
 
-def _zipped(loop: Any, answer: str) -> str:
+def _answers_of(loop: Any, items: Any, answer: str, gather: str) -> str:
+    """Return the head of a loop over items and their answers."""
     target = _code(loop.target)
     target = f"({target})" if isinstance(loop.target, cst.Tuple) and not loop.target.lpar else target
-    return f"{target}, {answer} in zip({_code(loop.iter)}"
+    return f"{target}, {answer} in zip({_code(items)}, {gather})"
 
 
 class _Replacer(cst.CSTTransformer):
@@ -345,19 +332,11 @@ def _replaced(node: Any, call: Any, name: str) -> Any:
     return node.visit(_Replacer({call: name}))
 
 
-def _has(node: Any, call: Any) -> bool:
-    return any(found is call for found in m.findall(node, m.Await()))
-
-
 def _parenthesized(node: Any, field: str) -> Any:
     inner = getattr(node, field)
     if not isinstance(inner, cst.Await) or inner.lpar:
         return node
     return node.with_changes(**{field: inner.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])})
-
-
-def _gather(arguments: str) -> str:
-    return f"await asyncio.gather({arguments})"
 
 
 def _code(node: Any) -> str:
