@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
@@ -13,7 +13,7 @@ from bls_notebook.display.records.models import change_block, config_block
 from bls_notebook.display.units import count, factor, ns, percent
 from bls_notebook.records.measurements import Quartiles
 
-from .analysis.difference import Difference, EdgeChange, ModelChange, TimeChange
+from .analysis.difference import Difference, ModelChange, TimeChange
 from .analysis.tuning import TunedModel, Tuning, batches_of
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
@@ -141,13 +141,7 @@ def comparison_widget(comparison: Comparison, width: int) -> Any:
     return Timeline(comparison.sequential, comparison.gathered)
 
 
-_Changed = TypeVar("_Changed", ModelChange, EdgeChange)
 _MOST = 30  # rows
-
-
-def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
-    """Return models or calls in the order of their requests' times, the longest first."""
-    return sorted(changes, key=lambda c: -max(c.duration.before.q3, c.duration.after.q3))
 
 
 _CHANGE_HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
@@ -190,15 +184,10 @@ def _difference_head(difference: Difference) -> list[doc.Block]:
 
 
 def _changes(difference: Difference) -> list[doc.Block]:
-    """What changed, of each model and of each call."""
-    models = [_changed_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
-    calls = [
-        _changed_row(parts.code(f"{e.caller or 'notebook'} → {e.callee}"), e, ", ".join(e.moved))
-        for e in by_time(difference.edges)
-    ]
-    groups = [doc.Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
+    """Return a row for each model, the longest requests first."""
+    models = sorted(difference.models, key=lambda m: -max(m.duration.before.q3, m.duration.after.q3))
     return [
-        doc.Table("What changed", _CHANGE_COLUMNS, groups, last="wrap"),
+        doc.Table("What changed", _CHANGE_COLUMNS, list(map(_changed_row, models)), last="wrap"),
         doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]),
     ]
 
@@ -232,7 +221,7 @@ def _moved_model(model: ModelChange) -> str:
     return ", ".join(words)
 
 
-def _changed_row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str) -> doc.Row:
+def _changed_row(changed: ModelChange) -> doc.Row:
     before, after, queue = changed.duration.before, changed.duration.after, changed.queue
     waited = f"{ns(queue.before.median)} → {ns(queue.after.median)}"
     verdict = changed.duration.verdict
@@ -243,9 +232,9 @@ def _changed_row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str)
         (f"±{ns(after.iqr / 2)}" if after.iqr else "", "num dim"),
         (_change_words(changed.duration), f"session-{verdict}" if verdict else "dim"),
         (waited if queue.before.median or queue.after.median else "", ""),
-        (moved, "session-remarks"),
+        (_moved_model(changed), "session-remarks"),
     )
-    return doc.Row([head, *(doc.Piece(said, text(said), kind) for said, kind in cells)])
+    return doc.Row([parts.name(changed.name), *(doc.Piece(said, text(said), kind) for said, kind in cells)])
 
 
 def _change_words(change: TimeChange) -> str:

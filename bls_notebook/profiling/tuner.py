@@ -11,24 +11,21 @@ import asyncio
 import ctypes
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form, rows_in_batch
+from bls_notebook.engine.schedulers.dynamic import BatchRules, DynamicBatcher, form
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 from .analysis.queue_simulation import UNLIMITED, Batcher, Machine, Queued
@@ -113,35 +110,18 @@ Request = tuple[dict[str, Any], int]
 """The inputs of a request by name, and its rows."""
 
 
-@contextmanager
-def seen_requests(repository: ModelRepository, names: Sequence[str]) -> Iterator[dict[str, list[Request]]]:
-    """Keep what models get while this is on."""
-    seen: dict[str, list[Request]] = {name: [] for name in names}
-    before: list[tuple[Instance, Any, Any]] = []
-    try:
-        for name in names:
-            for model in Host(repository).versions(name).values():
-                for instance in model.instances:
-                    execute = instance.execute
-                    wrapped = _keeping(execute, seen[name], partial(rows_in_batch, model.spec))
-                    before.append((instance, execute, wrapped))
-                    instance.execute = wrapped
-        yield seen
-    finally:
-        for instance, execute, wrapped in before:
-            if instance.execute is wrapped:  # it has not been closed meanwhile
-                instance.execute = execute
+class _KeptRequests:
+    """Passes calls on to the real models, and keeps the first requests of each."""
 
+    def __init__(self, names: Sequence[str]) -> None:
+        self.of: dict[str, list[Request]] = {name: [] for name in names}
 
-def _keeping(execute_of: Any, seen: list[Request], rows: Any) -> Any:
-    def execute(requests: list[InferenceRequest]) -> Any:
-        for request in requests:
-            arrays = {tensor.name(): tensor._array for tensor in request.inputs()}
-            if len(seen) < _KEPT_REQUESTS and all(isinstance(a, np.ndarray) for a in arrays.values()):
-                seen.append(({name: np.array(array) for name, array in arrays.items()}, rows(request)))
-        return execute_of(requests)
-
-    return execute
+    def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
+        kept = self.of[call.model]
+        if len(kept) < _KEPT_REQUESTS:
+            arrays = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
+            kept.append((arrays, max((len(array) for array in arrays.values()), default=1)))
+        yield ASK
 
 
 def batch_times(
@@ -424,13 +404,11 @@ class _Tuner:
         names = [name for name in self.now if self._may_batch(name)]
         if not names:
             return {}
-        with seen_requests(self._repository, names) as seen:
+        seen = _KeptRequests(names)
+        with Host(self._repository).substitute(dict.fromkeys(names, seen)):
             workload.sequential()
         out = {}
-        for name, requests in seen.items():
-            if not requests:
-                self.unseen.append(f"batches of `{name}` were not measured, as its inputs lie on a GPU")
-                continue
+        for name, requests in seen.of.items():
             rows = max(rows for _, rows in requests)
             most = min(MOST, self._reached[name]) * rows
             try:

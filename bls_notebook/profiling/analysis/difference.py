@@ -1,4 +1,4 @@
-"""The difference between two sessions of one workload, model by model and call by call. Pure."""
+"""The difference between two sessions of one workload, model by model. Pure."""
 
 from __future__ import annotations
 
@@ -53,17 +53,6 @@ class ModelChange(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EdgeChange(Record):
-    """The calls of one model to another before and after; an empty ``caller`` is the notebook."""
-
-    caller: str
-    callee: str
-    duration: TimeChange = NO_CHANGE
-    queue: TimeChange = NO_CHANGE
-    moved: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Difference(Record):
     """Two sessions compared: ``before`` and ``after`` are their names, ``wall_*`` their lengths (ns).
 
@@ -79,7 +68,6 @@ class Difference(Record):
     span_after: int = 0
     code: str = "unknown"
     models: tuple[ModelChange, ...] = ()
-    edges: tuple[EdgeChange, ...] = ()
 
 
 def direction(before: Quartiles, after: Quartiles) -> str:
@@ -100,14 +88,10 @@ class _Side:
         tree = SpanTree(session)
         several = of_several_versions(session.spans)
         self.models: defaultdict[str, list[Span]] = defaultdict(list)
-        self.edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
         self.self_time: dict[int, int] = {}
         for span in session.spans:
             name = label(span, several)
-            parent = tree.spans.get(span.parent)
-            caller = label(parent, several) if parent is not None else ""
             self.models[name].append(span)
-            self.edges[caller, name].append(span)
             under_way = tree.in_flight(tree.execution(span.id))
             self.self_time[span.id] = total(gaps(*serving(span), under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
@@ -129,21 +113,12 @@ def difference(before: SessionData, after: SessionData) -> Difference:
         new.length,
         next((word for word in ("changed", "unknown", "same") if word in words), "unknown"),
         models,
-        tuple(_edge(key, old, new) for key in sorted(old.edges.keys() | new.edges.keys())),
     )
 
 
 def _change(old: Iterable[int], new: Iterable[int]) -> TimeChange:
     before, after = quartiles(old), quartiles(new)
     return TimeChange(before, after, direction(before, after))
-
-
-def _changes(old: list[Span], new: list[Span]) -> tuple[TimeChange, TimeChange]:
-    """How the time of requests changed, and their time in the queue."""
-    return (
-        _change((s.duration for s in old), (s.duration for s in new)),
-        _change((s.queue for s in old), (s.queue for s in new)),
-    )
 
 
 def _model(name: str, old: _Side, new: _Side) -> ModelChange:
@@ -155,17 +130,13 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
         moved += (f"{len(was.instances)} to {len(is_now.instances)} instances",)
     return ModelChange(
         name,
-        *_changes(before, after),
+        _change((s.duration for s in before), (s.duration for s in after)),
+        _change((s.queue for s in before), (s.queue for s in after)),
         _change((old.self_time[s.id] for s in before), (new.self_time[s.id] for s in after)),
         _same(was.code if was else "", is_now.code if is_now else ""),
         _same(was.config if was else "", is_now.config if is_now else ""),
         moved,
     )
-
-
-def _edge(key: tuple[str, str], old: _Side, new: _Side) -> EdgeChange:
-    before, after = old.edges.get(key, []), new.edges.get(key, [])
-    return EdgeChange(*key, *_changes(before, after), _moved(before, after))
 
 
 def _same(before: str, after: str) -> str:

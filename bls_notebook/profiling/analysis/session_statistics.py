@@ -1,4 +1,4 @@
-"""Statistics of a session: wall time, overlap, queues, and a row for each model and instance. Pure."""
+"""Statistics of a session: wall time, overlap, queues, and a row for each model. Pure."""
 
 from __future__ import annotations
 
@@ -7,28 +7,11 @@ from dataclasses import dataclass
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 from bls_notebook.records.base import Record
-from bls_notebook.records.intervals import events, occupied, total
+from bls_notebook.records.intervals import Interval, events, occupied, total
 from bls_notebook.records.measurements import NONE, Quartiles, quartiles
 
 from .critical_path import Fields, path
 from .span_tree import SpanTree
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class InstanceStatistics(Record):
-    """One instance: how many times it ran, for how many requests; ``busy`` is the time with one at least.
-
-    ``utilization`` is the part of the session's wall time that it was busy.
-    """
-
-    name: str
-    model: str
-    version: int = 1
-    device: str = "cpu"
-    executions: int = 0
-    requests: int = 0
-    busy: int = 0
-    utilization: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,7 +81,6 @@ class SessionStatistics(Record):
     waited: int = 0
     notebook: int = 0
     models: tuple[ModelStatistics, ...] = ()
-    instances: tuple[InstanceStatistics, ...] = ()
 
     @property
     def concurrency(self) -> float:
@@ -112,8 +94,7 @@ def session_statistics(session: SessionData) -> SessionStatistics:
     work = occupied(tree.working_events())
     waits = occupied(events([(s.queued, s.started) for s in session.spans if s.started > s.queued]))
     steps = path(session, tree)
-    instances = _instances(session, tree)
-    models = _models(session, tree, steps, instances)
+    models = _models(session, tree, steps)
     states = Counter([span.state for span in session.spans])
     return SessionStatistics(
         wall=session.wall,
@@ -131,38 +112,14 @@ def session_statistics(session: SessionData) -> SessionStatistics:
         waited=waits.once,
         notebook=sum([end - begin for begin, end, _, phase, *_ in steps if phase == "notebook"]),
         models=models,
-        instances=instances,
     )
 
 
-def _instances(session: SessionData, tree: SpanTree) -> tuple[InstanceStatistics, ...]:
-    seen: defaultdict[tuple[str, int, str], list[Span]] = defaultdict(list)
-    for model in session.models:
-        for name in model.instances:
-            seen[model.name, model.version, name] = []
-    for span in session.spans:
-        if span.instance and not tree.is_ensemble(span):
-            seen[span.model, span.version, span.instance].append(span)
-    out = []
-    for (model_name, version, name), spans in sorted(seen.items()):
-        busy = occupied(events([(s.started, s.ended) for s in spans])).once
-        executions = len(tree.executions(spans))
-        share = busy / session.wall if session.wall else 0.0
-        device = spans[0].device if spans else "cpu"
-        out.append(InstanceStatistics(name, model_name, version, device, executions, len(spans), busy, share))
-    return tuple(out)
-
-
-def _models(
-    session: SessionData, tree: SpanTree, steps: list[Fields], instances: tuple[InstanceStatistics, ...]
-) -> tuple[ModelStatistics, ...]:
+def _models(session: SessionData, tree: SpanTree, steps: list[Fields]) -> tuple[ModelStatistics, ...]:
     spans: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
     for span in session.spans:
         spans[span.model, span.version].append(span)
     seen = {(m.name, m.version): m for m in session.models}
-    busy: Counter[tuple[str, int]] = Counter()
-    for instance in instances:
-        busy[instance.model, instance.version] += instance.busy
     critical: Counter[tuple[str, int]] = Counter()
     blocked: Counter[tuple[str, int]] = Counter()
     for begin, end, of, phase, model, version, _, behind in steps:
@@ -172,21 +129,18 @@ def _models(
             waiter = tree.spans[waiting]
             blocked[waiter.model, waiter.version] += end - begin
     return tuple(
-        _model(key, group, tree, seen.get(key), busy[key], critical[key], blocked[key])
-        for key, group in sorted(spans.items())
+        _model(key, group, tree, seen.get(key), critical[key], blocked[key]) for key, group in sorted(spans.items())
     )
 
 
 def _model(
-    key: tuple[str, int],
-    spans: list[Span],
-    tree: SpanTree,
-    seen: ModelSeen | None,
-    busy: int,
-    critical: int,
-    blocked: int,
+    key: tuple[str, int], spans: list[Span], tree: SpanTree, seen: ModelSeen | None, critical: int, blocked: int
 ) -> ModelStatistics:
     ran = [s for s in spans if s.instance]
+    by_instance: defaultdict[str, list[Interval]] = defaultdict(list)
+    for span in ran:
+        if not tree.is_ensemble(span):
+            by_instance[span.instance].append((span.started, span.ended))
     executions = tree.executions(ran)
     self_time = served = 0
     measured = []
@@ -209,7 +163,7 @@ def _model(
         rows=sum([s.rows for s in ran]),
         responses=sum([s.responses for s in spans]),
         instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
-        busy=busy,
+        busy=sum(occupied(events(each)).once for each in by_instance.values()),
         self_time=self_time,
         waiting=served - self_time,
         queued=sum([s.started - s.queued for s in spans]),

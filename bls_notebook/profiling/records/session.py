@@ -36,7 +36,7 @@ class SessionAnalysis:
             """The session."""
 
     def statistics(self) -> SessionStatistics:
-        """Return the session's figures: wall, busy, queued, overlap, per model and per instance."""
+        """Return the session's figures: wall, busy, queued, overlap, per model."""
         from bls_notebook.profiling.analysis.session_statistics import session_statistics
 
         return session_statistics(self.record)
