@@ -12,6 +12,7 @@ from itertools import pairwise, permutations
 from math import prod
 from pathlib import Path
 
+from . import quantities
 from .errors import ErrorRecord, FrameRecord, InputSeen
 from .repository import ModelRecord, TensorSpecRecord
 from .visible_text import first_line, spoken
@@ -70,11 +71,9 @@ def meant(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{name}`? " if name else ""
 
 
-def listed(names: Iterable[str], nothing: str = "none") -> str:
+def listed(names: Iterable[str]) -> str:
     """Spell names as a list, in which many become few."""
-    found = [f"`{name}`" for name in names]
-    more = f", and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return ", ".join(found[:_MOST_NAMES]) + more or nothing
+    return quantities.listed([f"`{name}`" for name in names], _MOST_NAMES) or "none"
 
 
 def signature(tensors: Sequence[TensorSpecRecord | InputSeen], batch: bool = False) -> str:

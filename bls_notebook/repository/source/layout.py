@@ -188,15 +188,8 @@ def check_model_name(name: object) -> str:
             f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
         )
     found = _FORBIDDEN.search(name)
-    encoded = name.encode("utf-8", "replace")
-    if (
-        not name
-        or name.encode("utf-8", "ignore") != encoded
-        or name.strip() != name
-        or name.startswith(".")
-        or found
-        or len(encoded) > 255
-    ):
+    plain = name and encodable(name) == name.strip() and not name.startswith(".") and len(name.encode()) <= 255
+    if found or not plain:
         shown = name if len(name) <= 60 else name[:57] + "..."
         why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
         raise InvalidNameError(

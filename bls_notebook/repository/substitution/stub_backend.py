@@ -19,6 +19,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
+from bls_notebook.engine.call_keys import CallKey, Key
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonError, TritonModelException
@@ -122,13 +123,14 @@ def pause(seconds: float) -> None:
 class AnswerSource:
     """What the instances of one substituted model share.
 
-    `record` keeps a call and gives it its key, relative to the beginning of the substitution. With
-    `concurrent` an answer does not occupy the instance.
+    `key_of` makes a call's key relative to the beginning of the substitution, whose `calls` are kept. With `concurrent`
+    an answer does not occupy the instance.
     """
 
     answers: Answers
     progress: CallProgress
-    record: Callable[[Any, Callable[[Any], Call]], Call]
+    key_of: Callable[[CallKey | None], Key]
+    calls: list[Call]
     concurrent: bool
 
     @property
@@ -136,14 +138,6 @@ class AnswerSource:
         """Whether the answers are made in an event loop; an attribute of this name says otherwise."""
         found = getattr(self.answers, "needs_loop", None)
         return inspect.isasyncgenfunction(self.answers.answer) if found is None else bool(found)
-
-
-@dataclass
-class _Given:
-    """One answer of a generator, as a response; `final` if the final flag goes with it."""
-
-    response: InferenceResponse
-    final: bool = False
 
 
 class SubstituteInstance(StubInstance):
@@ -174,27 +168,25 @@ class SubstituteInstance(StubInstance):
     def _calls(self, requests: list[InferenceRequest]) -> list[Call | None]:
         """Record the requests; None for one that a sequence batcher made to fill a slot."""
         calls: list[Call | None] = []
+        where = self._name, self._version, self._instance
         count = sum(not is_null(request) for request in requests)
         for request in requests:
-            if is_null(request):
-                calls.append(None)
-                continue
-            place = len(calls) - calls.count(None)
-
-            def made(key: Any, request: InferenceRequest = request, place: int = place) -> Call:
-                where = self._name, self._version, self._instance
-                return call_of(request, key, where, count, place)
-
-            calls.append(self._answers_from.record(getattr(request, "_call_key", None), made))
+            call = None
+            if not is_null(request):
+                key = self._answers_from.key_of(getattr(request, "_call_key", None))
+                call = call_of(request, key, where, count, len(calls) - calls.count(None))
+                self._answers_from.calls.append(call)
+            calls.append(call)
         return calls
 
     async def _answers(
         self, request: InferenceRequest, call: Call, batch: list[InferenceRequest]
-    ) -> AsyncIterator[_Given]:
+    ) -> AsyncIterator[tuple[InferenceResponse, bool]]:
+        """Yield responses; with each, whether the final flag goes with it."""
         progress = self._answers_from.progress
         if progress.over:
             problem = f"the substitution of '{self._name}' is over; the request came too late"
-            yield _Given(InferenceResponse([], TritonError(problem)), True)
+            yield InferenceResponse([], TritonError(problem)), True
             return
         wait = Waiter(progress, request, batch, self._name, self._decoupled)
         answers: Any = self._answers_from.answers.answer(call, wait)
@@ -213,7 +205,7 @@ class SubstituteInstance(StubInstance):
                     if self._answers_from.needs_loop:
                         asked = iter(await asyncio.to_thread(list, asked))
                     for response, final in asked:
-                        yield _Given(response, final)
+                        yield response, final
                         number += 1
                     continue
                 last = isinstance(answer, Last)
@@ -221,7 +213,7 @@ class SubstituteInstance(StubInstance):
                 response = self._response(given, request, number)
                 if given is not MADE_UP and not wait.asked:
                     response._warnings = (*response._warnings, *self._made_up.mark)
-                yield _Given(response, last)
+                yield response, last
                 number += 1
         finally:
             if in_loop:
@@ -251,7 +243,7 @@ class SubstituteInstance(StubInstance):
                 given = [each async for each in self._answers(request, call, batch)]
                 if len(given) != 1:
                     raise ValueError(f"substitute of {self._name!r}: got {len(given)} answers, expected one")
-                return given.pop().response
+                return given[0][0]
             except Exception as error:
                 if len(batch) == 1 and not self._answers_from.concurrent:
                     raise
@@ -270,15 +262,16 @@ class SubstituteInstance(StubInstance):
         answers = self._answers(request, call, batch)
         last: InferenceResponse | None = None
         try:
-            async for given in answers:
-                if given.final:
-                    last = given.response
+            async for response, final in answers:
+                if final:
+                    last = response
                     break
-                sender.send(given.response)
+                sender.send(response)
                 if request.is_cancelled():
                     break
             with self._answers_from.progress.answering(call.key):
-                sender.send(None if last is None or _is_flag_alone(last) else last, flags=FINAL)
+                is_flag_alone = last is None or (not last._outputs and last._error is None)
+                sender.send(None if is_flag_alone else last, flags=FINAL)
         finally:
             await answers.aclose()  # type: ignore[attr-defined]
 
@@ -305,10 +298,6 @@ class SubstituteInstance(StubInstance):
             await self._send_all(request, call, [request])
         except Exception as error:
             sender.send(self._failed(error), flags=FINAL)
-
-
-def _is_flag_alone(response: InferenceResponse) -> bool:
-    return not response._outputs and response._error is None
 
 
 def _run(coroutine: Any) -> Any:

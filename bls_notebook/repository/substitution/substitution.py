@@ -107,7 +107,7 @@ class Substitution(UndividedContext):
             name: _SubstitutedModel(
                 catalog,
                 name,
-                None if each is None else AnswerSource(each, self._progress, self._record, concurrent),
+                None if each is None else AnswerSource(each, self._progress, self._relative, self._calls, concurrent),
                 self._progress,
                 configs.get(name),
                 check,
@@ -129,13 +129,9 @@ class Substitution(UndividedContext):
         """Have a substituted model not be ready from now on."""
         self._models[name].unload()
 
-    def _record(self, key: CallKey | None, made: Callable[[Key], Call]) -> Call:
-        call = made(self._relative(((), "", -1) if key is None else key.key))
-        self._calls.append(call)
-        return call
-
-    def _relative(self, key: Key) -> Key:
-        """A key with its outermost call numbered from the beginning of the substitution."""
+    def _relative(self, call_key: CallKey | None) -> Key:
+        """Return a key whose outermost call is numbered from the beginning of the substitution."""
+        key: Key = ((), "", -1) if call_key is None else call_key.key
         calls = []
         while key and key[-1] != THREAD:
             sender, callee, number = key
