@@ -89,7 +89,7 @@ def real_side(stack: contextlib.ExitStack, folder: Path, environment: str | None
 
 
 def measure_all(sides: dict[str, Measure], quick: bool, order: random.Random) -> dict[Any, float]:
-    """Median milliseconds of a gather, by side, model and number of requests."""
+    """Return median milliseconds of a gather, by side, model and number of requests."""
     times: dict[Any, list[np.ndarray]] = {}
     for number in range(1 if quick else 6):
         say(f"round {number + 1}")
@@ -134,15 +134,15 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a trial, not a measurement")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="PATH",
         help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
-    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
-    parser.add_argument("--no-server", action="store_true", help="leave the real server out")
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; created if missing")
+    parser.add_argument("--no-server", action="store_true", help="skip the real server")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:

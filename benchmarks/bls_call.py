@@ -68,7 +68,7 @@ def figures(rounds: list[np.ndarray], unit: float = 1e3) -> dict[str, Any]:
 
 
 def measure_calls(sides: dict[str, Any], rounds: int, quick: bool, order: random.Random) -> dict[Case, Any]:
-    """Every case on every side, `rounds` times over, cases and sides in a new order each time."""
+    """Measure every case on every side in `rounds` rounds, with cases and sides in a new order each time."""
     times: dict[Case, dict[str, list[np.ndarray]]] = {case: {side: [] for side in sides} for case in CASES}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
@@ -82,7 +82,7 @@ def measure_calls(sides: dict[str, Any], rounds: int, quick: bool, order: random
 def measure_redefinition(ways: dict[str, Callable[[int], float]], times: int) -> dict[str, Any]:
     spent: dict[str, list[np.ndarray]] = {way: [] for way in ways}
     for redefine in ways.values():
-        redefine(-1)  # the first definition of all is not a redefinition
+        redefine(-1)  # the very first definition is not a redefinition
     for answer in range(times):
         for way, redefine in ways.items():
             spent[way].append(np.array([redefine(answer)], np.int64))
@@ -163,7 +163,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def row_of(case: Case, got: dict[str, Any]) -> dict[str, Any]:
-    """A case's figures (microseconds) with the ratios of its medians."""
+    """Return the figures (microseconds) of a case with the ratios of its medians."""
     kernel, server = got["in-kernel"]["median"], got.get("tritonserver", {}).get("median")
     faster = None if server is None else server / kernel
     return {
@@ -205,16 +205,16 @@ def targets_missed(result: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 where a target is missed")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and calls: a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a target is missed")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="PATH",
         help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
-    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made there where there is none")
-    parser.add_argument("--no-server", action="store_true", help="leave the real server out")
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; created if missing")
+    parser.add_argument("--no-server", action="store_true", help="skip the real server")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds (8; 1 with --quick)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")
     parser.add_argument("--memory-of-models", type=int, help=argparse.SUPPRESS)

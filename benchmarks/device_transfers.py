@@ -30,7 +30,7 @@ from bls_notebook.devices.registry import need_gpu
 
 MIB = 1 << 20
 SIZES = (1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-LARGE = 64 * MIB  # from here on the claim about bandwidth holds
+LARGE = 64 * MIB  # the bandwidth claim holds from this size on
 SHARE, HOP_US = 0.9, 30.0
 
 CONFIG = """
@@ -90,7 +90,7 @@ class TritonPythonModel:
                 begun = time.perf_counter_ns()
                 tensors = [pb_utils.Tensor.from_dlpack("IN", array)]
                 del array
-                # Nobody but the request holds the tensor, and nobody at all the request.
+                # Only the request refers to the tensor, and nothing refers to the request.
                 response = pb_utils.InferenceRequest(
                     model_name="identity", inputs=[tensors.pop()], requested_output_names=["OUT"]
                 ).exec()
@@ -109,7 +109,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def transfers(repo: bls.ModelRepository, cupy: Any, rounds: int, simulated: bool) -> list[dict[str, Any]]:
-    """Medians of GB/s: CuPy's own copy between pinned memory and the GPU, and requests' outputs."""
+    """Return medians of GB/s: CuPy's own copies between pinned memory and the GPU, and outputs of requests."""
     rows = []
     for size in SIZES[:2] if simulated else SIZES:
         there = cupy.zeros(size, cupy.uint8)
@@ -141,7 +141,7 @@ def transfers(repo: bls.ModelRepository, cupy: Any, rounds: int, simulated: bool
         sides["CuPy, GPU to pinned"] = copy_out
         sides["preferred_memory, GPU to ordinary"] = ask("gpu", "cpu")
         taken: dict[str, list[float]] = {name: [] for name in sides}
-        for side in sides.values():  # pools, pinned pieces, page tables
+        for side in sides.values():  # fills pools, pinned blocks and page tables
             side()
             side()
         for _ in range(rounds):
@@ -155,7 +155,7 @@ def transfers(repo: bls.ModelRepository, cupy: Any, rounds: int, simulated: bool
 
 
 def hops(repo: bls.ModelRepository, rounds: int) -> list[dict[str, Any]]:
-    """Medians of a BLS call with a tensor on the GPU, to a model that gives it back."""
+    """Return medians of a BLS call with a GPU tensor to a model that returns it."""
     repo.define("identity", IDENTITY, CONFIG.format().replace("TYPE_INT32", "TYPE_UINT8"))
     repo.define("hops", HOPS, CONFIG.format())
     rows = []
@@ -177,7 +177,7 @@ def hops(repo: bls.ModelRepository, rounds: int) -> list[dict[str, Any]]:
 
 
 def failures(found: dict[str, Any]) -> list[str]:
-    """The claims that these figures do not bear out."""
+    """Return the claims that these figures miss."""
     out = [
         f"{row['side']}, {row['bytes'] // MIB} MiB: {row['of_cupy']:.0%} of CuPy's, claimed {SHARE:.0%}"
         for row in found["transfers"]
@@ -195,9 +195,9 @@ def failures(found: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--quick", action="store_true", help="two rounds: does it work at all")
+    parser.add_argument("--quick", action="store_true", help="two rounds: a trial, not a measurement")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--check", action="store_true", help="exit status 1 where a claim is missed")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a claim does not hold")
     parser.add_argument("--simulated", action="store_true", help="a simulated GPU; its figures mean nothing")
     arguments = parser.parse_args()
     if arguments.quick:
@@ -206,7 +206,7 @@ def main() -> int:
     try:
         gpus = need_gpu()
     except NoDeviceError as error:
-        print(f"Nothing was measured: {error}.\nTo try this script out: --simulated")
+        print(f"Nothing was measured: {error}.\nTo test this script: --simulated")
         return 0
     name = gpus.usage(0).hardware
     print(f"gpu:0: {name}" + (" - a simulated GPU: these figures mean nothing" if gpus.simulated else ""))

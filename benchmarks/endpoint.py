@@ -41,7 +41,7 @@ CASES = (
 
 
 def client() -> None:
-    """Send what each line of the input says; answer with a line of seconds: each request's, and all."""
+    """For each line of stdin, send its requests; print a line with the seconds of each request and of all."""
     for line in sys.stdin:
         print(json.dumps(sent(*json.loads(line))), flush=True)
 
@@ -49,7 +49,7 @@ def client() -> None:
 def sent(
     kind: str, url: str, headers: dict[str, str], connections: int, floats: int, requests: int
 ) -> tuple[list[float], float]:
-    """Send requests over so many connections at once; return how long each took, and all of them."""
+    """Send requests over several connections at once; return the seconds of each request and of all."""
     triton = import_module(f"tritonclient.{kind}")
     array = np.ones(floats, np.float32)
     inputs = [triton.InferInput(f"INPUT{i}", [floats], "FP32") for i in range(2)]
@@ -80,7 +80,7 @@ def sent(
 
 
 class Client:
-    """The process that sends the requests."""
+    """The client process that sends the requests."""
 
     def __init__(self) -> None:
         command = [sys.executable, str(Path(__file__).resolve()), "--client"]
@@ -88,7 +88,7 @@ class Client:
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def measure(self, *what: Any) -> tuple[list[float], float]:
-        """Send requests; return how long each took, and all of them."""
+        """Send requests; return the seconds of each request and of all."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(what) + "\n")
@@ -100,7 +100,7 @@ class Client:
         return times, took
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -109,7 +109,7 @@ class Client:
 
 
 def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str, tuple[str, str, dict]]:
-    """Where each side is asked: HTTP, gRPC and headers."""
+    """Yield the addresses of each side: HTTP, gRPC and headers."""
     import bls_notebook as bls
     from bls_notebook.shipping.servers import tritonserver
 
@@ -131,7 +131,7 @@ def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str,
 
 
 def measured(asked: dict[str, tuple[str, str, dict]], quick: bool) -> list[dict[str, Any]]:
-    """Every case on both sides by turns: medians of the rounds."""
+    """Measure every case on both sides alternately; return the medians of the rounds."""
     rows = []
     with contextlib.closing(Client()) as process:
         for kind, connections, floats, requests in CASES:
@@ -158,7 +158,7 @@ def measured(asked: dict[str, tuple[str, str, dict]], quick: bool) -> list[dict[
 
 
 def told(rows: list[dict[str, Any]]) -> str:
-    """The figures as a table."""
+    """Return the figures as a text table."""
     lines = [f"{'':26}{'side':>14}{'p50':>10}{'p99':>10}{'a second':>11}   ratios"]
     for row in rows:
         name = f"{row['protocol']}, {row['connections']} at once, {row['bytes']:,} B"
@@ -178,10 +178,10 @@ def told(rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="The endpoint beside a real tritonserver.")
     parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
     parser.add_argument("--json", type=Path, help=f"default: {RESULTS.name} in results, none if quick")
-    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
-    parser.add_argument("--no-server", action="store_true", help="leave the real server out")
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; created if missing")
+    parser.add_argument("--no-server", action="store_true", help="skip the real server")
     options = parser.parse_args()
     if options.client:
         client()

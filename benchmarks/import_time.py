@@ -44,9 +44,9 @@ print(time.perf_counter() - start)
 
 
 def measure(code: str, runs: int, folder: str) -> list[float]:
-    """The median of each figure that `code` prints; the first run compiles, as an installation does.
+    """Return the median of each figure that `code` prints.
 
-    One run is a look: nothing is compiled for it.
+    With several runs, an extra first run compiles the modules, as an installation does. A single run is a trial.
     """
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": folder}
     if runs > 1:
@@ -63,7 +63,7 @@ def measure(code: str, runs: int, folder: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=9, help="interpreters started for each figure")
-    parser.add_argument("--quick", action="store_true", help="one run: a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="one run: a trial, not a measurement")
     parser.add_argument("--json", type=Path, help="also write the figures, in seconds, to this file")
     options = parser.parse_args()
     if options.quick:

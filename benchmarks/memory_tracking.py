@@ -26,7 +26,7 @@ import bls_notebook as bls
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "memory_tracking.json"
 TARGET = 1.05
-# How many times longer a call takes on a real tritonserver, of one run on one machine; see bls_call.py.
+# The slowdown of a call on a real tritonserver, from one run of bls_call.py on one machine.
 SERVER = HERE / "results" / "bls_call.json"
 CASES = (
     Case("sync call, 64 B, array kept", "bench_caller", "kept", 64, 300),
@@ -37,12 +37,12 @@ CASES = (
     Case("sync call, 1 MB, array given", "bench_caller", "given", MIB, 40),
     Case("sync call, 16 MB, array kept", "bench_caller", "kept", 16 * MIB, 6),
 )
-CROSSINGS = 2  # of tensors in such a call: the input and the output
+CROSSINGS = 2  # tensors passed on in a call: the input and the output
 DIGITS = "digits pipeline (3 or 4 models)"
 
 
 def digits() -> Callable[[int], np.ndarray]:
-    """The digits pipeline: reads a picture, asks a classifier, and an expert where that is unsure."""
+    """The digits pipeline: reads a picture, calls a classifier, and an expert if the classifier is unsure."""
     repo = bls.ModelRepository(HERE.parent / "model_repository")
     for model in ("digit_preprocess", "digit_classifier", "digit_expert", "digit_reader"):
         repo.load(model)
@@ -63,10 +63,9 @@ def digits() -> Callable[[int], np.ndarray]:
 
 
 def compare(measure: Callable[[], np.ndarray], rounds: int) -> dict[str, Any]:
-    """The median call of each round, without a track, with one, and with one that notes no lines, in turns;
-    and of these the quietest round.
+    """Measure calls without tracking, with it, and with it but without source lines, in alternating rounds.
 
-    A busy machine makes calls slower and never quicker, so the quietest rounds are what there is to compare.
+    Of the median calls of the rounds, the fastest counts: a busy machine makes calls slower and never faster.
     """
     ways: dict[str, Callable[[], Any]] = {
         "off": contextlib.nullcontext,
@@ -91,7 +90,7 @@ def compare(measure: Callable[[], np.ndarray], rounds: int) -> dict[str, Any]:
 
 
 def long_track(kernel: InKernel, calls: int) -> dict[str, float]:
-    """The mean of very many calls, garbage collections and the shortening of a full log included."""
+    """Return the mean of very many calls, including garbage collections and drops of old log entries."""
     case = CASES[0]
     kernel.measure(case, calls)
     off = float(np.mean(kernel.measure(case, calls))) / 1e3
@@ -102,7 +101,7 @@ def long_track(kernel: InKernel, calls: int) -> dict[str, float]:
 
 
 def server_over_kernel() -> float | None:
-    """How many times longer a call of 64 bytes takes on a real tritonserver, where that has been measured."""
+    """Return the slowdown of a 64-byte call on a real tritonserver, if bls_call.py has measured it."""
     if not SERVER.is_file():
         return None
     rows = json.loads(SERVER.read_text())["calls_us"]
@@ -125,7 +124,7 @@ def machine() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: a trial, not a measurement")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default: {RESULTS.name}, none if quick")
     options = parser.parse_args()
     rounds = 1 if options.quick else 100
@@ -149,15 +148,15 @@ def main() -> None:
             else " " * 24
         )
         print(f"{label:34}{times}{row['ratio']:8.3f}{each}{met}")
-    print(f"\n{lasting['calls']:,} calls of 64 B, array kept, in a track that is full: on average "
-          f"{lasting['off_mean_us']:.1f} us without, {lasting['on_mean_us']:.1f} us with it, "
+    print(f"\n{lasting['calls']:,} calls of 64 B, array kept, with a full recording: on average "
+          f"{lasting['off_mean_us']:.1f} us without tracking, {lasting['on_mean_us']:.1f} us with it, "
           f"ratio {lasting['ratio']:.3f}.")  # fmt: skip
     times = server_over_kernel()
     small = rows[CASES[0].label]
     share = None if times is None else small["added_us"] / (small["off_us"] * times)
     if share is not None:
-        print(f"A call of 64 B takes a real tritonserver {times:.0f} times as long (results/bls_call.json): "
-              f"what a track adds is {share:.1%} of that.")  # fmt: skip
+        print(f"A call of 64 B is {times:.0f}x slower on a real tritonserver (results/bls_call.json): "
+              f"tracking adds {share:.1%} of its time.")  # fmt: skip
     path = options.json or (None if options.quick else RESULTS)
     if path is None:
         return

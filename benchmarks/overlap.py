@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.profiling.overlap_graphs import CONFIG, GRAPHS, Graph, define_callees, source_of
 from tests.profiling.overlap_traps import TRAPS
 
-TARGET = 0.15  # predicted against proven
+TARGET = 0.15  # error of the predicted speedup, relative to the measured one
 
 
 def measure(repo: bls.ModelRepository, graph: Graph, repeat: int | None, place: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.02, help="seconds of each call")
     parser.add_argument("--only", default="", help="graphs whose names match")
     parser.add_argument(
-        "--quick", action="store_true", help="short calls, once, some graphs: a look, not a measurement"
+        "--quick", action="store_true", help="short calls, one run, some graphs: a trial, not a measurement"
     )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()

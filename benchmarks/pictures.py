@@ -21,11 +21,11 @@ from bls_notebook.profiling.timeline.picture import timeline_picture  # noqa: E4
 from tests.profiling.sessions import many  # noqa: E402
 
 SIZES = (64, 1_000, 10_000)
-MOST_MS, MOST_BYTES = 10.0, 12_000  # of the first
+MOST_MS, MOST_BYTES = 10.0, 12_000  # limits for the first size
 
 
 def measure(count: int, rounds: int) -> tuple[float, int]:
-    """The median time of a picture in ms, and its bytes."""
+    """Return the median time (ms) to draw a picture, and its bytes."""
     session = many(count)
     times = []
     for _ in range(rounds + 1):
@@ -37,8 +37,8 @@ def measure(count: int, rounds: int) -> tuple[float, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help="exit status 1 where a target is missed")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
     options = parser.parse_args()
     print("requests      time      bytes")
     missed = False

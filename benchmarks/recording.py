@@ -24,13 +24,13 @@ from tracing import HERE, MODELS, PIPELINE, Measure, about, bls_calls, one_round
 import bls_notebook as bls
 
 RESULTS = HERE / "results" / "recording.json"
-TARGET = 1.05  # on / off, of the digits pipeline
+TARGET = 1.05  # on / off, for the digits pipeline
 DIGITS = "digits pipeline"
 WAYS: dict[str, Callable[[], Any]] = {"every tensor": lambda: bls.record(tensors="all"), "from outside": bls.record}
 
 
 def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any]:
-    """How long it takes to write and read a recording, how large it is; a replay of it."""
+    """Measure writing and reading a recording and its size, and check that a replay is equal."""
     measure = pipeline(repo)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.blsrec"
@@ -52,8 +52,8 @@ def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What bls.record costs.")
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help=f"exit status 1 where {DIGITS} is over {TARGET}")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help=f"exit status 1 if {DIGITS} is over {TARGET}")
     parser.add_argument("--json", type=Path, default=None, help="default: in results, none if quick")
     options = parser.parse_args()
     repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
@@ -66,13 +66,13 @@ def main() -> int:
     ]
     rounds: dict[tuple[str, str], list[dict[str, list[int]]]] = {}
     gc.collect()
-    gc.freeze()  # of what is loaded: a collection before each of so many short rounds takes no time then
+    gc.freeze()  # so that the garbage collection before each short round is fast
     for number in range(2 if options.quick else 240):
         random.shuffle(cases)
         for label, measure, calls in cases:
             for way, begin in WAYS.items():
                 found = one_round(measure, calls, {}, label, begin)
-                if number:  # the first is for warming up
+                if number:  # the first round warms up
                     rounds.setdefault((label, way), []).append(found)
     figures: dict[str, Any] = {}
     print(f"{'':34}{'off':>12}{'on':>12}{'on / off':>10}   quartiles      of means    added")

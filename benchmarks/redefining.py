@@ -43,7 +43,7 @@ CONFIG = {
 
 
 def client(http: str, grpc: str, requests: int) -> None:
-    """Send them, half over each protocol, and print what came of them as JSON."""
+    """Send the requests, half over each protocol, and print the counts of their outcomes as JSON."""
     factors: Counter[int] = Counter()
     failed: Counter[str] = Counter()
     times: list[float] = []
@@ -59,7 +59,7 @@ def client(http: str, grpc: str, requests: int) -> None:
                 try:
                     answer = asking.infer("factor", [given]).as_numpy("Y").tolist()
                     outcome = answer[0] if len(set(answer)) == 1 else f"a mixed answer: {answer}"
-                except Exception as error:  # whatever it is, it is counted
+                except Exception as error:  # every failure is counted
                     outcome = f"{type(error).__name__}: {error}"
                 with lock:
                     times.append(time.perf_counter() - began)
@@ -83,7 +83,7 @@ def client(http: str, grpc: str, requests: int) -> None:
 
 
 def measured(requests: int) -> dict[str, Any]:
-    """Serve the model, define it until the client has ended, and return what came of it."""
+    """Serve the model, redefine it until the client has ended, and return the figures."""
     import bls_notebook as bls
 
     with bls.ModelRepository() as repo:
@@ -98,18 +98,18 @@ def measured(requests: int) -> dict[str, Any]:
             while asking.poll() is None:
                 newest += 1
                 repo.define("factor", MODEL.replace("FACTOR", str(newest)), CONFIG)
-                time.sleep(0.002)  # so that the clients come to their turn, on few cores
+                time.sleep(0.002)  # so that the clients get the CPU on few cores
             said = asking.communicate()[0]
     if asking.returncode:
-        raise SystemExit(f"redefining.py: the client has ended with {asking.returncode}")
+        raise SystemExit(f"redefining.py: the client exited with status {asking.returncode}")
     return {**json.loads(said), "definitions": newest}
 
 
 def main() -> int:
-    """Measure, print and write down."""
+    """Measure, print the figures and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few requests, nothing written")
-    parser.add_argument("--json", metavar="PATH", type=Path, help="write the figures there")
+    parser.add_argument("--quick", action="store_true", help="a few requests, nothing saved: a trial")
+    parser.add_argument("--json", metavar="PATH", type=Path, help="save the figures in this file")
     parser.add_argument("--client", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--requests", type=int, default=REQUESTS, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -35,7 +35,7 @@ from bls_notebook.shipping.servers import tritonserver
 
 MODELS = Path(__file__).resolve().parent / "model_repository"
 RESULTS = Path(__file__).resolve().parent / "results" / "remote.json"
-TARGETS = {"grpc": 1.2, "http": 2.0}  # a BLS call, of a bare one
+TARGETS = {"grpc": 1.2, "http": 2.0}  # duration of a BLS call, divided by that of a bare call
 CALLEE = "bench_callee"
 SIZES = {"64 B": 64, "1 MB": 1 << 20}
 
@@ -43,7 +43,7 @@ Measure = Callable[[int, int], list[int]]  # bytes, calls -> nanoseconds of each
 
 
 def bls_calls(repo: bls.ModelRepository, width: int) -> Measure:
-    """Time calls where they are made, inside a model's execute: sync, or as gathers."""
+    """Time sync or gathered calls inside the caller's execute."""
     model, mode = ("bench_caller_async", f"gather:{width}") if width else ("bench_caller", "kept")
 
     def measure(size: int, calls: int) -> list[int]:
@@ -57,7 +57,7 @@ def bls_calls(repo: bls.ModelRepository, width: int) -> Measure:
 
 
 def request_of(library: Any, array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """What a call of tritonclient's `infer` takes."""
+    """Return the arguments of a call of tritonclient's `infer`."""
     tensor = library.InferInput("IN", list(array.shape), "UINT8")
     tensor.set_data_from_numpy(array)
     return {
@@ -71,7 +71,7 @@ def checked(answer: np.ndarray[Any, Any], size: int) -> None:
 
 
 def bare_calls(library: Any, client: Any) -> Measure:
-    """Time calls of tritonclient."""
+    """Time sync calls of tritonclient."""
 
     def measure(size: int, calls: int) -> list[int]:
         times, array = [], np.full(size, 7, np.uint8)
@@ -87,7 +87,7 @@ def bare_calls(library: Any, client: Any) -> Measure:
 
 
 def bare_gathers(library: Any, half: Any, address: str, width: int) -> Measure:
-    """Time gathers of tritonclient's asyncio half."""
+    """Time gathers of tritonclient's asyncio API."""
 
     async def gathers(size: int, calls: int) -> list[int]:
         times, array = [], np.full(size, 7, np.uint8)
@@ -110,7 +110,7 @@ def bare_gathers(library: Any, half: Any, address: str, width: int) -> Measure:
 
 @contextlib.contextmanager
 def serving(options: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
-    """Serve the callee; gives the server's name and its ports for gRPC and HTTP."""
+    """Serve the callee; yield the server's name and its gRPC and HTTP ports."""
     if options.no_server or not tritonserver.is_supported():
         with bls.ModelRepository(MODELS) as repo:
             repo.load(CALLEE)
@@ -126,7 +126,7 @@ def serving(options: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
 
 
 def measured(grpc_port: int, http_port: int, quick: bool) -> list[dict[str, Any]]:
-    """A row for each case: protocol, kind of call, size, and microseconds of both sides."""
+    """Return a row for each case: protocol, kind of call, size, and microseconds of both sides."""
     cases: list[tuple[str, str, int, Measure, Measure]] = []
     with contextlib.ExitStack() as stack:
         halves = (("grpc", grpc_port, grpc_client, grpc_async), ("http", http_port, http_client, http_async))
@@ -151,7 +151,7 @@ def measured(grpc_port: int, http_port: int, quick: bool) -> list[dict[str, Any]
                 sides = [ours, bare]
                 random.shuffle(sides)
                 got = {side: median(side(SIZES[size], calls)) / 1e3 for side in sides}
-                if number:  # the first is for warming up
+                if number:  # the first round warms up
                     rounds.setdefault((protocol, kind, size), []).append((got[ours], got[bare]))
     return [_row(case, found) for case, found in sorted(rounds.items())]
 
@@ -171,8 +171,8 @@ def _row(case: tuple[str, str, str], found: list[tuple[float, float]]) -> dict[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a BLS call to a model of a running server costs.")
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help="exit status 1 where a ratio is over its target")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a ratio is over its target")
     parser.add_argument("--json", type=Path, default=None, help="default: in results, none if quick")
     parser.add_argument("--triton-env", metavar="DIR", help="the server's environment")
     parser.add_argument("--no-server", action="store_true", help="the endpoint of this process instead")

@@ -52,7 +52,7 @@ CONFIG = {
 
 
 def client(kind: str, url: str, model: str, seconds: float) -> None:
-    """Ask over so many connections, and print how many answers came a second."""
+    """Send requests over the given number of connections, and print the responses per second."""
     triton = import_module(f"tritonclient.{kind}")
     given = triton.InferInput("X", [16], "FP32")
     given.set_data_from_numpy(np.ones(16, np.float32))
@@ -83,7 +83,7 @@ def client(kind: str, url: str, model: str, seconds: float) -> None:
 def measured(
     most: int, models: list[str], kinds: list[str], seconds: float, folder: str | None
 ) -> list[dict[str, Any]]:
-    """Each model over both protocols, with one server, two, ..."""
+    """Measure each model over both protocols, with one server, two and so on."""
     sys.path.insert(0, str(ROOT))
     import bls_notebook as bls
     from bls_notebook.shipping.servers.tritonserver import make_environment
@@ -110,7 +110,7 @@ def measured(
 def asked(
     replicas: int, at: dict[str, str], models: list[str], kinds: list[str], seconds: float
 ) -> list[dict[str, Any]]:
-    """What so many servers answer a second."""
+    """Return the responses per second of this number of servers."""
     rows = []
     for model in models:
         for kind in kinds:
@@ -121,7 +121,7 @@ def asked(
 
 
 def table(rows: list[dict[str, Any]], most: int) -> str:
-    """The figures in Markdown."""
+    """Return the figures as a Markdown table."""
     heads = ["one server", *(f"{number} behind HAProxy" for number in range(2, most + 1))]
     lines = [f"| a request takes | over | {' | '.join(heads)} |", "| --- | --- " + "| ---: " * most + "|"]
     for model, (told, _) in MODELS.items():
@@ -132,11 +132,11 @@ def table(rows: list[dict[str, Any]], most: int) -> str:
 
 
 def main() -> int:
-    """Measure, print and write down."""
+    """Measure, print the figures and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a moment each, two servers, nothing written")
-    parser.add_argument("--json", metavar="PATH", type=Path, help="write the figures there")
-    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
+    parser.add_argument("--quick", action="store_true", help="short runs, two servers, nothing saved: a trial")
+    parser.add_argument("--json", metavar="PATH", type=Path, help="save the figures in this file")
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; created if missing")
     parser.add_argument("--client", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
@@ -147,7 +147,7 @@ def main() -> int:
     from tests.triton.replicas import HAPROXY
 
     if HAPROXY is None:
-        print("replicas.py: HAProxy is not here (on Debian: apt-get install haproxy); nothing is measured")
+        print("replicas.py: HAProxy is not installed (on Debian: apt-get install haproxy); nothing is measured")
         return 0
     models, kinds = (["waits"], ["grpc"]) if options.quick else ([*MODELS], ["http", "grpc"])
     most, seconds = (2, 0.2) if options.quick else (3, 8.0)
@@ -158,7 +158,7 @@ def main() -> int:
         return 0
     cores = os.cpu_count()
     print(table(rows, most))
-    print(f"\n{CLIENTS} clients in a process of their own; all of it on {cores} cores of one machine.")
+    print(f"\n{CLIENTS} clients in a separate process; everything on the {cores} cores of one machine.")
     if path := options.json or (None if options.quick else RESULTS):
         today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
         path.write_text(json.dumps({"date": today, "cores": cores, "clients": CLIENTS, "rows": rows}, indent=1) + "\n")

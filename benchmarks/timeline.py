@@ -38,7 +38,7 @@ timeline = Timeline(session)
 made_ms = (time.perf_counter() - begin) * 1000
 """
 
-# A place in the page that waits for the widget: until the first frame that shows the timeline.
+# The time from the empty place in the page to the first frame that shows the timeline.
 FIRST_PAINT = """async ([place, rounds]) => {
   const times = [];
   for (let k = 0; k < rounds; k += 1) {
@@ -57,7 +57,7 @@ FIRST_PAINT = """async ([place, rounds]) => {
   return times;
 }"""
 
-# A turn of the wheel a frame, in to a thousandth of the session and out again, around a moving place.
+# One turn of the wheel per frame: zoom in to a thousandth of the session and out again, at a moving position.
 ZOOM = """async (seconds) => {
   const canvas = document.querySelector('.bls-tl-over'), box = canvas.getBoundingClientRect();
   const frames = [];
@@ -85,7 +85,7 @@ def say(line: str) -> None:
 
 
 def measure(lab: Lab, browser: Any, count: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """The figures of one size, on a page of its own."""
+    """Return the figures of one size, measured on a new page."""
     name = f"timeline_{count}.ipynb"
     cells = [HEAD + MAKE.format(count=count), "timeline"]
     (lab.root / "notebooks" / name).write_text(json.dumps(notebook_file(cells)), encoding="utf-8")
@@ -114,7 +114,7 @@ def measure(lab: Lab, browser: Any, count: int, rounds: int, seconds: float) -> 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The figures for people."""
+    """Return the figures as a text table."""
     heads = ("requests", "first paint", "frames/s", "frame, median", "frame, 95%", "data", "made in Python")
     lines = ["  ".join(head.rjust(14) for head in heads)]
     for row in rows:
@@ -129,8 +129,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help="exit status 1 where a target is missed")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
     parser.add_argument("--json", type=Path, default=None, help=f"default: {RESULTS.name}, none if quick")
     options = parser.parse_args()
     try:

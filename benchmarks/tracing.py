@@ -37,7 +37,7 @@ Measure = Callable[[int], list[int]]  # calls -> nanoseconds of each
 
 
 def bls_calls(repo: bls.ModelRepository, model: str, mode: str) -> Measure:
-    """Time calls of 64 bytes where they are made, inside a model's execute."""
+    """Time calls of 64 bytes inside the caller's execute."""
 
     def measure(calls: int) -> list[int]:
         inputs = {
@@ -75,7 +75,7 @@ def profiled(lines: bool = True) -> Any:
 
 
 def watched(repo: bls.ModelRepository) -> Any:
-    """The panel of `%tritonrepo watch`, but for the page that draws what it sends."""
+    """Run the panel of `%tritonrepo watch` without the page that draws its data."""
     from bls_notebook.inspection.display import watch_widget
 
     return contextlib.closing(watch_widget(bls.watch(repo=repo)))
@@ -84,7 +84,7 @@ def watched(repo: bls.ModelRepository) -> Any:
 def one_round(
     measure: Measure, calls: int, spans: dict[str, int], label: str, begin: Callable[[], Any]
 ) -> dict[str, list[int]]:
-    """The same calls with a profile, or a watch, and without, in a random order."""
+    """Measure the same calls with and without a profile (or a watch), in random order."""
     out = {}
     states = ["off", "on"]
     random.shuffle(states)
@@ -101,7 +101,7 @@ def one_round(
 
 
 def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
-    """Medians of all calls, and of each round the ratio: of medians, and of means (pauses included)."""
+    """Return the medians of all calls, and the rounds' ratios of medians and of means (with pauses)."""
     both = {state: [ns for one in rounds for ns in one[state]] for state in ("off", "on")}
     medians = sorted(median(one["on"]) / median(one["off"]) for one in rounds)
     least = {state: min(median(one[state]) for one in rounds) / 1e3 for state in ("off", "on")}
@@ -119,16 +119,16 @@ def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What recording spans costs.")
-    parser.add_argument("--watch", action="store_true", help="a watch instead of a profile")
-    parser.add_argument("--no-lines", action="store_true", help="a profile that keeps no lines of code")
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--check", action="store_true", help=f"exit status 1 where a ratio is over {TARGET}")
+    parser.add_argument("--watch", action="store_true", help="measure a watch instead of a profile")
+    parser.add_argument("--no-lines", action="store_true", help="measure a profile without source lines")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help=f"exit status 1 if a ratio is over {TARGET}")
     parser.add_argument("--json", type=Path, default=None, help="default: in results, none if quick")
     return parser.parse_args()
 
 
 def about() -> dict[str, str]:
-    """When and where figures were measured."""
+    """Return the time and the machine of the measurement."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
@@ -142,10 +142,10 @@ def main() -> int:
     repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
     for model in (*MODELS, *PIPELINE):
         repo.load(model)
-    # A watch looks twice a second: so long must each measurement be at least.
+    # A watch updates twice a second, so each measurement lasts at least that long.
     part = (4 if options.quick else 1) / 60 if options.watch else 12 if options.quick else 1
     begin = (lambda: watched(repo)) if options.watch else lambda: profiled(not options.no_lines)
-    # Label, how to measure, calls of a round, how many calls its figure is of.
+    # Label, measure function, calls of a round, and calls that one figure counts.
     cases: list[tuple[str, Measure, int, int]] = [
         ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), round(400 / part), 1),
         ("gather of 64, 64 B each", bls_calls(repo, "bench_caller_async", "gather:64"), round(12 / part), 64),
@@ -157,7 +157,7 @@ def main() -> int:
         random.shuffle(cases)
         for label, measure, calls, _ in cases:
             found = one_round(measure, calls, spans, label, begin)
-            if number:  # the first is for warming up
+            if number:  # the first round warms up
                 rounds[label].append(found)
     repo.close()
     print(f"{'':26}{'off':>12}{'on':>12}{'on / off':>10}   quartiles      of means   spans a call   added")

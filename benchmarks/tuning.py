@@ -28,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.profiling.tuning_graphs import GRAPHS, TuningGraph, define
 
-TARGET = 1.10  # of the best of all settings
+TARGET = 1.10  # ratio to the best of all settings
 REQUESTS = 4
 FINALISTS = 5
 Fields = dict[str, dict[str, Any]]
 
 
 def settings(repo: bls.ModelRepository, graph: TuningGraph, most: dict[str, int]) -> Iterator[tuple[int, Fields]]:
-    """Every setting, with so many instances of a model at most: instances in all, and what it changes."""
+    """Yield every setting up to a number of instances per model: its total of instances and its changes."""
     ways: list[dict[str, Any]] = [{}]
     if graph.batches:
         for size, delay in product((2, 4), (0, 5000, 20000)):
@@ -51,7 +51,7 @@ def settings(repo: bls.ModelRepository, graph: TuningGraph, most: dict[str, int]
 
 
 def wall(workload: Workload, fields: Fields, runs: int) -> int:
-    """How long the requests take at once with a setting, ns: the median of runs after a first one."""
+    """Return the duration (ns) of the concurrent requests with a setting: the median of runs after a warm-up."""
     with with_fields(workload.repository, fields):
         workload.gathered()
         return round(median(workload.gathered().session.wall for _ in range(runs)))
@@ -66,7 +66,7 @@ def measure(graph: TuningGraph, unit: float, runs: int, quick: bool) -> dict[str
         most = {m.name: 1 if quick else m.most for m in found.models}
         changes = {model.name: fields_of(repo, model) for model in found.changed}
         tried = [(wall(workload, f, runs), count, f) for count, f in settings(repo, graph, most)]
-        # Of many settings one was quick by chance: those that were, again, and what was found beside them.
+        # Among many settings some are fast by chance, so measure the fastest again, beside the predicted one.
         tried.sort(key=lambda each: each[0])
         again = [wall(workload, fields, 2 * runs + 1) for _, _, fields in tried[:FINALISTS]]
         took = wall(workload, changes, 2 * runs + 1)
@@ -89,8 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--unit", type=float, default=0.02, help="seconds of the shortest wait")
     parser.add_argument("--only", default="", help="graphs whose names match")
-    parser.add_argument("--quick", action="store_true", help="short waits, few settings: a look")
-    parser.add_argument("--check", action="store_true", help="exit status 1 where one is over the target")
+    parser.add_argument("--quick", action="store_true", help="short waits, few settings: a trial, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a ratio is over the target")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     rows = []

@@ -36,7 +36,7 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
     """Compare a workload many times."""
     causes: Counter[str] = Counter()
     off: list[float] = []
-    sure: list[float] = []  # where the comparison did not call its figures rough, or those of the run that verified
+    sure: list[float] = []  # without the runs whose figures the comparison calls rough
     speedups: list[float] = []
     rough = 0
     for _ in range(runs):
@@ -47,7 +47,7 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
         causes[found.verdict.cause] += 1
         speedups.append(found.speedup)
         rough += bool(found.verdict.note)
-        # A prediction that trying has refuted is told as such, with another cause.
+        # If the trial refutes a prediction, the verdict names another cause and no count.
         if found.verification is not None and found.verdict.count:
             off.append(found.verification.off)
             if not found.verdict.note and found.verification.relative_error < DOUBTFUL:
@@ -71,7 +71,7 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Lay the rows out."""
+    """Return the rows as a text table."""
     heads = f"{'workload':<26}{'true':>8}{'speed-up':>10}{'off by, median':>16}{'most':>7}{'rough':>7}"
     lines = [heads + "  causes named"]
     for row in rows:
@@ -85,7 +85,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def result(rows: list[dict[str, Any]], busy: int) -> dict[str, Any]:
-    """Return what goes into the file: on which machine, beside how many that compute, and the rows."""
+    """Return the content of the JSON file: the machine, the number of busy processes, and the rows."""
     machine = {"processors": os.cpu_count(), "python": platform.python_version()}
     return {"machine": machine, "busy": busy, "rows": rows}
 
@@ -98,10 +98,10 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--only", default="", metavar="REGEX", help="the workloads with such a name")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N processes that compute")
-    parser.add_argument("--quick", action="store_true", help="one run of one of each cause: does it work at all")
-    parser.add_argument("--check", action="store_true", help="fail where a verdict was not true")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only workloads whose names match")
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="run beside N processes that compute")
+    parser.add_argument("--quick", action="store_true", help="one workload of each cause, once: a trial")
+    parser.add_argument("--check", action="store_true", help="exit status 1 if a target is missed")
     parser.add_argument("--json", type=Path, metavar="PATH")
     arguments = parser.parse_args()
     runs = 1 if arguments.quick else arguments.runs

@@ -29,10 +29,10 @@ from bls_notebook.pb_utils import InferenceRequest, Tensor, get_output_tensor_by
 
 CALLEE = Path(__file__).resolve().parent / "model_repository" / "bench_callee"
 PACKAGE = str(Path(bls.__file__).resolve().parent)
-CALLS = 500  # of a round
-WITHIN = 0.15  # of the whole call, that the stages may be off
+CALLS = 500  # calls of a round
+WITHIN = 0.15  # largest difference between the stages and the whole call
 SAMPLE_EVERY = 0.0005  # seconds
-LEAST = 0.01  # of the samples, for a line of its own
+LEAST = 0.01  # share of the samples that gives a module its own line
 STAGES = (
     "caller: make the tensor", "caller: make the request", "engine: until execute begins", "callee: execute",
     "engine: until the answer is back", "caller: read the answer", "caller: let go of all of it",
@@ -41,7 +41,7 @@ CONFIG = """backend: "python"
 input { name: "IN" data_type: TYPE_UINT8 dims: [ -1 ] }
 output { name: "OUT" data_type: TYPE_UINT8 dims: [ -1 ] }
 """
-# Runs `measure` where a caller of other models is: in the execute of a model.
+# Runs `measure` inside a model's execute, like any caller.
 PROBE = """import __main__
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -52,7 +52,7 @@ class TritonPythonModel:
         __main__.measure()
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.uint8))]) for _ in requests]
 """
-# As bench_callee, but that it says when.
+# bench_callee with timestamps.
 CLOCKED = """import __main__
 import triton_python_backend_utils as pb_utils
 
@@ -74,15 +74,15 @@ moments: list[int] = []
 
 
 def look() -> None:
-    """Take note of the time."""
+    """Record the current time."""
     moments.append(perf_counter_ns())
 
 
 class Result:
-    """What `measure` found; nanoseconds, a figure a round."""
+    """The result of `measure`: nanoseconds, one figure for each round."""
 
     rounds: int
-    seconds: float  # of sampling
+    seconds: float  # duration of the sampling
     whole: list[float]
     stages: list[list[float]]
     samples: collections.Counter[str]
@@ -98,7 +98,7 @@ def whole_call(array: np.ndarray) -> None:
 
 
 def clocked_call(array: np.ndarray) -> None:
-    """The same, with a look at the clock between the stages; the callee looks twice."""
+    """The same call, with clock readings between the stages; the callee reads the clock twice."""
     look()
     tensor = [Tensor("IN", array)]
     look()
@@ -115,7 +115,7 @@ def clocked_call(array: np.ndarray) -> None:
 
 
 def moments_of(call: Callable[[np.ndarray], None], array: np.ndarray) -> list[int]:
-    """When a call began and ended, and when it looked at the clock between."""
+    """Return the clock readings of a call: its begin, its stages, its end."""
     moments.clear()
     look()
     call(array)
@@ -124,7 +124,7 @@ def moments_of(call: Callable[[np.ndarray], None], array: np.ndarray) -> list[in
 
 
 def cost_of_looking() -> float:
-    """Nanoseconds from one look to the next, if nothing is between."""
+    """Return the nanoseconds between two immediate clock readings."""
     moments.clear()
     for _ in range(CALLS):
         look()
@@ -132,17 +132,17 @@ def cost_of_looking() -> float:
 
 
 def measure() -> None:
-    """Time the call and its stages; called by the probe's execute."""
+    """Time the call and its stages. The probe's execute calls this."""
     array = np.full(64, 7, np.uint8)
     Result.whole, Result.stages = [], [[] for _ in STAGES]
     for number in range(Result.rounds + 2):
         gc.collect()
-        # In turns, call by call: what else the machine does hits both.
+        # Alternate call by call, so that other work of the machine affects both.
         both = [(moments_of(whole_call, array), moments_of(clocked_call, array)) for _ in range(CALLS)]
         looking = cost_of_looking()
-        if number < 2:  # for warming up
+        if number < 2:  # warm-up
             continue
-        # Medians, as other programs and the garbage collector interrupt a call now and then.
+        # Medians, because other processes and the garbage collector interrupt some calls.
         Result.whole.append(statistics.median(whole[1] - whole[0] for whole, _ in both) - looking)
         for i, stage in enumerate(Result.stages, start=1):
             stage.append(statistics.median(call[i + 1] - call[i] for _, call in both) - looking)
@@ -150,7 +150,7 @@ def measure() -> None:
 
 
 def sampled(call: Callable[[], None], seconds: float) -> collections.Counter[str]:
-    """Count in which of the package's modules a call is, at moments that a timer chooses."""
+    """Count the package's modules in which a timer finds the call."""
     seen: collections.Counter[str] = collections.Counter()
     if not hasattr(signal, "setitimer"):
         return seen
@@ -190,9 +190,9 @@ def table(whole: float, figures: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument("--quick", action="store_true", help="a trial, not a measurement")
     parser.add_argument(
-        "--check", action="store_true", help=f"exit status 1 where the stages are off by more than {WITHIN:.0%}"
+        "--check", action="store_true", help=f"exit status 1 if the stages are off by more than {WITHIN:.0%}"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="30; 5 with --quick")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures, in nanoseconds")
@@ -220,7 +220,7 @@ def main() -> None:
         options.json.write_text(json.dumps(figures, indent=1) + "\n")
     off = abs(total - whole) / whole
     if off > WITHIN:
-        print(f"\nThe stages are {off:.0%} off the whole call: measure again on a quiet machine.")
+        print(f"\nThe stages are {off:.0%} off the whole call. Measure again on a quiet machine.")
         raise SystemExit(int(options.check))
 
 

@@ -1,8 +1,8 @@
-"""Makes the pictures of README.md: what JupyterLab shows of a few cells, in both themes.
+"""Make the pictures of README.md: screenshots of cell outputs in JupyterLab, in both themes.
 
     python docs/make_images.py [timeline lifetimes inspector]
 
-Needs what the tests in a browser need (CONTRIBUTING.md), and a quiet machine.
+Needs a headless Chromium, as the browser tests do (CONTRIBUTING.md), and a quiet machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-WIDTH = 1060  # of the page, in pixels; the outputs are a little narrower
+WIDTH = 1060  # of the page in pixels; the outputs are a little narrower
 
 SCANNER = """\
 %%tritonmodel scanner --instances 4 --input "IMAGE UINT8 [8, 8]" --output "SCAN UINT8 [8, 8]"
@@ -86,7 +86,7 @@ CELLS = {
 
 
 def main(names: list[str]) -> None:
-    """Take the pictures."""
+    """Make the named pictures."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.lab import CHROMIUM_FLAGS, Lab, find_chromium
@@ -103,7 +103,7 @@ def main(names: list[str]) -> None:
 
 
 def take(lab: Any, browser: Any, name: str) -> None:
-    """Run the cells of a picture, and take it of the output of the last one."""
+    """Run the cells of a picture in JupyterLab, and save screenshots of the last output in both themes."""
     import json
 
     from tests.browser.lab import OpenNotebook, notebook_file
@@ -116,7 +116,7 @@ def take(lab: Any, browser: Any, name: str) -> None:
     for theme in ("Light", "Dark"):
         notebook.theme(theme)
         page.wait_for_timeout(1500)
-        # All of the last output, without the prompt left of it.
+        # The whole last output, without the prompt on its left.
         shown = notebook.cell(len(CELLS[name]) - 1).locator(".jp-OutputArea-output").last
         shown.scroll_into_view_if_needed()
         box = shown.bounding_box()
@@ -127,7 +127,7 @@ def take(lab: Any, browser: Any, name: str) -> None:
 
 
 def save(png: bytes, file: Path) -> None:
-    """Write a picture with as many colours as it needs and a page can afford."""
+    """Write a picture with 256 colors: they look the same and keep the file small."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(png)).convert("RGB")

@@ -1,8 +1,8 @@
-"""Runs notebooks and keeps their outputs, without times, widget state or anything else of this machine.
+"""Run notebooks and save their outputs, without cell times, widget state or kernel details of this machine.
 
     python notebooks/rerun.py [NOTEBOOK ...]
 
-All of the course by default. Run it on a quiet machine, and look at what came out before committing it.
+Without arguments, the script runs the whole course. Use a quiet machine, and review the outputs before you commit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METADATA = {
 
 
 def rerun(file: Path) -> None:
-    """Run a notebook in a kernel of its own, and write it back."""
+    """Run a notebook in a new kernel, and save its outputs in the same file."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -37,7 +37,7 @@ def rerun(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["PYTHONPATH"] = str(HERE.parent)  # the kernels run this checkout
+    os.environ["PYTHONPATH"] = str(HERE.parent)  # kernels import this checkout
     for name in sys.argv[1:] or sorted(HERE.glob("*.ipynb")):
         print(name)
         rerun(Path(name).resolve())

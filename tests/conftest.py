@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, workers, and the skip for tests that need a GPU."""
+"""Shared by all tests: hypothesis profiles, the order and distribution of tests, the skip without a GPU."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 import hypothesis
 import pytest
 
-# The plugin by its name, for where it was not installed with the rest yet.
+# Named here because the entry point is missing if the package is not installed.
 pytest_plugins = ["pytester", "pytest_bls_notebook"]
 
-# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run.
+# No deadline, because a shared machine may be slow at any moment. CI uses the same examples in every run.
 hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 @functools.cache
 def cuda_devices() -> int:
-    """How many CUDA devices CuPy sees; 0 without CuPy, driver or device."""
+    """Return the number of CUDA devices; 0 without CuPy, driver or device."""
     try:
         import cupy
 
@@ -50,7 +50,7 @@ PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", __name__)
 
 @pytest.fixture(scope="session", autouse=True)
 def _pytest_holds_nothing() -> Iterator[None]:
-    """No memory track looks for holders in pytest's own variables: they lead to every test."""
+    """Hide pytest's own stack frames from the search for owners: their variables refer to every test."""
     try:
         from bls_notebook.lifetimes import owners as holders
     except ImportError:  # the test of removed capabilities
@@ -72,14 +72,14 @@ def is_pytests(frame: FrameType) -> bool:
 
 
 SWITCHES = (
-    ("a memory track", "bls_notebook.devices.allocation_log", "recording"),
+    ("memory tracking", "bls_notebook.devices.allocation_log", "recording"),
     ("a profile", "bls_notebook.engine.recording.log", "active"),
 )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Nothing that a test turned on stays on: the next would be told that it is on already."""
+    """Fail a test that leaves recording switched on, and switch it off for the next test."""
     result = yield
     for what, name, switch in SWITCHES:
         module = sys.modules.get(name)
@@ -89,9 +89,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     return result
 
 
-# What shares a tritonserver, and what a browser: by the folder of its file.
+# Folders whose tests share a tritonserver or a browser.
 SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browser": "browser"}
-# What takes longest of all that has to stay together begins first, or one worker ends long after the other.
+# The longest groups of tests start first; otherwise one worker finishes long after the other.
 LONGEST = (
     *("tests/browser/", "tests/conformance/", "tests/triton/", "tests/repository/test_under_load.py"),
     *("tests/benchmarks/", "tests/lifetimes/test_memory_random.py", "tests/lifetimes/test_track_memory.py"),
@@ -108,7 +108,7 @@ LONGEST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes longest first."""
+    """Put the longest tests first."""
 
     def place(item: pytest.Item) -> int:
         return next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
@@ -117,14 +117,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Every test has been imported, a million objects, which no garbage collection need look at again."""
+    """Exclude the million objects of the imported tests from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file on one of `pytest -n`'s workers, and on one what shares a tritonserver or a browser."""
+    """Run each file on one worker, and all tests that share a tritonserver or a browser on one worker."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
@@ -132,5 +132,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.split("::")[0]
             return SHARED.get(file.rpartition("/")[0], file)
 
-    config.option.loadscopereorder = False  # by the number of tests in a file
+    config.option.loadscopereorder = False  # keep our order instead of the number of tests in a file
     return ByFile(config, log)

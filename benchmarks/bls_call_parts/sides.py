@@ -39,7 +39,7 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to time, and how many times faster than the real server it must be."""
+    """A case to time, and its target: the required speedup over the real server."""
 
     label: str
     model: str
@@ -86,14 +86,14 @@ class RealServer:
         return spent
 
     def numpy(self) -> str:
-        """The NumPy that models on this server import."""
+        """The version of NumPy that models on this server import."""
         script = "import numpy; print(numpy.__version__)"
         assert self.server.environment is not None
         command = [str(self.server.environment.python), "-c", script]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def memory(self) -> dict[str, float]:
-        """Memory of the process that runs one model which has done nothing yet."""
+        """Return the memory of the process of one model before its first request."""
         (process,) = (item for item in self.server.processes() if item.instance.startswith("bench_callee_"))
         return {"resident_kib": process.resident / KIB, "proportional_kib": process.proportional / KIB}
 
@@ -138,12 +138,12 @@ class InKernel:
 
 
 class Direct:
-    """The callee's execute, called as any Python method is: no repository, no checks, no copies."""
+    """The callee's execute as a plain Python call: no repository, no checks, no copies."""
 
     name = "direct"
 
     def __init__(self, built: bool) -> None:
-        self.built = built  # whether the request is there already when the time begins
+        self.built = built  # whether the request exists before the timing starts
         spec = importlib.util.spec_from_file_location("bench_callee", MODELS / "bench_callee" / "1" / "model.py")
         assert spec is not None
         assert spec.loader is not None
@@ -196,7 +196,7 @@ def expect(side: str, got: np.ndarray, answer: int) -> None:
 
 
 def resident() -> int:
-    """Resident memory of this process in bytes; its peak where the system tells only that."""
+    """Return the resident memory of this process in bytes, or its peak on systems that report nothing else."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -207,7 +207,7 @@ def resident() -> int:
 
 
 def memory_of_models(count: int) -> float:
-    """How much each of `count` models adds, in KiB. For a process that has done nothing else."""
+    """Return the memory (KiB) that each of `count` models adds. Run it in a fresh process."""
     source = (MODELS / "bench_callee" / "1" / "model.py").read_text()
     config = (MODELS / "bench_callee" / "config.pbtxt").read_text()
     array = np.zeros(64, np.uint8)
@@ -219,7 +219,7 @@ def memory_of_models(count: int) -> float:
             if response.error is not None:
                 fail(f"{name} answered: {response.error.message()}")
 
-        for index in range(5):  # what only the first models cost
+        for index in range(5):  # exclude the one-time costs of the first models
             define(f"first_{index}")
         gc.collect()
         before = resident()

@@ -24,7 +24,7 @@ def mark(met: bool | None) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The figures as text, for people."""
+    """Return the figures as a text table."""
     about = result["machine"]
     lines = [
         f"{about['cpu']}, {about['cores']} cores, {about['system']}, Python {about['python']}, "
@@ -64,5 +64,5 @@ def table(result: dict[str, Any]) -> str:
     if "tritonserver" in got:
         lines.append(f"{'  resident in full':<34}{got['tritonserver']['resident_kib'] / KIB:>18.1f} MiB")
     built = result["calls_us"][0]["direct, built"]["median"]
-    lines += ["", f"A direct call that also makes its request and reads the answer, 64 B: {human(built)}"]
+    lines += ["", f"A direct call that also creates its request and reads the response, 64 B: {human(built)}"]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Every script of `benchmarks/` runs: in its quick form, which is a look and no measurement."""
+"""Every script of `benchmarks/` runs with `--quick`, a trial and not a measurement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 
 
 def options_of(script: str) -> set[str]:
-    """What a script may be told besides: an option that it has is in its source."""
+    """Return the options of a script, found in its source."""
     source = (FOLDER / script).read_text()
     return {option for option in ("--no-server", "--simulated", "--triton-env") if f'"{option}"' in source}
 
@@ -47,7 +47,7 @@ def test_they_are_found_and_explained() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_it_runs(script: str) -> None:
-    """On a simulated GPU and without a real server; what else a script needs is a reason to skip it."""
+    """Run it on a simulated GPU and without a real server; skip it if something else is missing."""
     if script == "timeline.py":
         pytest.importorskip("playwright")
         if find_chromium() is None:
@@ -55,7 +55,7 @@ def test_it_runs(script: str) -> None:
     before = results()
     said = run(script, *options_of(script) - {"--triton-env"})
     assert said
-    assert results() == before  # the committed figures are of measurements
+    assert results() == before  # the committed figures come from measurements
     if script == "where_time_goes.py":
         share = re.search(r"^all stages .* (\d+)%", said, re.MULTILINE)
         assert share is not None

@@ -1,4 +1,4 @@
-"""Measures synchronous BLS calls from where they are made: inside a model's execute."""
+"""Measure synchronous BLS calls inside a model's execute."""
 
 import gc
 from time import perf_counter_ns
@@ -10,7 +10,7 @@ CALLEE = "bench_callee"
 
 
 def given(size, calls):
-    """Time calls whose array nobody holds but the request: it may move."""
+    """Time calls with an array that only the request refers to: it may move without a copy."""
     times, box = [], []
     for _ in range(calls):
         box.append(np.full(size, 7, np.uint8))
@@ -28,7 +28,7 @@ def given(size, calls):
 
 
 def kept(size, calls):
-    """Time calls whose array the caller holds: the callee must get one of its own."""
+    """Time calls while the caller keeps its array: the callee needs a copy."""
     times, array = [], np.full(size, 7, np.uint8)
     for _ in range(calls):
         began = perf_counter_ns()
