@@ -5,29 +5,29 @@ on. A request that began before a profile is not in it; one that is unfinished a
 Leaving the `with` waits for nothing but the statistics of remote servers, for one second at most. Ctrl-C at
 any byte code leaves no profile on that nobody can end. GPU time is the time between two CUDA events in the
 current stream, before and after `execute`: work on that stream is measured without waiting for it, work on
-other streams is not.
+other streams is not. A session also says why requests were not batched, from the models' counters before and after.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.batches import BatchCounters, counted, unbatched
 from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.statistics import StatisticsRecord
+from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 
 from .records.session import Session, SessionAnalysis
 from .samplers import LockProbe, Processors, cores
@@ -295,3 +295,46 @@ def device_timer() -> Callable[[int], DeviceTime | None] | None:
             return None
 
     return begin
+
+
+class BatchCounters(NamedTuple):
+    """What a version has counted so far: requests that were computed, executions, and what held them up."""
+
+    requests: int
+    executions: int
+    waited: int
+    ended: Counter[str]
+
+
+def counted() -> dict[LoadedModel, BatchCounters]:
+    """Return the counters of the models that batch."""
+    return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
+
+
+def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
+    """Return a line for each batching model whose requests have run one by one since."""
+    none = BatchCounters(0, 0, 0, Counter())
+    lines = []
+    for model, now in counted().items():
+        then = before.get(model, none)
+        why = why_not_batched(
+            StatisticsRecord(
+                model.name,
+                executions=now.executions - then.executions,
+                success=Times(now.requests - then.requests),
+                scheduler=model.spec.scheduler,
+                max_batch_size=model.spec.max_batch_size,
+                waited=now.waited - then.waited,
+                ended=tuple((now.ended - then.ended).items()),
+            )
+        )
+        if why is not None:
+            lines.append(f"`{model.name}`: {why.sentence}")
+    return tuple(sorted(lines))
+
+
+def _counted(model: LoadedModel) -> BatchCounters:
+    statistics = model.statistics
+    row = statistics.as_dict()
+    requests = row["inference_stats"]["compute_infer"]["count"]
+    return BatchCounters(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))

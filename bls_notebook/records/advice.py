@@ -227,6 +227,7 @@ def _fits(got: Shape, wanted: Shape) -> bool:
 
 
 def _order(got: Shape, wanted: Shape) -> Shape:
+    """The order that makes the dimensions right; empty where none does."""
     if len(got) != len(wanted) or not 1 < len(got) <= _MOST_DIMS:
         return ()
     orders = [o for o in permutations(range(len(got))) if _fits(tuple(got[i] for i in o), wanted)]
@@ -340,11 +341,13 @@ def _frame(record: ErrorRecord) -> FrameRecord | None:
 
 
 def _line(record: ErrorRecord) -> str:
+    """The line of the model that failed."""
     frame = _frame(record)
     return "" if frame is None else dict(frame.source).get(frame.line, "")
 
 
 def _asked_for(record: ErrorRecord, attribute: str) -> tuple[str, str]:
+    """Where None came from: input or output, and the name that was asked for."""
     frame = _frame(record)
     if frame is None:
         return "", ""

@@ -96,6 +96,7 @@ def stepped(values: Iterable[_T], what: str, total: int = 0, unit: str = "") -> 
 
 
 def _may_be_seen() -> bool:
+    """Whether it is worth asking for a bar: a look that costs nothing."""
     error = sys.stderr
     return bool(bars) and ("ipykernel" in sys.modules or (error is not None and error.isatty()))
 

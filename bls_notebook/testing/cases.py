@@ -60,8 +60,8 @@ class TritonTestCase(unittest.TestCase):
         self.addCleanup(self.repository.close)
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Run the test; a failure says what models did."""
-        return super().run(None if result is None else cast(unittest.TestResult, _ResultWithNotes(result, self)))
+        """Run the test; of one that fails, say what models did."""
+        return super().run(None if result is None else cast(unittest.TestResult, _Telling(result, self)))
 
 
 @cache
@@ -71,8 +71,8 @@ def _servers() -> Servers:
     return servers
 
 
-class _ResultWithNotes:
-    """A result of unittest that adds the errors and calls of models to failures."""
+class _Telling:
+    """A result whose failures are told with what models did."""
 
     def __init__(self, result: unittest.TestResult, case: TritonTestCase) -> None:
         self._result = result

@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.payload_tape import Tape
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.quantities import bytes_in, count, size
 from bls_notebook.records.recorded import TensorKept
@@ -14,6 +13,7 @@ from bls_notebook.testing.records import Recorded
 
 from . import file
 from .file import Array, digest, shown
+from .payload_tape import Tape
 from .recording import Recording
 
 LIMIT = 1 << 28

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.engine.recording.payload_tape import copied
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
@@ -24,6 +23,7 @@ from bls_notebook.testing.records import Recorded
 
 from . import file
 from .file import Array, digest
+from .payload_tape import copied
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.records.session import Session

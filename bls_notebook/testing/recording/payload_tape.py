@@ -1,11 +1,10 @@
-"""`Tape`: what requests and responses carry while it is on, copied as each passes the engine.
+"""`Tape`: contents of requests and responses, copied as each passes the engine.
 
-Guarantees: each tensor is copied once at each hop, after it was handed over and before its receiver has it;
-what is kept takes no more than a limit (by one message a thread). Nothing is waited for, and what cannot be
-copied is told of without its values. As in a `Log`, plain values are written into lists, several at a
-time: containers that outlived their request would bring the next garbage collection nearer. What can be made
-afterwards (arrays of the bytes that were kept, records) is: between the models of a pipeline the caches have
-other things in them, where each step costs several times what it does in a loop.
+Guarantees: each tensor is copied once at each hop, after it was passed on and before its receiver has it; copies take
+no more than a limit (exceeded by one message a thread at most). Nothing is waited for; what cannot be copied is kept
+without its values. As in a `Log`, plain values are written into lists: containers that outlive their request would
+bring the next garbage collection nearer. Arrays and records are made afterwards: between the models of a pipeline the
+caches contain other things, and each step costs several times what it does in a loop.
 """
 
 from __future__ import annotations
