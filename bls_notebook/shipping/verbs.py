@@ -43,7 +43,7 @@ EXPORT = Verb(
     "that reads a notebook variable, or cannot ship for another reason, is refused, and nothing is written. "
     "A folder is replaced only where an export wrote all that is in it. With requests (INPUT=EXPRESSION, as "
     "in %bls, or --requests) it has their answers, too: prove.py proves them on a machine with a server, and "
-    "there is input data for perf_analyzer and a configuration for Model Analyzer. In scripts: "
+    "there is input data for perf_analyzer. In scripts: "
     "bls.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER.",
     "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
     "  %tritonrepo export ../ship --for kubernetes\n"

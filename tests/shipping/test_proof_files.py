@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,7 +81,6 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
     assert json.loads(files["perf_square_int32.json"]).keys() == {"data"}  # it validates no streams
     measured = "perf_analyzer -m square_int32 -i grpc -u localhost:8001 --streaming --input-data"
     assert f"{measured} perf_square_int32.json" in files["README.md"]
-    assert "client_protocol: grpc" in files["analyze_square_int32.yaml"]
     case = json.loads(files["requests.json"])["models"]["square_int32"]["cases"][0][0]
     assert case["parameters"] == {"a": 1}
     assert [each["outputs"][0]["shape"] for each in case["answers"]] == [[1], [1]]
@@ -91,43 +89,6 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
     with pytest.raises(bls.BLSError, match="there are no requests for words"):
         bls.export(tmp_path / "none", "words", requests=Recording(), repo=repo)
     assert not (tmp_path / "none").exists()
-
-
-def test_model_analyzer_searches_with_what_is_called(tmp_path: Path) -> None:
-    yaml = pytest.importorskip("yaml")
-    with bls.ModelRepository(SAMPLES) as repo:
-        for name in ("digit_reader", "digit_preprocess", "digit_classifier", "digit_expert"):
-            repo.load(name)
-        asked = {"digit_reader": [{"IMAGE": np.zeros((8, 8), np.uint8)}], "digit_expert": []}
-        files = shipped(repo, tmp_path / "out", asked, "digit_reader")
-    config = yaml.safe_load(files["analyze_digit_reader.yaml"])
-    assert sorted(config["bls_composing_models"]) == ["digit_classifier", "digit_expert", "digit_preprocess"]
-    assert list(config["profile_models"]) == ["digit_reader"]
-    if importlib.util.find_spec("model_analyzer") is None:
-        pytest.skip("needs triton-model-analyzer, whose parser it is for")
-    read_by_model_analyzer(tmp_path, config, "digit_reader")
-
-
-def read_by_model_analyzer(folder: Path, config: dict[str, Any], root: str) -> None:
-    """Have Model Analyzer's own parser read it."""
-    import sys
-    from unittest.mock import patch
-
-    import yaml
-    from model_analyzer.cli.cli import CLI
-    from model_analyzer.config.input.config_command_profile import ConfigCommandProfile
-
-    tool = folder / "perf_analyzer"
-    tool.write_text("#!/bin/sh\n")
-    tool.chmod(0o755)
-    file = folder / "read.yaml"
-    paths = {"model_repository": str(folder), "perf_analyzer_path": str(tool), "triton_server_path": str(tool)}
-    file.write_text(yaml.safe_dump({**config, **paths}))
-    profile, cli = ConfigCommandProfile(), CLI()
-    cli.add_subcommand(cmd="profile", help="", config=profile)
-    with patch.object(sys, "argv", ["model-analyzer", "profile", "-f", str(file)]):
-        cli.parse()
-    assert [model.model_name() for model in profile.profile_models] == [root]
 
 
 def one(datatype: str, array: Any, name: str = "OUT") -> list[Answer]:

@@ -112,7 +112,7 @@ class GrpcFront(grpc.GenericRpcHandler):  # type: ignore[misc]
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with self._admission.request(model.name):
             call = decode_request(model, version_of(request.model_version), request, self._regions)
-            return encode_response(pb, call, without_error(await send(call)), self._regions)
+            return encode_response(call, without_error(await send(call)), self._regions)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
         answers = AnswerStream(context, self._regions, self._admission)

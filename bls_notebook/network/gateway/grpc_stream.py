@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from bls_notebook.engine.waiting.event_loops import mailbox
 from bls_notebook.network.kserve.errors import ProtocolError, of_model
-from bls_notebook.network.kserve.grpc_codec import encode_response, last_one
+from bls_notebook.network.kserve.grpc_codec import encode_response, final_response
 from bls_notebook.network.kserve.request import FINAL, DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
@@ -148,16 +148,16 @@ class AnswerStream:
             return pb.ModelStreamInferResponse(error_message=answer.message, infer_response=empty)
         if answer._error is not None:
             message = of_model(answer._error).message
-            told = last_one(pb, call, final)
+            told = final_response(call, final)
             return pb.ModelStreamInferResponse(error_message=message, infer_response=told)
         if final and call.model.decoupled and is_empty(answer):
             if not call.final:
                 return None
-            return pb.ModelStreamInferResponse(infer_response=last_one(pb, call))
+            return pb.ModelStreamInferResponse(infer_response=final_response(call))
         try:
-            told = encode_response(pb, call, answer, self._regions)
+            told = encode_response(call, answer, self._regions)
         except ProtocolError as error:
-            told = last_one(pb, call, final)
+            told = final_response(call, final)
             return pb.ModelStreamInferResponse(error_message=error.message, infer_response=told)
         told.parameters[FINAL].bool_param = final
         return pb.ModelStreamInferResponse(infer_response=told)

@@ -1,8 +1,7 @@
 """`endpoint`: the models of this process for clients of a Triton server.
 
 Guarantees: it listens on loopback only; it runs in a thread of its own, so that clients are answered while
-the notebook is busy; once stopped, no thread, port or shared memory is left, and whoever waited has been
-answered.
+the notebook is busy; once stopped, no thread, port or shared memory is left, and every request has an answer.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import socket
 import threading
@@ -21,25 +21,24 @@ from bls_notebook.extending import Host
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.records import EndpointModel, EndpointRecord
-from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission, Limits
 from .models import ServedModels
 
 _GRACE = 1.0  # seconds that requests under way have when it is stopped
-_MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
+_INSTALL = "pip install 'bls_notebook[network]'"
 
 
 class Endpoint(Listening):
-    """What `endpoint` gives: where the models can be asked; a context manager.
+    """Serves models to clients on this machine; a context manager.
 
     Attributes
     ----------
     repository : ModelRepository
-        Whose models are answered for, as they are at each moment.
+        Whose models are served, as they are at each moment.
     token : str
-        What clients have to send; empty where they need none.
+        The token that clients have to send; empty for none.
     http_port, grpc_port : int
         Ports on 127.0.0.1.
     """
@@ -50,7 +49,7 @@ class Endpoint(Listening):
         self._admission = Admission(token, limits)
         self._regions = Regions()
         self._running: _Running | None = None
-        self._let_go: Any = None  # stops it when nobody holds it any more, or Python ends
+        self._finalize: Any = None  # stops it when it is collected, or Python ends
 
     @property
     def headers(self) -> dict[str, str]:
@@ -59,22 +58,22 @@ class Endpoint(Listening):
 
     @property
     def running(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         return self._running is not None and self._running.thread.is_alive()
 
     def stop(self) -> None:
-        """Stop: requests under way have a second, and are cancelled then. The second time, nothing."""
+        """Stop: requests under way are cancelled after a second. May be called twice."""
         running, self._running = self._running, None
         if running is not None:
-            self._let_go.detach()
+            self._finalize.detach()
             running.stop()
-            self._regions.close()
+            self._regions.unregister()
 
     def wait(self) -> None:
         """Wait until it is stopped."""
         running = self._running
         while running is not None and running.thread.is_alive():
-            running.thread.join(0.5)  # so that Ctrl-C comes through
+            running.thread.join(0.5)  # Ctrl-C works between the waits
 
     def __enter__(self) -> Endpoint:
         return self
@@ -84,8 +83,10 @@ class Endpoint(Listening):
 
     @property
     def record(self) -> EndpointRecord:
-        """What there is to say of it now, as plain data; what a notebook shows."""
-        up = self.running
+        """The state of the endpoint now, with advice on the last error; what a notebook shows."""
+        from bls_notebook.records.advice import advised  # first needed here
+
+        up, error = self.running, self._admission.last_error
         state = "STOPPED" if not up else "CLOSED" if self.repository.closed else "READY"
         models = []
         for row in self.repository.index():
@@ -98,15 +99,8 @@ class Endpoint(Listening):
             token=self.token,
             models=tuple(models),
             under_way=self._admission.under_way if up else 0,
-            error=self._error(),
+            error=None if error is None else advised(error, Host(self.repository).known),
         )
-
-    def _error(self) -> ErrorRecord | None:
-        """What the last request that failed was answered, with what to do about it."""
-        from bls_notebook.records.advice import advised  # first needed here
-
-        error = self._admission.last_error
-        return None if error is None else advised(error, Host(self.repository).known)
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.record.state} {self.url}>"
@@ -117,24 +111,19 @@ class _Running:
 
     def __init__(self, made: Endpoint, http: socket.socket, grpc_port: int) -> None:
         self._owner = os.getpid()
-        self._loop = asyncio.SelectorEventLoop()  # which gRPC works with on every system
+        self._loop = asyncio.SelectorEventLoop()  # gRPC needs this kind
         self._stopping = asyncio.Event()
         self._ready: threading.Event = threading.Event()
         self._failure: BaseException | None = None
         self._admission, self._regions = made._admission, made._regions
         self._models = ServedModels(made.repository)
-        self._http, self._grpc_port = http, grpc_port
+        self._http, self.grpc_port = http, grpc_port
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
         self._ready.wait()
         if self._failure is not None:
             self.thread.join()
             raise self._failure
-
-    @property
-    def grpc_port(self) -> int:
-        """The port that gRPC was given."""
-        return self._grpc_port
 
     def stop(self) -> None:
         """Stop both servers and the thread; a forked child leaves them alone."""
@@ -167,12 +156,12 @@ class _Running:
         parts = (self._models, self._regions, self._admission)
         server = grpc_server(GrpcFront(*parts), self._admission.limits)
         try:
-            found = server.add_insecure_port(f"{HOST}:{self._grpc_port}")
+            found = server.add_insecure_port(f"{HOST}:{self.grpc_port}")
         except RuntimeError:
             found = 0
         if not found:
-            raise BLSError(f"port {self._grpc_port} for gRPC is taken; give another, or 0 for a free one")
-        self._grpc_port = found
+            raise BLSError(f"port {self.grpc_port} for gRPC is taken; give another, or 0 for a free one")
+        self.grpc_port = found
         await server.start()
         front = HttpServer(HttpFront(*parts), self._admission.limits)
         serving = asyncio.ensure_future(front.serve(self._http))
@@ -229,41 +218,29 @@ def endpoint(
     ...     client = tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://"))
     ...     client.infer("add_sub", inputs, headers=endpoint.headers)
     """
-    _check_packages()
+    for package in ("grpc", "starlette", "uvicorn"):
+        try:
+            __import__(package)
+        except ImportError:
+            name = "grpcio" if package == "grpc" else package
+            raise BLSError(f"the endpoint needs {name}; install it with: {_INSTALL}") from None
     token = secrets.token_urlsafe(24) if token is None else token
-    if (
-        not isinstance(token, str)
-        or not token.isascii()
-        or any(each.isspace() or not each.isprintable() for each in token)
-    ):
+    if not isinstance(token, str) or not re.fullmatch("[!-~]*", token):
         raise BLSError("token: expected ASCII text without spaces, or '' for none")
     for name, value in (("body_limit", body_limit), ("max_requests", max_requests), ("patience", patience)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise BLSError(f"{name}: got {value!r}, expected a number above 0")
     limits = Limits(body=int(body_limit), requests=int(max_requests), patience=float(patience))
+    for name, port in (("http_port", http_port), ("grpc_port", grpc_port)):
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+            raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
     made = Endpoint(repo if repo is not None else current_repository(), token, limits)
-    _check_port("http_port", http_port)
-    _check_port("grpc_port", grpc_port)
     http = _listening(http_port)
     made.http_port = http.getsockname()[1]
-    running = _Running(made, http, grpc_port)
+    made._running = running = _Running(made, http, grpc_port)
     made.grpc_port = running.grpc_port
-    made._running = running
-    made._let_go = weakref.finalize(made, running.stop)
+    made._finalize = weakref.finalize(made, running.stop)
     return made
-
-
-def _check_packages() -> None:
-    for name in ("grpc", "starlette", "uvicorn"):
-        try:
-            __import__(name)
-        except ImportError:
-            raise BLSError(_MISSING.format({"grpc": "grpcio"}.get(name, name))) from None
-
-
-def _check_port(name: str, port: Any) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
-        raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
 
 
 def _listening(port: int) -> socket.socket:
@@ -274,10 +251,9 @@ def _listening(port: int) -> socket.socket:
         made.bind((HOST, port))
         made.listen(2048)
         made.setblocking(False)
-    except OSError as error:
+    except BaseException as error:
         made.close()
+        if not isinstance(error, OSError):
+            raise
         raise BLSError(f"port {port} for HTTP: {error.strerror}; give another, or 0 for a free one") from None
-    except BaseException:
-        made.close()
-        raise
     return made

@@ -1,10 +1,9 @@
 """`Client`: the connection to one server, over which many requests are under way at a time.
 
-Guarantees: an error of the server keeps its text and code; a server that is lost is one clear error, for what
-is under way too, and is there again by itself once it answers: nothing has to be connected anew. A server
-that neither answers nor closes the connection (it was stopped, or the network drops everything) counts as
-lost `PATIENCE` seconds later at most. Nothing is sent twice that the server may have begun. A link that is
-closed leaves no thread and no connection.
+Guarantees: an error of the server keeps its text and code. A lost server is one clear error, also for requests
+under way, and its models work again as soon as it answers. A server that neither answers nor closes the
+connection counts as lost within `PATIENCE` seconds. No request is sent twice that the server may have begun. A
+closed client leaves no thread and no connection.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .address import Address
 
 QUERY_SECONDS = 10.0
-PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
-SEEK_SECONDS = 0.5  # between looks at a server that is lost
+PROBE_SECONDS = 5.0  # between probes of a server with requests under way, and timeout of a probe
+SEEK_SECONDS = 0.5  # between probes of a lost server
 PATIENCE = 3 * PROBE_SECONDS
-RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
+RETRIES = (0.05, 0.2)  # seconds before a request that could not be sent is tried again
 
 
 class ServerError(Exception):

@@ -1,8 +1,8 @@
-"""gRPC: a `Client` by grpcio and tritonclient's messages.
+"""The client over gRPC, by grpcio and tritonclient's messages.
 
-A request that is waited for runs on its caller's own thread, sent as a stream of one answer, which grpcio
-lets any thread cancel: a plain call that Ctrl-C ends goes on at the server. The others are futures, and
-streams have a worker thread each while they last.
+A sync request runs on its caller's thread, as a stream of one response, which grpcio lets any thread cancel: a
+unary call that Ctrl-C ends would continue on the server. Awaited requests are futures; a stream has a worker
+thread.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 from .client import QUERY_SECONDS, RETRIES, Client, ServerError
+from .errors import GRPC_STATUS
 from .grpc_codec import decode_response, decode_streamed, encode_request
 from .request import headers_of
 from .tensors import AnswerError
@@ -41,16 +42,8 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 5000),  # how long an attempt to connect may take
 )
-_CODES = {
-    grpc.StatusCode.INTERNAL: ErrorCode.INTERNAL,
-    grpc.StatusCode.NOT_FOUND: ErrorCode.NOT_FOUND,
-    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_ARG,
-    grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
-    grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED,
-    grpc.StatusCode.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
-    grpc.StatusCode.CANCELLED: ErrorCode.CANCELLED,
-}
-# gRPC has one code for a server that is not there and for one that says so of a model: its words tell which.
+_CODES = {getattr(grpc.StatusCode, status): code for code, status in GRPC_STATUS.items()}
+# gRPC has the code UNAVAILABLE for a lost server and for an unavailable model; the text distinguishes them.
 _NOT_SENT = re.compile(
     r"failed to connect|connections to all backends failing|name resolution|DNS |errors resolving", re.I
 )
@@ -85,14 +78,14 @@ class GrpcClient(Client):
             files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
             self._credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
         self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
-        self.more = threading.Event()  # a request has been sent that is not waited for on a thread
+        self.more = threading.Event()  # an awaited request was sent
         self._open()
 
     def linger(self) -> None:
-        """Keep gRPC's thread for a moment; without, it ends here and the next request starts another."""
+        """Keep gRPC's thread for a moment, so that the next request does not start another."""
         if not self._under_way:
             self.more.clear()
-            if not self._under_way:  # nor since
+            if not self._under_way:  # still
                 self.more.wait(_LINGER)
 
     def _open(self) -> None:
@@ -125,8 +118,7 @@ class GrpcClient(Client):
         """Return a request to a decoupled model, ready to be sent."""
         more = {"triton_enable_empty_final_response": True}
         body = encode_request(name, version, request, all_outputs, more)
-        # Without `triton_grpc_error`, of which a server (2.51) has died: so errors have no code, but their
-        # text.
+        # Errors have no code, only text: `triton_grpc_error` has killed a server (2.51).
         return GrpcStream(self, body, self._metadata(request))
 
     def _metadata(self, request: InferenceRequest) -> tuple[tuple[str, str], ...]:
@@ -164,7 +156,7 @@ class GrpcClient(Client):
         self.more.set()
 
     def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> ServerError:
-        """Return what went wrong with a request; `lost` is why it was given up, if it was."""
+        """Return the error of a request; `lost` is why it was cancelled, `asked` the timeout of a query."""
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.CANCELLED and (lost or "cancelled by" in details.lower() or self.closed):
             return self.cancelled(lost)
@@ -181,7 +173,7 @@ class GrpcClient(Client):
 
 
 class GrpcExchange:
-    """A request that has one answer."""
+    """A request with one response."""
 
     def __init__(self, link: GrpcClient, body: bytes, metadata: tuple[tuple[str, str], ...]) -> None:
         self._link = link
@@ -193,7 +185,7 @@ class GrpcExchange:
         self._attempt = 0
 
     def cancel(self, lost: str = "") -> None:
-        """Give up."""
+        """Cancel the request."""
         self._lost = lost
         self._cancelled = True
         call = self._call
@@ -201,7 +193,7 @@ class GrpcExchange:
             call.cancel()
 
     def run(self) -> InferenceResponse:
-        """Send it, and wait for the answer on this thread."""
+        """Send the request, and wait for the response on this thread."""
         link = self._link
         link.begun(self)
         try:
@@ -226,23 +218,23 @@ class GrpcExchange:
         if self._cancelled:
             call.cancel()
         data = next(call)
-        next(call, None)  # what it ends with: one that is dropped before counts as cancelled at the server
+        next(call, None)  # the end: a call that is dropped before it counts as cancelled on the server
         return decode_response(data)[0]
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
 
     def _again(self, problem: ServerError) -> bool:
-        """Whether to try again: it could not be sent."""
+        """Whether to try again, because the request could not be sent."""
         self._attempt += 1
-        new = bool(problem.lost) and not self._link.lost  # where nobody knew that the server is gone
+        new = bool(problem.lost) and not self._link.lost  # the loss was not known yet
         return new and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it; its answer comes on gRPC's own thread."""
+        """Send the request; the response comes on gRPC's thread."""
         link = self._link
         link.begun(self)
-        sender = 0  # the thread that sends it: where it is answered at once, it learns of that too
+        sender = 0  # the sending thread, on which `done` runs if there is a response already
 
         def done(call: Any) -> None:
             try:
@@ -285,14 +277,14 @@ class GrpcExchange:
 
 
 class GrpcStream(GrpcExchange):
-    """A request to a decoupled model: any number of answers."""
+    """A request to a decoupled model, with any number of responses."""
 
     def run(self) -> InferenceResponse:
-        """Never called: who sends one reads a stream."""
+        """Never called: a stream is read."""
         raise NotImplementedError
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it; its answers come on a worker thread."""
+        """Send the request; the responses come on a worker thread."""
         self._link.begun(self)
         in_thread(lambda: self._read(deliver))
 
@@ -306,8 +298,8 @@ class GrpcStream(GrpcExchange):
                     if self._cancelled:
                         call.cancel()
                     for data in call:
-                        *box, final, _, error = decode_streamed(data)
-                        deliver([InferenceResponse([], TritonError(error))] if error else box, final)
+                        response, final, error = decode_streamed(data)
+                        deliver([InferenceResponse([], TritonError(error)) if error else response], final)
                         ended = ended or final
                     break
                 except grpc.RpcError as error:
@@ -315,7 +307,7 @@ class GrpcStream(GrpcExchange):
                     if ended or not self._again(problem):
                         raise problem from error
                 time.sleep(RETRIES[self._attempt - 1])
-            if not ended:  # a server that has no word for the last one
+            if not ended:  # a server without final responses
                 deliver([InferenceResponse([])], True)
         except ServerError as problem:
             if not ended:
@@ -326,7 +318,7 @@ class GrpcStream(GrpcExchange):
         finally:
             call = self._call
             if call is not None:
-                call.cancel()  # where it ended early; over, it does nothing
+                call.cancel()  # if it ended early
             self._call = None
             link.over(self)
 
@@ -338,7 +330,7 @@ def _refused(link: Client, error: ValueError) -> ServerError:
 
 
 def _with_numbers(value: Any) -> Any:
-    """JSON as Triton's HTTP endpoint has it: protobuf's writes whole numbers of 64 bits as text."""
+    """Return JSON as Triton's HTTP endpoint has it: protobuf writes 64-bit integers as text."""
     if isinstance(value, dict):
         return {k: v if k in ("name", "version") else _with_numbers(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,6 @@
-"""Inference requests and responses over gRPC, in both directions: protobuf's messages of the service. Pure.
+"""Inference requests and responses over gRPC, in both directions, as protobuf messages. Pure.
 
-The client writes and reads its messages without protobuf's copies of large fields: protobuf for
-what is small, and the tensors' bytes beside it.
+The client does not let protobuf copy the bytes of large tensors: it writes and reads these fields itself.
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
-from bls_notebook.pb_utils.tensor import Tensor
 
-from .classification import classified
 from .errors import refuse
-from .json_codec import write_to_region
 from .request import FINAL, DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Regions
 from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor, output_tensor, output_tensor_of_list
@@ -30,10 +26,10 @@ from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor,
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUT = 6  # of ModelInferResponse
 _ERROR, _RESPONSE = 1, 2  # of ModelStreamInferResponse
-_SMALL = 1 << 15  # bytes of a message up to which protobuf's copies cost less than doing without
-_LENGTHS = {0: None, 1: 8, 5: 4}  # of a field's value, by wire type; 2 says its length itself
+_SMALL = 1 << 15  # bytes of a message up to which protobuf's copies are cheaper
+_LENGTHS = {1: 8, 5: 4}  # of a field's value, by wire type
 _SEVEN, _MORE = 0x7F, 0x80
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_MOST = (1 << 63) - 1
 # The field of each data type's elements, where they are not raw; FP16 and BF16 have none.
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -50,13 +46,13 @@ _CONTENTS = {
 def encode_request(
     name: str, version: str, request: InferenceRequest, all_outputs: bool, more: Mapping[str, Any]
 ) -> bytes:
-    """Return a ModelInferRequest, serialized; `more` are parameters beside the request's own."""
+    """Return a serialized ModelInferRequest; `more` are parameters beside the request's own."""
     options = request._options
     tensors = request._inputs
     described = tuple([(tensor._name, tensor._datatype, tensor._array.shape) for tensor in tensors])
     parts: list[Any] = [_head(name, version, described, () if all_outputs else tuple(request._requested))]
     if more or options is not DEFAULT_OPTIONS:
-        parts.append(_options(options, more))  # fields of their own: protobuf reads both parts as one
+        parts.append(_options(options, more))  # protobuf merges the two parts
     for tensor in tensors:
         raw = bytes_of(tensor)
         parts += (_RAW_INPUT, _varint(len(raw)), raw)
@@ -78,44 +74,30 @@ def _head(
 def _options(options: Options, more: Mapping[str, Any]) -> bytes:
     message = service_pb2.ModelInferRequest(id=options.request_id)
     for key, value in {**parameters_of(options), **more}.items():
-        parameter = message.parameters[key]
-        if isinstance(value, bool):
-            parameter.bool_param = value
-        elif isinstance(value, str):
-            parameter.string_param = value
-        elif isinstance(value, float):
-            parameter.double_param = value
-        elif key == "priority" or value > _MOST:
-            parameter.uint64_param = value
+        if key == "priority" or (isinstance(value, int) and value > _MOST):
+            message.parameters[key].uint64_param = value
         else:
-            parameter.int64_param = value
+            _set(message.parameters[key], value)
     return bytes(message.SerializeToString())
 
 
-def decode_response(data: bytes) -> tuple[InferenceResponse, bool, str]:
-    """Return the response of a ModelInferResponse, whether it says that it is the last, and the version.
-
-    Raises AnswerError: it is not what the protocol says.
-    """
-    return _response(data if len(data) < _SMALL else memoryview(data))
-
-
-def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str, str]:
-    """Return the same of a ModelStreamInferResponse, and its error, which is empty where there is none."""
-    error, found = "", memoryview(b"")
+def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str]:
+    """Return the response of a ModelStreamInferResponse, whether it is the last, and its error or ""."""
+    error, response = "", memoryview(b"")
     for number, _, value in _fields(memoryview(data)):
         if number == _ERROR:
             error = bytes(value).decode("utf-8", "replace")
         elif number == _RESPONSE:
-            found = value
-    return (*_response(bytes(found) if len(found) < _SMALL else found), error)
+            response = value
+    return (*decode_response(response), error)
 
 
-def _response(data: bytes | memoryview) -> tuple[InferenceResponse, bool, str]:
+def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
+    """Return the response of a ModelInferResponse, and whether it is the last; AnswerError if it is none."""
     raws: Sequence[bytes | memoryview] = []
     try:
         if len(data) < _SMALL:
-            message = service_pb2.ModelInferResponse.FromString(data)
+            message = service_pb2.ModelInferResponse.FromString(bytes(data))
             raws = message.raw_output_contents
         else:
             fields = list(_fields(memoryview(data)))
@@ -129,32 +111,29 @@ def _response(data: bytes | memoryview) -> tuple[InferenceResponse, bool, str]:
     outputs = message.outputs
     if raws and len(raws) != len(outputs):
         raise AnswerError(f"the answer has {len(outputs)} outputs, and the contents of {len(raws)}")
-    tensors = [
-        output_tensor(output.name, output.datatype, output.shape, raws[index]) if raws else _listed(output)
-        for index, output in enumerate(outputs)
-    ]
+    tensors = []
+    for index, output in enumerate(outputs):
+        described = (output.name, output.datatype, output.shape)
+        if raws:
+            tensors.append(output_tensor(*described, raws[index]))
+        else:
+            field = _CONTENTS.get(output.datatype)
+            elements = [] if field is None else list(getattr(output.contents, field))
+            tensors.append(output_tensor_of_list(*described, elements))
     response = InferenceResponse(tensors)
     final = False
     if message.parameters:
-        said = {key: _value(parameter) for key, parameter in message.parameters.items()}
-        final = said.get(FINAL) is True
-        response._parameters = parameters_of_model(said)
-    return response, final, message.model_version
-
-
-def _listed(output: Any) -> Tensor:
-    field = _CONTENTS.get(output.datatype)
-    elements = [] if field is None else list(getattr(output.contents, field))
-    return output_tensor_of_list(output.name, output.datatype, output.shape, elements)
-
-
-def _value(parameter: Any) -> Any:
-    kind = parameter.WhichOneof("parameter_choice")
-    return "" if kind is None else getattr(parameter, kind)
+        parameters = {}
+        for key, parameter in message.parameters.items():
+            kind = parameter.WhichOneof("parameter_choice")
+            parameters[key] = "" if kind is None else getattr(parameter, kind)
+        final = parameters.get(FINAL) is True
+        response._parameters = parameters_of_model(parameters)
+    return response, final
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the fields of a message: the number of each, all of it, and its value."""
+    """Yield the fields of a message: number, the whole field, its value."""
     at, end = 0, len(data)
     while at < end:
         start = at
@@ -166,7 +145,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
             _, after = _read_varint(data, at)
             length = after - at
         elif wire in _LENGTHS:
-            length = _LENGTHS[wire] or 0
+            length = _LENGTHS[wire]
         else:
             raise AnswerError("the answer is no message of protobuf's")
         if at + length > end:
@@ -199,7 +178,7 @@ def _varint(value: int) -> bytes:
 
 
 _WANTS_FINAL = "triton_enable_empty_final_response"
-_TYPE_OF = {place: datatype for datatype, place in _CONTENTS.items()}  # the widest that is there
+_TYPE_OF = {field: datatype for datatype, field in _CONTENTS.items()}  # the widest of each field
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "sequence_id": ("int64_param", "string_param"),
     "sequence_start": ("bool_param",),
@@ -216,71 +195,59 @@ def decode_request(model: LoadedModel, version: int, message: Any, regions: Regi
     call = DecodedRequest(model, version, message.id, binary=True)
     _take_parameters(call, message.parameters)
     raw: Sequence[bytes] = message.raw_input_contents
-    used = 0
     plain = [each.name for each in message.inputs if "shared_memory_region" not in each.parameters]
     if raw and len(raw) < len(plain):
         refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
+    contents = iter(raw)
     for given in message.inputs:
         region = _region(given.parameters)
         if region is not None:
-            data: bytes | None = regions.read(*region)
+            data = regions.read(*region)
         elif raw:
             if given.HasField("contents") and given.contents.ListFields():
                 refuse(
                     "contents field must not be specified when using raw_input_contents for "
                     f"'{given.name}' for model '{model.name}'"
                 )
-            data = raw[used]
-            used += 1
+            data = next(contents)
         else:
-            data = None
-        if data is not None:
-            tensor = input_tensor(model.name, message.id, given.name, given.datatype, given.shape, data)
-        else:
-            tensor = _of_contents(model.name, message.id, given)
-        call.add_input(tensor)
-    if used < len(raw):
+            data = _raw_contents(model.name, given)
+        call.add_input(input_tensor(model.name, message.id, given.name, given.datatype, given.shape, data))
+    if raw and len(raw) > len(plain):
         refuse(f"unexpected additional input data for model '{model.name}'")
     for wanted in message.outputs:
-        call.outputs[wanted.name] = _asked(wanted, regions)
+        call.outputs[wanted.name] = _requested_output(wanted, regions)
     return call
 
 
-def encode_response(pb: Any, call: DecodedRequest, response: InferenceResponse, regions: Regions) -> Any:
-    """Encode an answer as a ``ModelInferResponse``."""
-    answer = pb.ModelInferResponse(
+def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> Any:
+    """Return a response as a ``ModelInferResponse``."""
+    answer = service_pb2.ModelInferResponse(
         model_name=call.model.name, model_version=str(call.model.version), id=call.request_id
     )
     if response._parameters != "{}":
         for name, value in json.loads(response._parameters).items():
             _set(answer.parameters[name], value)
     for tensor in response._outputs:
-        asked = call.outputs.get(tensor._name)
-        if asked is not None and asked.classes:
-            tensor = classified(call.model, tensor, asked.classes)
-        told = answer.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
+        tensor, requested = call.output(tensor)
+        output = answer.outputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
         data = bytes(bytes_of(tensor))
-        if asked is not None and asked.region:
-            write_to_region(asked, data, regions)
-            _set(told.parameters["shared_memory_region"], asked.region)
-            _set(told.parameters["shared_memory_byte_size"], len(data))
-            if asked.offset:
-                _set(told.parameters["shared_memory_offset"], asked.offset)
+        if requested is not None and requested.region:
+            regions.write(requested.name, requested.region, requested.offset, requested.byte_size, data)
+            _set(output.parameters["shared_memory_region"], requested.region)
+            _set(output.parameters["shared_memory_byte_size"], len(data))
+            if requested.offset:
+                _set(output.parameters["shared_memory_offset"], requested.offset)
             data = b""
         answer.raw_output_contents.append(data)
-    if (
-        not any(answer.raw_output_contents)
-        and answer.outputs
-        and all(asked.region for asked in call.outputs.values())
-        and call.outputs
-    ):  # nothing is in the message
-        del answer.raw_output_contents[:]
+    if call.outputs and all(requested.region for requested in call.outputs.values()):
+        del answer.raw_output_contents[:]  # all of them are in shared memory
     return answer
 
 
-def last_one(pb: Any, call: DecodedRequest, final: bool = True) -> Any:
-    """Return an answer without outputs, which says whether it was the last."""
-    answer = pb.ModelInferResponse(model_name=call.model.name, id=call.request_id)
+def final_response(call: DecodedRequest, final: bool = True) -> Any:
+    """Return a response without outputs that says whether it is the last."""
+    answer = service_pb2.ModelInferResponse(model_name=call.model.name, id=call.request_id)
     answer.parameters[FINAL].bool_param = final
     return answer
 
@@ -296,83 +263,74 @@ def _set(parameter: Any, value: Any) -> None:
         parameter.string_param = value
 
 
-def _take_parameters(call: DecodedRequest, found: Mapping[str, Any]) -> None:
-    own: dict[str, Any] = {}
-    for name in found:
-        parameter = found[name]
+def _take_parameters(call: DecodedRequest, parameters: Mapping[str, Any]) -> None:
+    options: dict[str, Any] = {}
+    for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
-        value = getattr(parameter, kind) if kind else None
-        wanted = _KINDS.get(name)
-        if wanted is None and name.startswith("triton_"):
+        kinds = _KINDS.get(name)
+        if kinds is None and name.startswith("triton_"):
             refuse(
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following "
                 f"keys starting with 'triton_' are allowed: {_WANTS_FINAL}"
             )
-        if kind not in (wanted or _OWN):
-            expected = " or ".join(wanted) if wanted else "int64_param, bool_param, or string_param"
+        if kind not in (kinds or _OWN):
+            expected = " or ".join(kinds) if kinds else "int64_param, bool_param, or string_param"
             refuse(f"invalid value type for '{name}' parameter, expected {expected}.")
-        if wanted is None:
-            if name != "binary_data_output":  # means nothing here
-                call.parameters[name] = value
-        else:
-            own[name] = value
-    call.correlation_id = _not_negative("sequence_id", own.get("sequence_id", 0))
-    call.flags = flags_of(own)
-    call.priority = _not_negative("priority", own.get("priority", 0))
-    call.timeout = _not_negative("timeout", own.get("timeout", 0))
-    call.final = bool(own.get(_WANTS_FINAL))
+        value = getattr(parameter, kind)
+        if name in ("sequence_id", "priority", "timeout") and isinstance(value, int) and value < 0:
+            refuse(f"invalid value {value} for '{name}' parameter, expected a number from 0 on.")
+        if kinds is not None:
+            options[name] = value
+        elif name != "binary_data_output":  # which is for HTTP
+            call.parameters[name] = value
+    call.correlation_id = options.get("sequence_id", 0)
+    call.flags = flags_of(options)
+    call.priority = options.get("priority", 0)
+    call.timeout = options.get("timeout", 0)
+    call.final = bool(options.get(_WANTS_FINAL))
 
 
-def _not_negative(name: str, value: Any) -> Any:
-    if isinstance(value, int) and value < 0:
-        refuse(f"invalid value {value} for '{name}' parameter, expected a number from 0 on.")
-    return value
-
-
-def _region(found: Mapping[str, Any]) -> tuple[str, int, int] | None:
-    """The region, offset and size that parameters name; None where they name none."""
-    if "shared_memory_region" not in found:
+def _region(parameters: Mapping[str, Any]) -> tuple[str, int, int] | None:
+    """Return the region, offset and size that parameters name; None if they name no region."""
+    if "shared_memory_region" not in parameters:
         return None
-    for name in ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"):
-        kind = "string_param" if name == "shared_memory_region" else "int64_param"
-        if name in found and found[name].WhichOneof("parameter_choice") != kind:
-            refuse(f"invalid value type for '{name}' parameter, expected {kind}.")
-    if "shared_memory_byte_size" not in found:
+    values: dict[str, Any] = {"offset": 0}
+    for name, kind in (("region", "string_param"), ("offset", "int64_param"), ("byte_size", "int64_param")):
+        parameter = parameters.get(f"shared_memory_{name}")
+        if parameter is not None:
+            if parameter.WhichOneof("parameter_choice") != kind:
+                refuse(f"invalid value type for 'shared_memory_{name}' parameter, expected {kind}.")
+            values[name] = getattr(parameter, kind)
+    if "byte_size" not in values:
         refuse("'shared_memory_byte_size' is missing beside 'shared_memory_region'")
-    offset = found["shared_memory_offset"].int64_param if "shared_memory_offset" in found else 0
-    return found["shared_memory_region"].string_param, offset, found["shared_memory_byte_size"].int64_param
+    return values["region"], values["offset"], values["byte_size"]
 
 
-def _asked(wanted: Any, regions: Regions) -> RequestedOutput:
+def _requested_output(wanted: Any, regions: Regions) -> RequestedOutput:
     region = _region(wanted.parameters)
     if region is not None:
         regions.check(*region)
-    classes = 0
-    if "classification" in wanted.parameters:
-        given = wanted.parameters["classification"]
-        if given.WhichOneof("parameter_choice") != "int64_param" or given.int64_param < 0:
-            refuse("invalid value type for 'classification' parameter, expected int64_param")
-        classes = given.int64_param
+    classes = wanted.parameters.get("classification")
+    if classes is not None and (classes.WhichOneof("parameter_choice") != "int64_param" or classes.int64_param < 0):
+        refuse("invalid value type for 'classification' parameter, expected int64_param")
     name, offset, size = region or ("", 0, 0)
-    return RequestedOutput(wanted.name, True, name, offset, size, classes)
+    return RequestedOutput(wanted.name, True, name, offset, size, 0 if classes is None else classes.int64_param)
 
 
-def _of_contents(model: str, request_id: str, given: Any) -> Tensor:
-    """An input whose elements are fields of the message."""
+def _raw_contents(model: str, given: Any) -> bytes:
+    """Return the bytes of an input whose elements are fields of the message."""
     set_fields = [field.name for field, _ in given.contents.ListFields()]
     if not set_fields and elements_of(given.name, given.shape):
         refuse(f"unable to find data for input tensor '{given.name}' for model '{model}' in request.")
-    wanted = _CONTENTS.get(given.datatype, "")
+    expected = _CONTENTS.get(given.datatype, "")
     for name in set_fields:
-        if name != wanted:
+        if name != expected:
             refuse(
                 f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}' of "
                 f"type '{_TYPE_OF[name]}', expected datatype '{given.datatype}'"
             )
-    values = getattr(given.contents, wanted) if set_fields else ()
+    values = getattr(given.contents, expected) if set_fields else ()
     if given.datatype == "BYTES":
-        data = b"".join(part for each in values for part in (len(each).to_bytes(4, "little"), each))
-    else:
-        dtype = dtype_of(given.name, given.datatype)
-        data = np.array(values, np.int64 if dtype.kind == "i" else dtype).astype(dtype).tobytes()
-    return input_tensor(model, request_id, given.name, given.datatype, given.shape, data)
+        return b"".join(part for each in values for part in (len(each).to_bytes(4, "little"), each))
+    dtype = dtype_of(given.name, given.datatype)
+    return np.array(values, np.int64 if dtype.kind == "i" else dtype).astype(dtype).tobytes()

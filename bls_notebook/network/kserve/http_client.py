@@ -136,14 +136,9 @@ class HttpExchange:
     """One HTTP request and its answer; any thread may cancel it."""
 
     def __init__(
-        self,
-        link: HttpClient,
-        method: str,
-        path: str,
-        body: Sequence[Any],
-        headers: Mapping[str, str],
+        self, link: HttpClient, method: str, path: str, body: Sequence[Any], headers: Mapping[str, str],
         most: int = _ANSWER_BYTES,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._link = link
         self._method = method
         self._path = link.address.path + path
@@ -151,7 +146,7 @@ class HttpExchange:
         self._headers = dict(headers)
         self._most = most
         # Guards `_socket`: a connection that was given back belongs to another request. Reentrant, because a
-        # destructor on the same thread may cancel.
+        # destructor on this thread may cancel.
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
         self._ended = self._late = False
@@ -172,18 +167,15 @@ class HttpExchange:
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def answer(self, seconds: float | None, pauses: Sequence[float] = RETRIES) -> HttpAnswer:
-        """Send the request and return the answer; what could not be sent is tried again after each pause.
+        """Send the request and return the answer; retry after each pause if it could not be sent.
 
-        Raises
-        ------
-        ServerError
-            There is no answer, or none within so many seconds.
+        ServerError: there is no answer, or none within so many seconds.
         """
         timer: threading.Timer | None = None
-        if seconds is not None:  # the limit of a socket is that of each single read
+        if seconds is not None:  # the timeout of a socket limits each single read
             timer = threading.Timer(seconds, self._end, (True,))
             timer.daemon = True
-            with suppress(RuntimeError):  # no more threads: then the limit of the socket has to do
+            with suppress(RuntimeError):  # no more threads: the timeout of the socket has to do
                 timer.start()
         try:
             for pause in (*pauses, None):
@@ -239,9 +231,10 @@ class HttpExchange:
 
     def _content(self, response: http.client.HTTPResponse) -> bytes:
         """Read the body of an answer, up to the limit."""
+        too_large = ValueError(f"its body has more than {self._most:,} bytes, which is the limit")
         length = response.length  # None if it is sent in chunks, or ends with the connection
         if length is not None and length > self._most:
-            raise _TooLargeError(self._most)
+            raise too_large
         if length is not None and length <= _READ_BYTES:
             return response.read()
         pieces, size = [], 0
@@ -249,13 +242,13 @@ class HttpExchange:
             pieces.append(piece)
             size += len(piece)
             if size > self._most:
-                raise _TooLargeError(self._most)
+                raise too_large
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(pieces)
 
     def _problem(self, error: Exception, sent: bool, seconds: float | None) -> ServerError:
-        """Return what an error of the connection means."""
+        """Return the error of a request for an exception of the connection."""
         link = self._link
         if self._ended and not self._late:
             return link.cancelled(self._lost)
@@ -265,32 +258,29 @@ class HttpExchange:
             if seconds == link.address.timeout:
                 return link.timed_out()
             return link.unanswered(f"no answer within {seconds:g} s", True)
-        if isinstance(error, ssl.SSLError):
-            return link.unanswered(f"TLS: {error.reason or error}", sent)
-        if isinstance(error, (ConnectionRefusedError, http.client.RemoteDisconnected)):
-            refused = isinstance(error, ConnectionRefusedError)
-            return link.unanswered("connection refused" if refused else "the server closed the connection", sent)
-        if isinstance(error, OSError):
-            return link.unanswered((error.strerror or str(error) or type(error).__name__)[:200], sent)
-        if isinstance(error, http.client.IncompleteRead):
-            why = "the server closed the connection before its answer was complete"
-            return link.unanswered(why, sent)
-        if isinstance(error, http.client.BadStatusLine):
-            return link.unanswered("what answers there does not speak HTTP", sent)
         words = (str(error) or type(error).__name__)[:200]
-        return ServerError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
-
-
-class _TooLargeError(Exception):
-    def __init__(self, most: int) -> None:
-        super().__init__(f"its body has more than {most:,} bytes, which is the limit")
+        if isinstance(error, ssl.SSLError):
+            words = f"TLS: {error.reason or error}"
+        elif isinstance(error, ConnectionRefusedError):
+            words = "connection refused"
+        elif isinstance(error, http.client.RemoteDisconnected):
+            words = "the server closed the connection"
+        elif isinstance(error, OSError):
+            words = (error.strerror or words)[:200]
+        elif isinstance(error, http.client.IncompleteRead):
+            words = "the server closed the connection before its answer was complete"
+        elif isinstance(error, http.client.BadStatusLine):
+            words = "what answers there does not speak HTTP"
+        else:
+            return ServerError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
+        return link.unanswered(words, sent)
 
 
 class InferExchange(HttpExchange):
     """An inference request, which has one response."""
 
     def run(self) -> InferenceResponse:
-        """Send it, and wait for the response on this thread."""
+        """Send the request, and wait for the response on this thread."""
         link = self._link
         link.begun(self)
         try:
@@ -306,7 +296,7 @@ class InferExchange(HttpExchange):
             link.over(self)
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it on a worker thread, which delivers the response."""
+        """Send the request on a worker thread, which delivers the response."""
         self._link.begun(self)
         in_thread(lambda: deliver([self.run()], True))
 
@@ -361,7 +351,7 @@ class HttpClient(Client):
 
 
 def error_of(client: HttpClient, answer: HttpAnswer) -> ServerError:
-    """Return the error that a server answered with."""
+    """Return the error in an answer."""
     text = _error_member(answer)
     if text is None and answer.status in (502, 503, 504):  # of a proxy before the server
         return client.unanswered(f"HTTP {answer.status}", True)
@@ -369,7 +359,7 @@ def error_of(client: HttpClient, answer: HttpAnswer) -> ServerError:
 
 
 def error_text(answer: HttpAnswer) -> str:
-    """Return the text of an answer that is an error."""
+    """Return the text of an error."""
     text = _error_member(answer)
     if not isinstance(text, str):
         text = " ".join(answer.body[:300].decode("utf-8", "replace").split())

@@ -18,8 +18,7 @@ from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .classification import classified
-from .errors import INTERNAL, refuse
+from .errors import refuse
 from .request import DecodedRequest, RequestedOutput, flags_of, parameters_of, parameters_of_model
 from .shared_memory import Regions
 from .tensors import (
@@ -234,9 +233,7 @@ _KEPT = (
 def decode_request(
     model: LoadedModel, version: int, body: bytes | bytearray, json_length: str | None, regions: Regions
 ) -> DecodedRequest:
-    """Decode an inference request; ``json_length`` is the header that says how many bytes of the body are
-    JSON.
-    """
+    """Decode an inference request; ``json_length`` is the value of the header `JSON_LENGTH`."""
     length = _json_length(json_length, len(body))
     view = memoryview(body)
     if length == 0:
@@ -258,42 +255,30 @@ def decode_request(
 
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> tuple[bytes, int | None]:
-    """Encode an answer; return its body, and how many bytes of it are JSON, None for all."""
+    """Return the body of a response, and the number of its bytes that are JSON, None for all."""
     chunks: list[Buffer] = []
     outputs = []
     for tensor in response._outputs:
-        asked = call.outputs.get(tensor._name)
-        if asked is not None and asked.classes:
-            tensor = classified(call.model, tensor, asked.classes)
-        told: dict[str, Any] = {
+        tensor, requested = call.output(tensor)
+        output: dict[str, Any] = {
             "name": tensor._name, "datatype": tensor._datatype, "shape": list(tensor._array.shape),
         }  # fmt: skip
-        if asked is not None and asked.region:
-            write_to_region(asked, bytes_of(tensor), regions)
-        elif call.binary if asked is None else asked.binary:
+        if requested is not None and requested.region:
             data = bytes_of(tensor)
-            told["parameters"] = {"binary_data_size": len(data)}
+            regions.write(requested.name, requested.region, requested.offset, requested.byte_size, data)
+        elif call.binary if requested is None else requested.binary:
+            data = bytes_of(tensor)
+            output["parameters"] = {"binary_data_size": len(data)}
             chunks.append(data)
         else:
-            told["data"] = output_values(tensor)
-        outputs.append(told)
+            output["data"] = output_values(tensor)
+        outputs.append(output)
     answer: dict[str, Any] = {"id": call.request_id} if call.request_id else {}
     answer |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if response._parameters != "{}":
         answer["parameters"] = json.loads(response._parameters)
     text = written({**answer, "outputs": outputs})
     return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
-
-
-def write_to_region(asked: RequestedOutput, data: Buffer, regions: Regions) -> None:
-    """Put an output where the client wants it."""
-    if len(data) > asked.byte_size:
-        refuse(
-            f"shared memory size specified with the request for output '{asked.name}' ({asked.byte_size} "
-            f"bytes) should be at least {len(data)} bytes to hold the results",
-            INTERNAL,
-        )
-    regions.write(asked.region, asked.offset, data)
 
 
 def _json_length(text: str | None, size: int) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.engine.core.model import LoadedModel
@@ -15,6 +18,7 @@ from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.repository.requests.inputs import client_parameters, preferred_memory_of
 
 from .errors import refuse
+from .tensors import bytes_of
 
 START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
@@ -57,6 +61,13 @@ class DecodedRequest:
             request_id = self.request_id or "<id_unknown>"
             refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
+
+    def output(self, tensor: Tensor) -> tuple[Tensor, RequestedOutput | None]:
+        """Return an output as the client wants it, and how; None if it was not requested by name."""
+        requested = self.outputs.get(tensor._name)
+        if requested is not None and requested.classes:
+            tensor = _classified(self.model, tensor, requested.classes)
+        return tensor, requested
 
     def request(self) -> InferenceRequest:
         """Return the request as the engine takes it."""
@@ -117,3 +128,37 @@ def parameters_of_model(parameters: Mapping[str, Any]) -> str:
     """Return the parameters of a response that its model may have sent, as JSON text."""
     own = {k: v for k, v in parameters.items() if k not in _OF_THE_SERVER}
     return json.dumps(own) if own else "{}"
+
+
+def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
+    """Return the largest values of each row of an output as ``value:index[:label]``, largest first."""
+    if tensor._datatype in ("BYTES", "BF16", "FP16", "BOOL"):
+        refuse(f"class result not available for output '{tensor._name}' due to unsupported type "
+               f"'{tensor._datatype}'")  # fmt: skip
+    array: Any = tensor._array
+    if not isinstance(array, np.ndarray):
+        array = np.frombuffer(bytes_of(tensor), array.dtype).reshape(array.shape)
+    batched = model.spec.max_batch_size > 0 and array.ndim > 0
+    rows = array.reshape(array.shape[0], -1) if batched and array.shape[0] else array.reshape(1, -1)
+    count = min(count, rows.shape[1])
+    labels = _labels(model, tensor._name)
+    whole = array.dtype.kind in "iu"
+    out = np.empty((len(rows), count), np.object_)
+    for number, row in enumerate(rows):
+        best = np.argsort(-row.astype(np.float64), kind="stable")[:count]
+        for place, index in enumerate(best.tolist()):
+            value = str(row[index]) if whole else f"{float(row[index]):f}"
+            label = f":{labels[index]}" if index < len(labels) else ""
+            out[number, place] = f"{value}:{index}{label}".encode()
+    return Tensor._of(tensor._name, out if batched else out[0], "BYTES")
+
+
+def _labels(model: LoadedModel, output: str) -> list[str]:
+    """Return the labels of an output, from the file of the model that its configuration names."""
+    file = next((each.label_filename for each in model.spec.config.output if each.name == output), "")
+    if not file or not model.directory:
+        return []
+    try:
+        return (Path(model.directory).parent / Path(file).name).read_text(errors="replace").splitlines()
+    except OSError:
+        return []

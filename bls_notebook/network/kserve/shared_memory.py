@@ -30,11 +30,7 @@ class Region:
     key: str
     offset: int
     byte_size: int
-    handle: int  # read and written as a file: memory that is mapped ends the process where it has gone
-
-    def described(self) -> dict[str, Any]:
-        """As the status tells it."""
-        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
+    handle: int  # a file: if it shrinks, access to mapped memory would kill the process
 
 
 class Regions:
@@ -45,7 +41,7 @@ class Regions:
         self._regions: dict[str, Region] = {}
 
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Map a part of an object that a client has made."""
+        """Register a part of an object that a client has made."""
         if not sys.platform.startswith("linux"):
             refuse("system shared memory is only there on Linux", UNSUPPORTED)
         if offset < 0 or byte_size < 0:
@@ -56,7 +52,7 @@ class Regions:
             self._regions[name] = Region(name, key, offset, byte_size, _opened(key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
-        """Let go of a region, of all without a name; one that is not there is no error."""
+        """Unregister a region, all without a name; an unknown one is no error."""
         with self._lock:
             names = [name] if name else list(self._regions)
             for each in names:
@@ -64,11 +60,16 @@ class Regions:
                     os.close(self._regions.pop(each).handle)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
-        """Describe a region, or all."""
+        """Return the description of a region, or of all."""
         with self._lock:
             if name and name not in self._regions:
                 refuse(f"Unable to find system shared memory region: '{name}'", NOT_FOUND)
-            return [region.described() for key, region in sorted(self._regions.items()) if name in ("", key)]
+            fields = ("name", "key", "offset", "byte_size")
+            return [
+                {field: getattr(region, field) for field in fields}
+                for key, region in sorted(self._regions.items())
+                if name in ("", key)
+            ]
 
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
         """Return bytes of a region."""
@@ -77,22 +78,24 @@ class Regions:
             return _read(handle, byte_size, start)
 
     def check(self, name: str, offset: int, byte_size: int) -> None:
-        """Refuse what `write` would refuse."""
+        """Raise the ProtocolError that `write` would raise."""
         with self._lock:
             self._place(name, offset, byte_size)
 
-    def write(self, name: str, offset: int, data: bytes | memoryview) -> None:
-        """Write bytes into a region."""
+    def write(self, name: str, region: str, offset: int, byte_size: int, data: bytes | memoryview) -> None:
+        """Write the output of this name into a part of a region."""
+        if len(data) > byte_size:
+            refuse(
+                f"shared memory size specified with the request for output '{name}' ({byte_size} "
+                f"bytes) should be at least {len(data)} bytes to hold the results",
+                INTERNAL,
+            )
         with self._lock:
-            handle, start = self._place(name, offset, len(data))
+            handle, start = self._place(region, offset, len(data))
             view = memoryview(data)
             while view:
                 written = os.pwrite(handle, view, start)
                 view, start = view[written:], start + written
-
-    def close(self) -> None:
-        """Let go of all."""
-        self.unregister()
 
     def _place(self, name: str, offset: int, byte_size: int) -> tuple[int, int]:
         region = self._regions.get(name)
@@ -117,7 +120,7 @@ def _read(handle: int, byte_size: int, start: int) -> bytes:
 
 
 def _opened(key: str, needed: int) -> int:
-    """Open an object of shared memory, which has at least so many bytes."""
+    """Open an object of shared memory with at least so many bytes."""
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
         refuse(cannot, INTERNAL)

@@ -51,12 +51,8 @@ def guide(record: Exported) -> str:
             "server's own."
         )
         notes.insert(0, shared)
-    commands = []
-    for name in record.names:
-        if f"perf_{name}.json" in record.files:
-            commands.append(_measure(record, name, f"perf_{name}.json"))
-        if f"analyze_{name}.yaml" in record.files:
-            commands.append(shlex.join(["model-analyzer", "profile", "-f", f"analyze_{name}.yaml"]))
+    measured = [name for name in record.names if f"perf_{name}.json" in record.files]
+    commands = [_measure(record, name, f"perf_{name}.json") for name in measured]
     first = record.entries[0]
     values = {
         "image": f"{IMAGE}:{RELEASE}",

@@ -121,7 +121,7 @@ def export(
         texts = files_for(target, record, replicas) if target else {}
         if requests is not None:
             specs = {name: models[name].loaded.spec for name in named if name in models}
-            texts |= proof_files(record, specs, requests, host.repository)
+            texts |= proof_files(specs, requests, host.repository)
         record = replace(record, target=target, files=tuple(texts), replicas=replicas)
         files: dict[str, Content] = {
             f"{name}/{path}": content for name, model in models.items() for path, content in model.files.items()

@@ -1,8 +1,7 @@
 """Files of an export that prove and measure its models elsewhere: requests and the answers of the models here.
 
 ``requests.json`` and ``prove.py`` need tritonclient and NumPy alone. ``perf_MODEL.json`` is input data for
-perf_analyzer with the expected outputs (docs/input_data.md there), ``analyze_MODEL.yaml`` a configuration of
-Model Analyzer.
+perf_analyzer with the expected outputs (docs/input_data.md there).
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import serialize_byte_tensor
-from bls_notebook.records.yaml_text import yaml_lines
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.proof.requests import Case, ProofRequest, cases_of, send, sequence_options
-from bls_notebook.shipping.records import Exported
 
 from . import proof_script
 
@@ -33,9 +30,7 @@ AnsweredCase = Sequence[tuple[ProofRequest, "Sequence[Response]"]]
 _CORRELATION = (1 << 63) - 1  # unlikely to be in use here
 
 
-def proof_files(
-    record: Exported, specs: Mapping[str, ModelSpec], requests: Any, repository: ModelRepository
-) -> dict[str, str]:
+def proof_files(specs: Mapping[str, ModelSpec], requests: Any, repository: ModelRepository) -> dict[str, str]:
     """Return the files, by name. `requests` is a recording, or has the inputs of each model's requests."""
     answered: dict[str, list[AnsweredCase]] = {}
     for name, spec in specs.items():
@@ -63,7 +58,6 @@ def proof_files(
     for name in answered:
         if data := _perf_data(specs[name], answered[name]):
             files[f"perf_{name}.json"] = json.dumps(data, indent=1) + "\n"
-        files[f"analyze_{name}.yaml"] = _analyzer(record, name, bool(data))
     return files
 
 
@@ -133,28 +127,3 @@ def _rows(spec: ModelSpec, tensors: Sequence[Tensor]) -> Iterator[dict[str, Any]
     for number in numbers:
         row = [_plain(tensor, number) for tensor in tensors]
         yield {each["name"]: {"content": {"b64": each["b64"]}, "shape": each["shape"]} for each in row}
-
-
-def _analyzer(record: Exported, name: str, data: bool) -> str:
-    """Return a configuration for Model Analyzer: the model, searched together with those that it calls."""
-    models = {model.name: model for model in record.models}
-    model = models[name]
-    called, left = [], list(model.calls)
-    while left:
-        callee = left.pop(0)
-        if callee in models and callee not in called and callee != name:
-            called.append(callee)
-            left += models[callee].calls
-    flags: dict[str, Any] = {"input-data": f"perf_{name}.json"} if data else {}
-    config: dict[str, Any] = {"model_repository": "."}
-    if model.decoupled:
-        config["client_protocol"] = "grpc"
-        flags["streaming"] = "true"
-    if not data and model.shapes:
-        flags["shape"] = list(model.shapes)
-    config["profile_models"] = {name: {"perf_analyzer_flags": flags}} if flags else [name]
-    if called:
-        composing = "bls_composing_models" if model.backend else "ensemble_composing_models"
-        config = {"run_config_search_mode": "quick", **config, composing: called}
-    head = f"# For Model Analyzer, in this folder: model-analyzer profile -f analyze_{name}.yaml\n"
-    return head + "".join(f"{line}\n" for line in yaml_lines(config))

@@ -1,7 +1,7 @@
-"""A tritonserver in a container: NVIDIA's image, run by the ``docker`` on PATH (or what takes its options).
+"""A tritonserver in a container: NVIDIA's image, run by the ``docker`` on PATH (or a program with its options).
 
-The container has a name of its own and the label ``bls_notebook``, so that it can be found; it is published
-on 127.0.0.1 alone, sees the models and nothing else of this machine, and goes when the server is stopped.
+The container has the label ``bls_notebook``, is published on 127.0.0.1 only, sees the models and nothing else of
+this machine, and is removed when the server stops.
 """
 
 from __future__ import annotations
@@ -24,15 +24,11 @@ DEFAULT_IMAGE = f"{IMAGE}:{RELEASE}-py3"
 _LOOPBACK, _ANY = "127.0.0.1", "0.0.0.0"
 
 
-def _name() -> str:
-    return f"bls-notebook-{secrets.token_hex(6)}"
-
-
 @dataclass(frozen=True)
 class Container(Program):
-    """A tritonserver that docker runs, which sees the folder of ``models`` by the same path.
+    """A tritonserver in a container, with the folder of ``models`` mounted at the same path.
 
-    ``install`` is what pip installs in it before the server starts.
+    ``install`` are pip requirements, installed before the server starts.
     """
 
     image: str
@@ -40,7 +36,7 @@ class Container(Program):
     shm_mib: int
     install: tuple[str, ...] = ()
     gpus: bool = False
-    name: str = field(default_factory=_name)
+    name: str = field(default_factory=lambda: f"bls-notebook-{secrets.token_hex(6)}")
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         ports = [each.partition("=")[2] for each in arguments if each.partition("=")[0].endswith("-port")]
@@ -58,7 +54,7 @@ class Container(Program):
 
     @property
     def cleanup(self) -> list[str]:  # type: ignore[override]
-        """The command that ends it, whatever has become of the one that started it."""
+        """The command that removes the container, even if the one that started it is gone."""
         return ["docker", "rm", "--force", "--volumes", self.name]
 
     @property
@@ -69,9 +65,9 @@ class Container(Program):
 def container_for(
     exported: Exported, folder: Path, image: str = "", requirements: Sequence[str] | None = None
 ) -> Container:
-    """Return a container for an export, whose image is here.
+    """Return a container for an export; pull the image if need be.
 
-    A TritonServerError where there is no docker, its daemon does not answer, or the image cannot be had.
+    TritonServerError: there is no docker, its daemon does not answer, or the image cannot be pulled.
     """
     if shutil.which("docker") is None:
         raise TritonServerError("there is no docker on PATH, to run a container; install it")

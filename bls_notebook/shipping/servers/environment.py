@@ -36,19 +36,19 @@ class TritonServerError(BLSError):
 
 
 class Program:
-    """What can be run as a tritonserver: that of an environment, an installed one, one in a container."""
+    """A program that can be run as a tritonserver: of an environment, an installed one, or in a container."""
 
     cleanup: Sequence[str] = ()
-    """What else is to be run when it has ended."""
+    """A command to run when the server has ended."""
     description: str
     """Which server it is, in words."""
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """How to start the server with these options of its own."""
+        """Return the command that starts the server with these options."""
         raise NotImplementedError
 
     def variables(self) -> dict[str, str]:
-        """The environment variables to run the server with."""
+        """Return the environment variables of the server."""
         return dict(os.environ)
 
 
@@ -56,9 +56,7 @@ class Program:
 class ServerEnvironment(Program):
     """A virtual environment with a tritonserver laid out in it.
 
-    `folder`: the virtual environment.
-    `version`: its Python, as ``"3.11"``. Models on the server run in it.
-    `site_packages`: where its packages lie.
+    `version`: of its Python, in which models on the server run, as ``"3.11"``.
     `python_libraries`: the folder of the base interpreter's shared libraries, ``libpython`` among them.
     """
 
@@ -79,7 +77,7 @@ class ServerEnvironment(Program):
 
     def variables(self) -> dict[str, str]:
         variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        # The stub finds its packages as an interpreter started by the name of python3 would: through PATH.
+        # The stub finds its packages through PATH, as an interpreter named python3 would.
         # It ignores PYTHONPATH and PYTHONHOME.
         variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         libraries = [str(self.site_packages / "nvidia_pytriton.libs"), str(self.python_libraries)]
@@ -107,10 +105,7 @@ class ServerEnvironment(Program):
 
 @dataclass(frozen=True)
 class InstalledServer(Program):
-    """A tritonserver that somebody else installed, as on PATH in NVIDIA's images.
-
-    It knows where its backends lie. What its models import, its own Python has.
-    """
+    """A tritonserver that is installed, as on PATH in NVIDIA's images, with the packages of its own Python."""
 
     program: Path
 
@@ -123,10 +118,7 @@ class InstalledServer(Program):
 
 
 def default_environment_folder() -> Path:
-    """The folder that `make_environment` uses when none is given.
-
-    The environment variable ``BLS_NOTEBOOK_TRITON_ENV`` names it; else it is inside the user's cache folder.
-    """
+    """Return the default folder: that of ``BLS_NOTEBOOK_TRITON_ENV``, or one in the user's cache folder."""
     if named := os.environ.get("BLS_NOTEBOOK_TRITON_ENV"):
         return Path(named).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME", "")
@@ -139,15 +131,14 @@ def make_environment(
     python: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ServerEnvironment:
-    """Make, or find made, the environment that the server and its models run in.
+    """Return the environment of the server and its models; make it if need be.
 
     The first call downloads some 100 MB and takes about 15 seconds; later ones take a fraction of a second
     and need no network. Several processes may call it at once.
 
     `folder`: the virtual environment. Default: `default_environment_folder`.
-    `requirements`: what the models import beside NumPy, as pip requirements (``"scikit-learn"``).
-    `python`: the interpreter to make it with. Default: this one, or the first of python3.12, 3.11, 3.10 on
-        PATH.
+    `requirements`: the models' packages beside NumPy, as pip requirements (``"scikit-learn"``).
+    `python`: the interpreter to make it with. Default: this one, or python3.12, 3.11 or 3.10 on PATH.
     `progress`: called with one line before each step that takes seconds.
     Raises TritonServerError: not Linux on x86-64, no fitting Python, or the packages cannot be installed.
     """
@@ -172,16 +163,18 @@ def make_environment(
         interpreter = place / "bin" / "python3"
         before = _read_marker(place)
         had = dict(before)
-        if not before and not _has_pip(interpreter):
-            say(f"making a Python environment for tritonserver in {place}")
-            _run([str(python or _fitting_python()), "-m", "venv", str(place)], "make a virtual environment")
+        if not before:
+            check = [str(interpreter), "-m", "pip", "--version"]
+            if not interpreter.exists() or subprocess.run(check, capture_output=True).returncode:
+                say(f"making a Python environment for tritonserver in {place}")
+                _run([str(python or _fitting_python()), "-m", "venv", str(place)], "make a virtual environment")
         if had.get("wheel") != WHEEL:
             say(f"installing {WHEEL} (once)")
             _pip(interpreter, ["--no-deps", WHEEL])  # of the wheel only the server itself is used
             _pip(interpreter, [NUMPY])
             had = {"wheel": WHEEL, "requirements": []}
-        there = {*had["requirements"], *map(_distribution, had["requirements"])}
-        missing = [item for item in requirements if item not in there]
+        present = {*had["requirements"], *map(_distribution, had["requirements"])}
+        missing = [item for item in requirements if item not in present]
         if missing:
             say(f"installing {', '.join(missing)} for models on tritonserver")
             _pip(interpreter, [NUMPY, *missing])
@@ -199,7 +192,7 @@ def make_environment(
 
 
 def _distribution(requirement: str) -> str:
-    """The name in a requirement, of which one version can be there at a time."""
+    """Return the normalized name of the package in a requirement."""
     found = re.match(r"[\w.-]+", requirement)
     return re.sub(r"[-_.]+", "-", found.group()).lower() if found else requirement
 
@@ -210,7 +203,7 @@ def is_supported() -> bool:
 
 
 def _fitting_python() -> str:
-    here = ".".join(map(str, sys.version_info[:2]))
+    here = platform.python_version().rpartition(".")[0]
     if here in PYTHONS:
         return sys.executable
     for version in reversed(PYTHONS):
@@ -237,11 +230,6 @@ def _run(command: list[str], to: str, hint: str = "") -> str:
     raise TritonServerError(f"cannot {to}: {errors[-1].removeprefix('ERROR: ')}{hint}")
 
 
-def _has_pip(interpreter: Path) -> bool:
-    command = [str(interpreter), "-m", "pip", "--version"]
-    return interpreter.exists() and subprocess.run(command, capture_output=True).returncode == 0
-
-
 def _pip(interpreter: Path, arguments: list[str]) -> None:
     wanted = " ".join(item for item in arguments if not item.startswith("--"))
     command = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-input", "--retries", "1"]
@@ -254,14 +242,13 @@ def _describe(folder: Path) -> ServerEnvironment:
         "import json, sys, sysconfig, numpy; print(json.dumps(['%d.%d' % sys.version_info[:2], "
         "sysconfig.get_path('purelib'), sysconfig.get_config_var('LIBDIR')]))"
     )
-    command = [str(folder / "bin" / "python3"), "-c", script]
-    answer = _run(command, f"use {folder}", "; delete that folder to have it made anew")
-    version, site, libraries = json.loads(answer)
+    hint = "; delete that folder to have it made anew"
+    version, site, libraries = json.loads(_run([str(folder / "bin" / "python3"), "-c", script], f"use {folder}", hint))
     return ServerEnvironment(folder, version, Path(site), Path(libraries))
 
 
 def _lay_out(environment: ServerEnvironment) -> None:
-    """Copy the server out of the wheel into the layout that it expects: its stub lies beside the backend."""
+    """Copy the server out of the wheel into the layout that it expects, with its stub beside the backend."""
     wheel, server = environment.site_packages / "pytriton" / "tritonserver", environment.server
     if server.exists():
         return

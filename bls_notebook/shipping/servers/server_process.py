@@ -15,7 +15,6 @@ import tempfile
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.network.kserve.address import HOST
@@ -58,20 +57,6 @@ _NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # logged on every mac
 _TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 _SERVER_WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
 _CLEANUP_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class ModelProcess:
-    """The process that runs one instance of a Python model, which Triton calls ``"add_sub_0_0"``.
-
-    ``resident`` is its memory in bytes, shared libraries included; in ``proportional`` what is shared is
-    divided by the number of its sharers.
-    """
-
-    instance: str
-    pid: int
-    resident: int
-    proportional: int
 
 
 class ServerRun:
@@ -155,20 +140,3 @@ def free_ports(count: int) -> list[int]:
         for item in sockets:
             item.bind((HOST, 0))
         return [item.getsockname()[1] for item in sockets]
-
-
-def model_processes(group: int) -> list[ModelProcess]:
-    """The Python backend's processes in a process group."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):  # processes come and go
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if not words[0].endswith(b"/triton_python_backend_stub") or os.getpgid(int(entry.name)) != group:
-                continue
-            text = (entry / "smaps_rollup").read_text()
-            sizes = dict(re.findall(r"^(Rss|Pss): +(\d+) kB$", text, re.MULTILINE))
-            resident, proportional = (int(sizes[which]) * 1024 for which in ("Rss", "Pss"))
-            found.append(ModelProcess(words[8].decode(), int(entry.name), resident, proportional))
-    return sorted(found, key=lambda item: item.instance)

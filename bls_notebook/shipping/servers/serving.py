@@ -30,7 +30,7 @@ _PATIENCE = 5.0  # seconds, for a look at how it is
 
 
 class LocalServer(TritonServer):
-    """A tritonserver on a copy of the notebook's models: what `serve` gives, and a context manager.
+    """A tritonserver on a copy of the notebook's models; a context manager.
 
     It has the methods of `TritonServer`: ``infer``, ``statistics``, ``log``, ``stop``. Once stopped it does not
     start again, because its copy of the models is gone.
@@ -42,14 +42,9 @@ class LocalServer(TritonServer):
     """
 
     def __init__(
-        self,
-        copy: PrivateFolder,
-        exported: Exported,
-        environment: Program,
-        options: Sequence[str],
-        start_timeout: float,
-        notes: Sequence[str],
-    ) -> None:
+        self, copy: PrivateFolder, exported: Exported, environment: Program, options: Sequence[str],
+        start_timeout: float, notes: Sequence[str],
+    ) -> None:  # fmt: skip
         super().__init__(
             copy.path / "models", environment=environment, load=exported.names, options=options,
             start_timeout=start_timeout,
@@ -145,10 +140,9 @@ class LocalServer(TritonServer):
         return "READY" if ready else "NOT READY"
 
     def _ended(self) -> tuple[str, ...]:
-        """How it ended, if that was by itself."""
+        """Return how the server ended, if it ended by itself."""
         run = self._run
-        ended = run is not None and run.process.poll() is not None
-        return (f"tritonserver {run.how_it_ended()}",) if run is not None and ended else ()
+        return () if run is None or run.process.poll() is None else (f"tritonserver {run.how_it_ended()}",)
 
     def _models(self) -> tuple[ServedModel, ...]:
         """Return the models in the server's repository index."""
@@ -224,11 +218,13 @@ def serve(
     >>> with bls.serve("add_sub") as server:  # doctest: +SKIP
     ...     server.infer("add_sub", {"INPUT0": a, "INPUT1": b})["OUTPUT0"]
     """
-    found = environment or (None if container else _on_path())
+    found = environment
+    if found is None and not container and (program := shutil.which("tritonserver")):
+        found = InstalledServer(Path(program))
     if found is None and not container and not is_supported():
         container = has_docker()
         if not container:
-            make_environment()  # which says so
+            make_environment()  # raises TritonServerError
     copy = PrivateFolder("bls-serve-")
     try:
         exported = export(copy.path / "models", *models, repo=repo)
@@ -254,31 +250,25 @@ def serve(
         raise
 
 
-def _on_path() -> InstalledServer | None:
-    program = shutil.which("tritonserver")
-    return InstalledServer(Path(program)) if program else None
-
-
 def _with_packages(wanted: Sequence[str]) -> tuple[ServerEnvironment, list[str]]:
-    """The wheel's server with packages: in other versions, where those that are wanted cannot be had."""
-    packages = [each for each in wanted if not each.startswith("numpy")]  # it has the one that it needs
+    """Return the wheel's server with packages: in other versions if these cannot be installed."""
+    packages = [each for each in wanted if not each.startswith("numpy")]  # it has its own NumPy
     try:
         return make_environment(requirements=packages), []
     except TritonServerError:
         if not any("==" in each for each in packages):
             raise
-    free = [each.partition("==")[0] for each in packages]
-    made = make_environment(requirements=free)
-    there = f"{', '.join(packages)} could not be installed there together"
-    return made, [f"{there}: the server has the versions that fit its Python and NumPy 1"]
+    made = make_environment(requirements=[each.partition("==")[0] for each in packages])
+    failed = f"{', '.join(packages)} could not be installed there together"
+    return made, [f"{failed}: the server has the versions that fit its Python and NumPy 1"]
 
 
 def _refuse_backends(exported: Exported, environment: Program) -> None:
-    """Refuse what the wheel's server cannot run; of another one, it says so itself."""
+    """Raise BLSError for models that the wheel's server cannot run."""
     if not isinstance(environment, ServerEnvironment):
         return
     folder = environment.server / "backends"
-    there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+    backends = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     for model in exported.models:
         if model.backend == "python" and len(model.name.split()) > 1:
             raise BLSError(
@@ -286,9 +276,9 @@ def _refuse_backends(exported: Exported, environment: Program) -> None:
                 "by a shell, where a name with a space falls apart, and would never be ready; give the model "
                 "another name, or put a newer tritonserver on PATH"
             )
-        if there and model.backend and model.backend not in there:
+        if backends and model.backend and model.backend not in backends:
             raise BLSError(
                 f"serve: model {model.name!r} needs the backend {model.backend!r}; the tritonserver in "
-                f"{environment.folder} has {', '.join(there)}; put a tritonserver that has it on PATH, or "
+                f"{environment.folder} has {', '.join(backends)}; put a tritonserver that has it on PATH, or "
                 "serve other models"
             )

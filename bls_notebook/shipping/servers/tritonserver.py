@@ -46,11 +46,10 @@ from .environment import (
     is_supported,
     make_environment,
 )
-from .server_process import ModelProcess, ServerRun, free_ports, model_processes
+from .server_process import ServerRun, free_ports
 
 __all__ = [
     "InferResult",
-    "ModelProcess",
     "ServerEnvironment",
     "TritonRequestError",
     "TritonServer",
@@ -219,10 +218,6 @@ class TritonServer(Listening):
     def log(self) -> str:
         """All that the server and its models have written so far, or wrote in the run that was stopped."""
         return self._run.log() if self._run else self._last_log
-
-    def processes(self) -> list[ModelProcess]:
-        """The processes of the Python models that are loaded, a row an instance."""
-        return model_processes(self._running().process.pid)
 
     def _http_client(self) -> HttpClient:
         self._running()
