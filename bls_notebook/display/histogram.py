@@ -27,12 +27,6 @@ def histogram_line(latency: Latency) -> str:
 def histogram_html(latency: Latency, alt: str) -> Html:
     """Return a histogram as a picture with its percentiles."""
     pen = Pen(1.0, 8, 16)
-    height, bottom = _draw(pen, latency)
-    return tag("div", picture_html(pen.document(height, bottom), alt), cls="latency-histogram")
-
-
-def _draw(pen: Pen, latency: Latency) -> tuple[float, float]:
-    """Draw everything, and return how high it is, and how far down the lines of the axis go."""
     pen.ticks = [(_at(latency, time), duration(time)) for time in _ticks(latency)]
     bottom, most = _TOP + _HEIGHT, max(latency.counts)
     places = [_at(latency, edge) for edge in latency.edges]
@@ -53,7 +47,8 @@ def _draw(pen: Pen, latency: Latency) -> tuple[float, float]:
             after = x
     for x, words in pen.ticks:
         pen.words(words, x, bottom + 9, align="middle", size=10, colour="#555555")
-    return bottom + 18, bottom
+    picture = picture_html(pen.document(bottom + 18, bottom), alt)
+    return tag("div", picture, cls="latency-histogram")
 
 
 def _at(latency: Latency, time: float) -> float:

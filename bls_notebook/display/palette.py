@@ -1,4 +1,4 @@
-"""Colours of models and devices, the same in every picture; told apart by colour-blind readers and in grey.
+"""Colours of models, the same in every picture; told apart by colour-blind readers and in grey.
 
 The first colours are those of Okabe and Ito, darker or lighter where the background asks for it. Vermilion is
 kept for what needs attention: memory left behind, errors. Each colour comes with a hatch for pictures
@@ -7,7 +7,6 @@ that are printed without colour.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -50,12 +49,6 @@ NOTEBOOK = Ink("#7a7a7a", "#9a9a9a")
 
 LINE = Ink(*_BLUE)
 """Numbers, where nothing else tells them apart."""
-
-_CPU = Ink("#9aa3ab", "#7f8a93")
-_GPUS = tuple(
-    Ink(*colour, hatch)
-    for colour, hatch in zip((_BLUE, _ORANGE, _GREEN, _PURPLE), ("////", "\\\\\\\\", "xxxx", "----"), strict=True)
-)
 
 
 class Inks:
@@ -103,9 +96,3 @@ _session = Inks()
 def model_inks(names: Iterable[str]) -> dict[str, Ink]:
     """Give each model of a picture the ink that it has all through this process; see `Inks.of`."""
     return _session.of(names)
-
-
-def device_ink(name: str) -> Ink:
-    """Return the ink of a device: grey for ``cpu``, a colour and a hatch for each ``gpu:N``."""
-    number = re.match(r"gpu:(\d+)", name)
-    return _GPUS[int(number[1]) % len(_GPUS)] if number else _CPU

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, Inks, device_ink, model_inks
+from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, Inks, model_inks
 
 
 @given(st.lists(st.text(min_size=1), max_size=30, unique=True))
@@ -51,15 +51,6 @@ def test_the_notebook_is_grey() -> None:
     assert model_inks([""]) == {"": NOTEBOOK}
 
 
-def test_devices() -> None:
-    inks = {name: device_ink(name) for name in ["cpu", "gpu:0", "gpu:1", "gpu:2", "gpu:3"]}
-    assert len(set(inks.values())) == 5
-    assert len({ink.hatch for ink in inks.values()}) == 5
-    assert device_ink("gpu:0 (simulated)") == inks["gpu:0"]
-    assert device_ink("gpu:12") in inks.values()
-    assert device_ink("something else") == inks["cpu"]
-
-
 def test_every_colour_is_written_in_full() -> None:
-    inks: list[Ink] = [*model_inks("abcdef").values(), *map(device_ink, ("cpu", "gpu:0", "gpu:1")), ALARM]
+    inks: list[Ink] = [*model_inks("abcdef").values(), ALARM]
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for ink in inks for colour in (ink.light, ink.dark))

@@ -13,7 +13,7 @@ from bls_notebook.course.guess_magic import Guess, Shown, guess_display
 from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
 from bls_notebook.display.progress import bar_html
-from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
+from bls_notebook.display.style import COMMON, parts, stylesheet
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.inspection.records import ResponseView
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
@@ -100,6 +100,8 @@ MANY: list[list[Any]] = [
 ]  # fmt: skip
 KINDS = ("ModelRecord", "ResponseRecord", "StreamRecord", "StatisticsRecord", "FamilyRecord")
 
+PARTS = {name: rules for name, rules in parts().items() if name not in COMMON}
+
 
 def displays() -> list[str]:
     shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
@@ -123,8 +125,8 @@ def selectors(sheet: str) -> list[str]:
 
 def sheets() -> dict[str, set[str]]:
     return {
-        "common": classes("".join(_COMMON)) | {"bls-out"},
-        **{name: classes(sheet) - WITHIN for name, sheet in _PARTS.items()},
+        "common": classes("".join(parts()[name] for name in COMMON)) | {"bls-out"},
+        **{name: classes(sheet) - WITHIN for name, sheet in PARTS.items()},
         **{name: classes(widget_file(name).read_text()) for name in WIDGETS},
     }
 
@@ -134,10 +136,10 @@ def test_no_class_belongs_to_two() -> None:
         assert not some & more, (one, other)
 
 
-@pytest.mark.parametrize("part", _PARTS)
+@pytest.mark.parametrize("part", PARTS)
 def test_a_parts_rules_are_for_its_own_classes_and_weigh_more_than_the_common_ones(part: str) -> None:
-    assert classes(_PARTS[part])
-    assert all(re.match(f"bls-{part}(-|$)", name) for name in classes(_PARTS[part]) - WITHIN)
+    assert classes(PARTS[part])
+    assert all(re.match(f"bls-{part}(-|$)", name) for name in classes(PARTS[part]) - WITHIN)
     own = stylesheet(part).removeprefix(stylesheet())
     for selector in selectors(own):
         assert re.match(r"(\.bls-out){4}(:is\(.* \*\))? ", selector), selector
@@ -145,14 +147,14 @@ def test_a_parts_rules_are_for_its_own_classes_and_weigh_more_than_the_common_on
 
 
 def test_every_widget_keeps_to_its_own_classes() -> None:
-    assert set(WIDGETS) == {file.name for file in widget_file("common.js").parent.glob("*.css")}
+    assert {*WIDGETS, "display.css"} == {file.name for file in widget_file("common.js").parent.glob("*.css")}
     for name, prefixes in WIDGETS.items():
         for selector in selectors(widget_file(name).read_text()):
             assert selector.startswith("@") or re.match(rf"\.({'|'.join(prefixes)})\b", selector), selector
 
 
 def test_every_rule_is_scoped_and_self_contained() -> None:
-    sheet = stylesheet(*_PARTS)
+    sheet = stylesheet(*PARTS)
     assert all(each.startswith(".bls-out.bls-out.bls-out") for each in selectors(sheet))
     assert not re.search(r"url\(|@import|//|expression|<", sheet)
     assert sheet.count("{") == sheet.count("}")

@@ -6,9 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
-from bls_notebook.display.document import Block, Both, Box, Column, Document, Forms, Piece, Row, Table, Tiles, Words
+from bls_notebook.display.document import (
+    Block,
+    Both,
+    Box,
+    Column,
+    Document,
+    Forms,
+    Piece,
+    Row,
+    Said,
+    Table,
+    Tiles,
+    Words,
+)
 from bls_notebook.display.histogram import TAIL, histogram_html, histogram_line
-from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.html import tag
 from bls_notebook.display.units import count, duration
 from bls_notebook.records.measurements import latency
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
@@ -49,7 +62,6 @@ _PHASES = (
 # Triton's reasons, as one may say them.
 _TOLD = {"REJECTED": "timed out", "CANCELED": "cancelled", "BACKEND": "in the model", "OTHER": "elsewhere"}
 _CELLS = 12  # of the text's bar
-_BARS = 24  # batch sizes that get a bar each
 Records = Sequence[StatisticsRecord]
 
 
@@ -60,46 +72,35 @@ def statistics_document(records: Records) -> Document:
     key = ", ".join(f"{sign} {name}: {what}" for name, sign, what in _PHASES)
     notes: list[Block] = []
     if any(record.success.count for record in records):
-        notes.append(Words(f"mean times of a request: {key}", gap=True))
+        notes.append(Words(Piece(f"mean times of a request: {key}", parts.quiet(_NOTE).html), gap=True))
     for record in records:
         name = f"{text.head(record.name)} version {text.head(record.version)}"
-        notes += (Words(what, indent=f"{name}: ", hang="  ") for what in _more(record))
+        for what in _more(record):
+            shown = parts.quiet(parts.name(record.name), f" version {record.version}: ", parts.coded(what)).html
+            notes.append(Words(Piece(what, shown), indent=f"{name}: ", hang="  "))
     table = _table(records)
-    html: list[Block] = [Box([table], "stats"), Words(parts.quiet(_NOTE))]
-    for record in records:
-        if why := why_not_batched(record):
-            html.append(Words(parts.quiet(parts.coded(f"`{record.name}`: {why.sentence}"))))
-    return Document([Forms([table, *notes], html)], styles="stats")
+    return Document([Forms([table], [Box([table], "stats")]), *notes], styles="stats")
 
 
 def _table(records: Records) -> Table:
-    batching = any(r.batching for r in records)
     columns = [
         Column("model"),
         *(Column(head, "r") for head in ("version", "requests", "inferences", "executions")),
-        Column("batch", "r", in_html=batching),
+        Column("batch", "r", in_html=any(record.batching for record in records)),
         Column("failed", "r"),
-        Column("cancelled", "r", in_text=False, in_html=any(map(_cancelled, records))),
         Column("time", "t"),
         Column(),
         *(Column(_phase(name, what), "t") for name, _, what in _PHASES),
-        Column("cache hits", "r", in_text=False, in_html=any(r.cached for r in records)),
     ]
-    told = any(map(_cancelled, records))
-    rows = [Row(list(_cells(record, told))) for record in records]
-    return Table("What the models have done", columns, rows, indent="", most=28)
+    return Table("What the models have done", columns, [Row(list(_cells(r))) for r in records], indent="", most=28)
 
 
-def _cells(record: StatisticsRecord, told: bool) -> Iterator[Piece | str]:
-    """The cells of a row; ``told`` is whether cancelled requests have a column of their own in HTML."""
+def _cells(record: StatisticsRecord) -> Iterator[Said]:
     yield from (parts.name(record.name), record.version)
     yield from (f"{record.success.count:,}", f"{record.inferences:,}", f"{record.executions:,}")
-    batch = f"{record.batch:.3g}" if record.executions and record.batching else ""
-    yield Piece(batch, join(_histogram(record), batch, by=" "))
-    wrong = record.fail.count - _cancelled(record) * told
-    figure = tag("span", f"{wrong:,}", cls="stats-wrong" if wrong else "")
-    yield Piece(f"{record.fail.count:,}", figure, title=_reasons(record))
-    yield f"{_cancelled(record):,}"
+    yield f"{record.batch:.3g}" if record.executions and record.batching else ""
+    failed = f"{record.fail.count:,}"
+    yield Piece(failed, tag("span", failed, cls="stats-wrong" if record.fail.count else ""), title=_reasons(record))
     if record.success.count:
         yield parts.time(record.success.seconds)
         yield _bar(record)
@@ -107,7 +108,6 @@ def _cells(record: StatisticsRecord, told: bool) -> Iterator[Piece | str]:
     else:
         none = "no request has succeeded" if record.fail.count else "no requests yet"
         yield Piece(none, parts.quiet(none).html, wide=2 + len(_PHASES))
-    yield Piece("", _hits(record), title=_cache(record))
 
 
 def _times(record: StatisticsRecord) -> tuple[Times, ...]:
@@ -136,37 +136,8 @@ def _phase(name: str, what: str) -> Piece:
     return Piece(name, tag("span", tag("span", cls=f"stats-key stats-{name}"), name, title=what))
 
 
-def _histogram(record: StatisticsRecord) -> Html:
-    """A bar for each size of a batch, as high as it was frequent."""
-    if not record.batching or not record.batches:
-        return Html()
-    most = max(batch.executions for batch in record.batches) or 1
-    shown = sorted(sorted(record.batches, key=lambda b: -b.executions)[:_BARS], key=lambda b: b.rows)
-    bars = (
-        tag(
-            "span",
-            style=f"height:{max(0.08, batch.executions / most):.1%}",
-            title=f"{count(batch.executions, 'execution')} of {count(batch.rows, 'row')}",
-        )
-        for batch in shown
-    )
-    return tag("span", *bars, cls="stats-histogram")
-
-
-def _cancelled(record: StatisticsRecord) -> int:
-    return dict(record.failures).get("CANCELED", 0)
-
-
 def _reasons(record: StatisticsRecord) -> str:
     return ", ".join(f"{number:,} {_TOLD.get(reason, reason.lower())}" for reason, number in record.failures)
-
-
-def _hits(record: StatisticsRecord) -> Html:
-    if not record.cached:
-        return Html()
-    asked = record.cache_hit.count + record.cache_miss.count
-    share = f" of {asked:,}" if asked else ""
-    return Html(f"{record.cache_hit.count:,}{parts.quiet(share).html}")
 
 
 def _cache(record: StatisticsRecord) -> str:
