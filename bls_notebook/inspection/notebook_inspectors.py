@@ -5,6 +5,7 @@ A button holds only a weak reference to its response, so it keeps no memory aliv
 
 from __future__ import annotations
 
+import sys
 import uuid
 import weakref
 from collections.abc import Callable
@@ -39,13 +40,16 @@ class Inspectors:
 
     def added(self, shown: displays.Display, value: Any) -> displays.Display:
         """Return a display with an inspector on top, or with room for a button, if widgets work."""
+        from bls_notebook.records.repository import ModelRecord  # first needed here
+
         if not (self._notebook.settings.widgets and can_live()):
             return shown
         if isinstance(value, bls.Response):
             return replace(shown, html=shown.html + self._button(weakref.ref(value)))
-        if type(value).__name__ == "ModelRecord" and value.state == "READY":
+        if isinstance(value, ModelRecord) and value.state == "READY":
             return replace(shown, html=shown.html + self._button(partial(str, value.name)))
-        if hasattr(type(value), "asked"):
+        inspection = sys.modules.get("bls_notebook.inspection.inspection")  # slow to import; loaded if one exists
+        if inspection is not None and isinstance(value, inspection.Inspection):
             widget = self._widget(value.asked, first=value)
             return replace(shown, html=covered(Html(shown.html), widget), widget=widget)
         return shown

@@ -19,7 +19,7 @@ from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
 
-from .results import Families, Models, Records, Responses, Statistics, Streams, answers_of
+from .results import Records, Responses, Streams, answers_of
 from .settings import BLSNotebook
 
 
@@ -32,10 +32,8 @@ class Notebook:
     definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
     definition_lines: dict[str, str] = field(default_factory=dict)
     """What stood behind ``%%tritonmodel`` in the cell of each model."""
-    recorded: dict[str, Any] = field(default_factory=dict)
-    """The last record of each kind that a magic made, oldest first, by the name of its class."""
-    recorders: dict[str, Any] = field(default_factory=dict)
-    """The last object of each class that recorded something: its requests can be looked up while it lives."""
+    recorded: dict[type, Any] = field(default_factory=dict)
+    """The last record of each class that a magic made, oldest first."""
     state: dict[str, Any] = field(default_factory=dict)
     """What capabilities keep in this notebook, by a name that begins with theirs."""
     on_draw: list[Callable[[displays.Display, Any], displays.Display]] = field(default_factory=list)
@@ -65,10 +63,8 @@ class Notebook:
         if record is None and isinstance(recorded, (list, tuple)):
             record = getattr(recorded, "records", [getattr(each, "record", None) for each in recorded])
         if record is not None:
-            self.recorded.pop(type(record).__name__, None)
-            self.recorded[type(record).__name__] = record
-        if not isinstance(recorded, (Response, Record, list, tuple)):  # a response would keep its tensors
-            self.recorders[type(recorded).__name__] = recorded
+            self.recorded.pop(type(record), None)
+            self.recorded[type(record)] = record
 
     @property
     def cell_number(self) -> int:
@@ -91,11 +87,9 @@ class Notebook:
             stream = value.stream or not records
             running, texts = value.running, value.texts
             return displays.render(records, stream=stream, running=running, width=width, texts=texts)
-        if isinstance(value, Streams):
-            records = [self._chosen(record, opens) for record in value.streams]
-            return displays.render(records, width=width, empty=value.of)
         if isinstance(value, Records):
-            return displays.render([self._chosen(record) for record in value], width=width, empty=value.of)
+            listed = value.streams if isinstance(value, Streams) else value
+            return displays.render([self._chosen(each, opens) for each in listed], width=width, empty=value.of)
         return displays.render(self._chosen(value, opens), width=width, live=self.settings.widgets)
 
     def _chosen(self, value: Any, opens: bool = False) -> Any:
@@ -146,12 +140,9 @@ def _recorded(value: Any) -> Any:
     if isinstance(value, Response):
         return value.looked_at()
     if isinstance(value, bls.ModelRepository):
-        return Models(value.index())
+        return Records(value.index())
     found = registry().drawing(type(value))
     return value.record if found is not None and found[1] == Drawing() else value
-
-
-_LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 
 
 def add_formatters(notebook: Notebook) -> Callable[[], None]:
@@ -181,18 +172,16 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
         for target, (_, drawing) in registry().drawings().items()
         if drawing.document or not drawing.many
     ]
-    types: list[type | str] = [*names, *_LISTS]
+    types: list[type | str] = [*names, Records]
     for kind in types:
         bundles.for_type(kind, bundle)
-    for kind in _LISTS:  # IPython's own way with lists would go before the bundle
-        texts.for_type(kind, text)
+    texts.for_type(Records, text)  # IPython's own way with lists would go before the bundle
     first.for_type(Responses, shown_while_they_came)
 
     def remove() -> None:
         for kind in types:
             bundles.pop(kind, None)
-        for kind in _LISTS:
-            texts.type_printers.pop(kind, None)
+        texts.type_printers.pop(Records, None)
         first.type_printers.pop(Responses, None)
 
     return remove

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bls_notebook import Response
 from bls_notebook.records.preview import CHARACTERS
@@ -20,28 +20,14 @@ T = TypeVar("T")
 
 
 class Records(list[T]):
-    """Shown as one table where it is the value of a cell; inside something else it is told how many."""
+    """A list that is shown as one table where it is the value of a cell; `of` is the class of its records."""
 
-    of = "ModelRecord"  # by name: records are imported when there is one
+    def __init__(self, records: Iterable[T] = (), of: str = "ModelRecord") -> None:
+        super().__init__(records)
+        self.of = of  # by name: records are imported when there is one
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,}>"
-
-
-class Models(Records[Any]):
-    """Records of models, shown as one table."""
-
-
-class Statistics(Records[Any]):
-    """What models have done, shown as one table."""
-
-    of = "StatisticsRecord"
-
-
-class Families(Records[Any]):
-    """Families of metrics, shown as one table."""
-
-    of = "FamilyRecord"
 
 
 class Responses(Records[Response]):
@@ -52,7 +38,7 @@ class Responses(Records[Response]):
     """
 
     def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:
-        super().__init__(responses)
+        super().__init__(responses, "ResponseRecord")
         self.stream = stream
         self.complete = self.running = False
         self.shown_in: int | None = None
@@ -131,7 +117,8 @@ class Responses(Records[Response]):
 class Streams(Records[Responses]):
     """The responses of many requests that stream, a list for each, shown as one table."""
 
-    of = "StreamRecord"
+    def __init__(self, streams: Iterable[Responses] = ()) -> None:
+        super().__init__(streams, "StreamRecord")
 
     @property
     def streams(self) -> Records[StreamRecord]:

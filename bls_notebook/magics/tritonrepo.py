@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
@@ -24,7 +24,7 @@ from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
 from .request_line import read_line
-from .results import Families, Models, Statistics
+from .results import Records
 from .settings import use_repository
 
 if TYPE_CHECKING:
@@ -74,12 +74,14 @@ def _unknown(word: str) -> str:
 MAGIC = Magic(PARSER, tritonrepo)
 
 
-def _each_model(notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]) -> ModelRecord | Models:
+def _each_model(
+    notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]
+) -> ModelRecord | Records[ModelRecord]:
     """Return the records that the action gave, one by itself or several as a table.
 
     The last error is raised; those before have been shown, as has what went well.
     """
-    done, failed = Models(), list[bls.BLSError]()
+    done, failed = Records["ModelRecord"](), list[bls.BLSError]()
     wanted = list(dict.fromkeys(names))
     for name in stepped(wanted, "models", len(wanted)) if len(wanted) > 1 else wanted:
         try:
@@ -98,7 +100,7 @@ def _each_model(notebook: Notebook, names: Sequence[str], action: Callable[[str]
     raise failed[-1]
 
 
-def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Models:
+def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Records[ModelRecord]:
     repository = bls.current_repository()
     names = arguments.names
     if bool(names) == arguments.all:
@@ -189,19 +191,19 @@ def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Displ
     return displays.render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
 
 
-def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Statistics:
+def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Records[Any]:
     with reported(notebook):
-        return Statistics(bls.current_repository().statistics_records(*arguments.names))
+        return Records(bls.current_repository().statistics_records(*arguments.names), "StatisticsRecord")
 
 
-def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Families | None:
+def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Records[Any] | None:
     metrics = bls.current_repository().metrics
     if arguments.raw:
         text = metrics.text(arguments.filter)
         print(text, end="")
         found = bool(text)
     else:
-        families = Families(metrics.families(arguments.filter))
+        families = Records(metrics.families(arguments.filter), "FamilyRecord")
         found = bool(families)
     if not found and arguments.filter:
         known = list(_metric_names())
@@ -220,7 +222,7 @@ def _metric_names() -> Iterable[str]:
 
 LIST = Verb(
     "list", "show every model that is known, its state and why",
-    lambda notebook, arguments: Models(bls.current_repository().index()),
+    lambda notebook, arguments: Records(bls.current_repository().index()),
     "A model of a cell is stale when one that it calls has other inputs or outputs than it knew.",
 )  # fmt: skip
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)

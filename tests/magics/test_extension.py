@@ -103,6 +103,6 @@ def test_tables_are_one_line_inside_something_else(cells) -> None:
     cells.model()
     cells("models = %tritonrepo list\nstats = %tritonrepo stats\nmany = %bls times IN=[1] -n 50")
     inside = cells("models, [stats], {'many': many}")
-    assert inside.text == "(<Models: 1>, [<Statistics: 1>], {'many': <Responses: 50>})"
+    assert inside.text == "(<Records: 1>, [<Records: 1>], {'many': <Responses: 50>})"
     assert "50 requests" in cells("many").text
     assert len(cells("list(models), list(many)[:2], bls.current_repository().index()").text) < 1500

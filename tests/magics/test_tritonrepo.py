@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.magics.results import Models
+from bls_notebook.magics.results import Records
 
 
 def test_without_a_verb_it_lists(cells) -> None:
@@ -11,7 +11,7 @@ def test_without_a_verb_it_lists(cells) -> None:
     cells.model()
     for line in ("%tritonrepo", "%tritonrepo list"):
         shown = cells(line)
-        assert isinstance(shown.value, Models)
+        assert isinstance(shown.value, Records)
         assert [record.name for record in shown.value] == ["times"]
         assert "times" in shown.text
         assert set(shown.bundles[0]) == {"text/plain", "text/html"}
