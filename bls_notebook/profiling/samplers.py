@@ -2,11 +2,11 @@
 
 `LockProbe` records when the GIL was held while another thread wanted it. It wakes up periodically; if it
 gets the GIL late although it did not wait for a processor, and the process computed meanwhile, another
-thread held the GIL. `sample_clocks` measures the processor time of a run and how much of it held the GIL.
+thread held the GIL. `gil_share_of` measures how much of a run held the GIL.
 `StackSampler` records the lines of model code at which threads and coroutines are.
 
 Guarantees: threads are inspected, never stopped. `LockProbe` costs one sleeping thread, which ends soon
-after its profile; nothing waits for it. Only `sample_clocks` changes anything: it raises the interpreter's
+after its profile; nothing waits for it. Only `gil_share_of` changes anything: it raises the interpreter's
 switch interval while it runs, and restores it. Waits for processors are known on Linux only.
 """
 
@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
@@ -38,7 +38,6 @@ from bls_notebook.records.raw_events import CodeLine
 
 from .records.comparison import LoopSeen
 from .records.spans import LockHeld
-from .records.verdicts import ClockSample
 
 _PROBE_PAUSE = 3_000_000  # ns between two looks
 _PROBE_LATE = 0.6  # of the time after which a thread that wants the lock asks for it
@@ -125,9 +124,7 @@ def _schedstat(file: int) -> tuple[int, int]:
 
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
-_SLEEP_NS = round(1e9 * _SLEEP)
 _LATE_NS = round(1e9 * (_SLEEP + 0.7 * _SWITCH))
-_HELD = 1_000_000  # ns: later than asked, of one model's work: less is what waking up takes
 _SAMPLES = 12
 _LONGEST = 0.5
 
@@ -239,24 +236,14 @@ def _waited() -> dict[str, int]:
     return waited
 
 
-def gil_share_of(samples: Sequence[ClockSample]) -> float:
-    """Return the part of the sampled time in which Python's lock was held, 0 to 1; -1 for too few samples.
+def gil_share_of(run: Callable[[], object]) -> float:
+    """Return the fraction (0 to 1) of the time of `run` in which the GIL was held; -1 for too few samples.
 
-    A thread that computes in Python gives the lock up only when asked, after the switch interval: whoever
-    wakes up meanwhile gets it late. A sample that is late because other programs had the processors counts
-    nothing.
+    A thread wakes up periodically while `run` is called, again and again until there are samples enough, or half a
+    second has passed. A thread that computes in Python gives the GIL up only when asked, after the switch interval, so
+    the sampler gets it late. What the sampler waited for a processor does not count.
     """
-    if len(samples) < 3:
-        return -1.0
-    return sum(s.took for s in samples if s.took > _LATE_NS) / sum(s.took for s in samples)
-
-
-def sample_clocks(run: Callable[[], object]) -> list[ClockSample]:
-    """Sample the clocks in a thread that wakes up periodically while `run` is called.
-
-    `run` is called again until there are samples enough, or half a second has gone.
-    """
-    samples: list[ClockSample] = []
+    samples: list[int] = []
     stop = threading.Event()
 
     def look() -> None:
@@ -264,14 +251,12 @@ def sample_clocks(run: Callable[[], object]) -> list[ClockSample]:
             own = -1
             with contextlib.suppress(OSError):
                 own = stack.enter_context(_OWN.open("rb")).fileno()
-            now, used, waited = time.perf_counter_ns(), _others_time(), _has_waited(own)
-            while not stop.is_set():
-                time.sleep(_SLEEP)
-                # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
-                before, had_used, had_waited = now, used, waited
-                now, used, waited = time.perf_counter_ns(), _others_time(), _has_waited(own)
-                took = now - before - (waited - had_waited)
-                samples.append(ClockSample(before, now, used - had_used, took, took > _SLEEP_NS + _HELD))
+            now, waited = time.perf_counter_ns(), _has_waited(own)
+            while not stop.wait(_SLEEP):
+                # The clock and the wait of the same moment, as asking may itself have to wait for the GIL.
+                before, had_waited = now, waited
+                now, waited = time.perf_counter_ns(), _has_waited(own)
+                samples.append(now - before - (waited - had_waited))
 
     thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
@@ -283,16 +268,12 @@ def sample_clocks(run: Callable[[], object]) -> list[ClockSample]:
             run()
             if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        return samples[:]
+        took = samples[:]
     finally:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-
-
-def _others_time() -> int:
-    """Return the processor time of the other threads of this process, ns."""
-    return time.process_time_ns() - time.thread_time_ns()
+    return sum(ns for ns in took if ns > _LATE_NS) / sum(took) if len(took) > 2 else -1.0
 
 
 def _has_waited(schedstat: int) -> int:

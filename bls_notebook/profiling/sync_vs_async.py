@@ -29,10 +29,10 @@ from bls_notebook.repository.substitution.variant import with_instances
 
 from .analysis.verdict import COUNTS, DISTURBED, verdict
 from .profiler import profile
-from .records.comparison import ClockSample, Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
+from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
 from .records.session import Session
 from .records.verdicts import WORTH
-from .samplers import Others, StackSampler, cores, gil_share_of, rate, sample_clocks
+from .samplers import Others, StackSampler, cores, gil_share_of, rate
 
 Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
@@ -53,12 +53,11 @@ def inputs_of_each(inputs: Any, n: int, who: str = "compare") -> list[Inputs]:
 
 
 class Run(NamedTuple):
-    """A session, the processor time that it took, what its threads waited for processors, its begin; ns."""
+    """A session, the processor time that it took, what its threads waited for processors; ns."""
 
     session: Session
     used: int
     waited: int
-    began: int = 0
 
 
 class Round(NamedTuple):
@@ -133,11 +132,10 @@ class Workload:
     @contextmanager
     def _measured(self, name: str) -> Iterator[None]:
         with profile(name=name) as session:
-            began = time.perf_counter_ns()
             session.only_of(cast(Execution, caller_var.get()))
             yield
         found = session.record
-        self._last = Run(found, found.cpu, found.cpu_waited, began)
+        self._last = Run(found, found.cpu, found.cpu_waited)
         self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of
         self.told.step()
 
@@ -311,20 +309,17 @@ def alone(who: str) -> Iterator[None]:
 
 
 class Judged(NamedTuple):
-    """A workload as the models are: what was measured, why, and how one run after the other was `seen`."""
+    """A workload with the models as they are: what was measured, and why."""
 
     setting: MeasuredSetting
     verdict: Verdict
     gil_share: float
-    seen: tuple[tuple[Run, list[ClockSample]], ...]
 
 
 def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Judged:
     """Measure a workload as the models are, and say why it takes so long."""
     warmed = workload.both()
-    seen: list[Run] = []
-    samples = [] if warmed.failed else sample_clocks(lambda: seen.append(workload.sequential()))
-    gil_share = gil_share_of(samples)
+    gil_share = -1.0 if warmed.failed else gil_share_of(workload.sequential)
     now = measure(workload, 0, repeat, gil_share, warmed)
     if any(model.decoupled and model.is_async for model in now.gathered.models):
         with StackSampler(_loaded(workload, now.gathered)) as standing:
@@ -333,13 +328,13 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     if found.cause == "contention":
         found = with_line(found, workload)
-    return Judged(now, found, gil_share, tuple((run, samples) for run in seen))
+    return Judged(now, found, gil_share)
 
 
 def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
     told, each = workload.told, 2 * (1 + (repeat or LEAST))  # both ways; the first time is not measured
     told.total = each * (1 + len(counts))
-    now, found, gil_share, _ = judged(workload, counts, repeat)
+    now, found, gil_share = judged(workload, counts, repeat)
     settings = {0: now}
     models = found.models or _with_instances(now.gathered, workload.model)
     for count in random.sample(counts, len(counts)):

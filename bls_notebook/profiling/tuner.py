@@ -28,7 +28,7 @@ from bls_notebook.repository.repository import ModelRepository, current_reposito
 from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 
-from .analysis.queue_simulation import UNLIMITED, Batcher, Machine, Queued
+from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
 from .analysis.span_tree import SpanTree
 from .analysis.tuning import (
     MOST,
@@ -44,7 +44,6 @@ from .analysis.tuning import (
     config_lines,
     search,
     sentence,
-    uses,
 )
 from .analysis.verdict import SimulatedWorkload, verdict
 from .profiler import profile
@@ -126,15 +125,16 @@ class _KeptRequests:
 
 def batch_times(
     repository: ModelRepository, name: str, requests: Sequence[Request], most: int
-) -> tuple[tuple[int, int], ...]:
-    """Return (rows, ns) of an `execute`, for batches of 1, 2, 4 ... requests; up to `most` rows.
+) -> tuple[tuple[tuple[int, int], ...], float]:
+    """Return (rows, ns) of an `execute`, for batches of 1, 2, 4 ... requests up to `most` rows.
 
-    Sizes that the model answers with an error end the list; it is empty where nothing could be run.
+    Also returned is the fraction of this time in which the model computed. Sizes that the model answers with an error
+    end the list; it is empty if nothing could be run.
     """
     rows = max((rows for _, rows in requests), default=0)
     sizes = [size for size in (1, 2, 4, 8, 16, 32, 64) if rows and size * rows <= most]
     if len(sizes) < 2:
-        return ()
+        return (), 0.0
     largest = sizes[-1] * rows
     fields: Mapping[str, Any] = {
         **with_count(repository, name, 1),
@@ -144,6 +144,7 @@ def batch_times(
         "model_warmup": None,
     }
     out: list[tuple[int, int]] = []
+    ran = computed = 0
     with with_fields(repository, {name: fields}):
         for size in sizes:
             batch = [requests[i % len(requests)] for i in range(size)]
@@ -153,16 +154,18 @@ def batch_times(
                     model.scheduler.rule(BatchRules(together, frozenset({together}), _PATIENCE))
             took: list[int] = []
             while len(took) < _REPEATED and (not took or took[-1]):
-                took.append(_batch_run(repository, name, [inputs for inputs, _ in batch]))
+                ns, cpu = _batch_run(repository, name, [inputs for inputs, _ in batch])
+                took.append(ns)
+                ran, computed = ran + ns, computed + cpu
             if not took[-1]:
                 break
             # Without the first one, which is what a size costs that the model has not seen yet.
             out.append((together, round(median(took[1:]))))
-    return tuple(out)
+    return tuple(out), min(1.0, computed / max(1, ran))
 
 
-def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> int:
-    """Run one batch; return how long its `execute` took, ns, 0 where it failed or was none."""
+def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Run one batch; return the time of its `execute` and the processor time, ns; 0 if it failed or was no batch."""
 
     async def run() -> list[Any]:
         with session:
@@ -172,13 +175,13 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
     session = profile(lines=False)
     responses = repository.run(run)
     if any(response.error is not None for response in responses):
-        return 0
+        return 0, 0
     record = session.record
     tree = SpanTree(record)
     (members, *others) = tree.members.values()
     if others or len(members) != len(batch):
-        return 0
-    return max(m.ended for m in members) - members[0].started
+        return 0, 0
+    return max(m.ended for m in members) - members[0].started, record.cpu
 
 
 def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
@@ -329,18 +332,8 @@ class _Tuner:
         self._reached = {name: sum(s.model == name and s.ran for s in spans) for name in names}
         self._memory = dict.fromkeys(names, InstanceMemory())
         self.unseen: list[str] = []
+        self._computed: dict[str, float] = {}  # fraction of the time of an `execute` that it computes
         self._times = self._batch_times(workload)
-        measured = setting.measured
-        sampled = []
-        for run, looks in seen.seen:
-            since = run.began
-            during = [x._replace(begin=x.begin - since, end=x.end - since) for x in looks]
-            sampled.append((run.session, during))
-        # Beside other programs, what several threads got done says little of the machine.
-        processors = float(measured.cores if case.disturbed else measured.parallel or measured.cores)
-        kept = measured.waited_sequential / max(1, measured.cpu_sequential)
-        used = uses(sampled, kept)
-        self._machine = Machine(processors, used)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
         found = self._found()
@@ -349,7 +342,7 @@ class _Tuner:
 
     def _found(self) -> tuple[Found, Found]:
         """What is found for this kernel, and for a server."""
-        here = self._search(self._machine, self._busy)
+        here = self._search(self._busy)
         raised = [name for name, each in here.setting.items() if each.count > self.now[name].count]
         for name in raised:
             try:
@@ -357,8 +350,8 @@ class _Tuner:
             except BLSError as error:
                 self.unseen.append(f"what memory an instance of `{name}` takes was not seen: {error}")
         if any(here.setting[name].count > self._most(name) for name in raised):
-            here = self._search(self._machine, self._busy)
-        return here, self._search(self._machine.apart())
+            here = self._search(self._busy)
+        return here, self._search(on_server=True)
 
     def _models(self, here: Found, there: Found) -> tuple[TunedModel, ...]:
         out = []
@@ -376,7 +369,7 @@ class _Tuner:
             )  # fmt: skip
         return tuple(out)
 
-    def _search(self, machine: Machine, busy: bool = False) -> Found:
+    def _search(self, busy: bool = False, on_server: bool = False) -> Found:
         case = self._case
         self._space = space = Space(
             requests=case.requests,
@@ -386,11 +379,26 @@ class _Tuner:
             ways={name: self._ways(name) for name in self.now},
             most={name: now.count if busy else self._most(name) for name, now in self.now.items()},
             batcher=self._batcher,
-            machine=machine,
+            bound=partial(self._bound, on_server),
         )
         found = search(space)
         self.replays += space.replays
         return found
+
+    def _bound(self, on_server: bool, setting: Setting) -> int:
+        """Return the least time that the processors and the GIL allow, ns; batches compute less."""
+        case = self._case
+        if case.batches:  # what requests cost one by one is not known
+            return 0
+        bound: float = case.own_cpu if on_server else max(case.python, case.own_cpu)
+        for name, each in setting.items():
+            if each.batches and name in self._times:
+                rows, alone_ns = self._times[name][0]
+                size = max(each.preferred, default=each.max_batch_size)
+                batches = self._reached[name] * rows / size
+                saved = self._reached[name] * alone_ns - batches * batch_time(self._times[name], size)
+                bound -= self._computed[name] * max(0.0, saved)
+        return max(0, round(bound))
 
     def _most(self, name: str) -> int:
         """How many instances anybody could use, and there is memory for beside what others may take."""
@@ -412,12 +420,12 @@ class _Tuner:
             rows = max(rows for _, rows in requests)
             most = min(MOST, self._reached[name]) * rows
             try:
-                times = batch_times(self._repository, name, requests, most)
+                times, computed = batch_times(self._repository, name, requests, most)
             except BLSError as error:
                 self.unseen.append(f"batches of `{name}` were not measured: {error}")
                 continue
             if times:
-                out[name] = times
+                out[name], self._computed[name] = times, computed
         return out
 
     def _may_batch(self, name: str) -> bool:

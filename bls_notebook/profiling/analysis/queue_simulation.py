@@ -1,9 +1,8 @@
 """Simulate the queues of recorded requests: how long would they take with other instance counts? Pure.
 
 A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
-waited for. The simulation knows instances, queues and batches. With a `Machine` it also knows processors and
-the GIL: a part of a model's time is computation, a part of that holds the GIL, and the rest is waiting. Work
-that computes slows down when more of it runs than there are processors, or than one GIL; waiting does not.
+waited for. The simulation knows instances, queues and batches; processors and the GIL bound its result from below
+(`verdict`).
 """
 
 from __future__ import annotations
@@ -11,132 +10,15 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bls_notebook.profiling.records.spans import ModelSeen, SessionData, Span
 
 from .span_tree import SpanTree
-
-_STEPS = 25  # of a bisection: a part in thirty million
-
-
-class Use(NamedTuple):
-    """The resources that a model's work uses, as fractions of its time: together at most 1, the rest is waiting.
-
-    ``cpu`` computes without the GIL, on ``width`` processors; ``python`` holds the GIL.
-    """
-
-    cpu: float = 0.0
-    python: float = 0.0
-    width: float = 1.0
-
-    def rate(self, processors: float, lock: float) -> float:
-        """Return the speed of the work if it gets these fractions of the processors and the GIL that it wants."""
-        waits = 1.0 - self.cpu - self.python
-        return 1.0 / (waits + self.cpu / processors + self.python / min(processors, lock))
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The number of ``processors``, and what each model's work ``uses``."""
-
-    processors: float
-    uses: Mapping[Any, Use]
-    rates: dict[tuple[int, ...], list[float]] = field(default_factory=dict, repr=False, compare=False)
-
-    def apart(self) -> Machine:
-        """Return the same machine with a process, and so a GIL, for each instance."""
-        uses = {
-            key: Use(use.cpu + use.python, 0.0, use.width if use.cpu > use.python else 1.0)
-            for key, use in self.uses.items()
-        }
-        return Machine(self.processors, uses)
-
-
-class _RunningWork:
-    """The work of one model in progress; ``done`` is the progress of a piece that began at time 0."""
-
-    __slots__ = ("done", "ends", "rate", "use")
-
-    def __init__(self, use: Use) -> None:
-        self.use = use
-        self.done = 0.0
-        self.rate = 1.0
-        self.ends: list[tuple[float, int, Callable[[], None]]] = []
-
-
-class Sharing:
-    """All work in progress on a machine."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._processors = max(1.0, machine.processors)
-        self._work = {key: _RunningWork(use) for key, use in machine.uses.items()}
-        self._all = list(self._work.values())
-        self._rates = machine.rates  # by the number of pieces of each model
-        self._order = count()
-        self._now = 0.0
-
-    def knows(self, key: Hashable) -> bool:
-        """Whether a model's work uses anything."""
-        return key in self._work
-
-    def begin(self, now: float, key: Hashable, length: float, ended: Callable[[], None]) -> None:
-        """Begin a piece of work that takes `length` ns if it runs alone."""
-        self._advance(now)
-        work = self._work[key]
-        heapq.heappush(work.ends, (work.done + length, next(self._order), ended))
-        self._share()
-
-    def next(self) -> float | None:
-        """Return when the first piece ends if nothing else begins; None if there is no work."""
-        times = [self._now + (w.ends[0][0] - w.done) / w.rate for w in self._all if w.ends]
-        return max(self._now, min(times)) if times else None
-
-    def end(self) -> Callable[[], None]:
-        """End the first piece; return its callback."""
-        first = min((w for w in self._all if w.ends), key=lambda w: ((w.ends[0][0] - w.done) / w.rate, w.ends[0][1]))
-        self._advance(self._now + max(0.0, first.ends[0][0] - first.done) / first.rate)
-        ended = heapq.heappop(first.ends)[2]
-        self._share()
-        return ended
-
-    def _advance(self, now: float) -> None:
-        for work in self._all:
-            work.done += (now - self._now) * work.rate
-        self._now = now
-
-    def _share(self) -> None:
-        counts = tuple(len(work.ends) for work in self._all)
-        if counts not in self._rates:
-            self._rates[counts] = self._rates_of(counts)
-        for work, rate in zip(self._all, self._rates[counts], strict=True):
-            work.rate = rate
-
-    def _rates_of(self, counts: tuple[int, ...]) -> list[float]:
-        busy = [(n, work.use) for n, work in zip(counts, self._all, strict=True) if n]
-        lock = _largest(lambda part: sum(n * use.python * use.rate(1.0, part) for n, use in busy), 1.0)
-
-        def computed(part: float) -> float:
-            return sum(n * (use.cpu * use.width + use.python) * use.rate(part, lock) for n, use in busy)
-
-        part = _largest(computed, self._processors)
-        return [work.use.rate(part, lock) for work in self._all]
-
-
-def _largest(used: Callable[[float], float], available: float) -> float:
-    """Return the largest fraction (at most 1) for which no more is used than is available."""
-    if used(1.0) <= available * 1.0001:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if used(middle) <= available else (low, middle)
-    return max(low, 1e-6)
-
 
 Key = tuple[str, int]
 """A model's name and version."""
@@ -274,16 +156,14 @@ def replay(
     batches: Batches | None = None,
     sent: Sequence[int] = (),
     batchers: Mapping[Key, Batcher] | None = None,
-    machine: Machine | None = None,
 ) -> int:
     """Return when the last of several requests would be answered, ns.
 
     A model serves as many requests at once as its `capacity`; a batch counts once, for models in `batches` or
-    `batchers`. Requests are `sent` at these times (ns), by default at once. Work shares the processors of a
-    `machine`, if one is given.
+    `batchers`. Requests are `sent` at these times (ns), by default at once.
     """
     served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
-    run = _Replay(capacity, {**served, **(batchers or {})}, machine)
+    run = _Replay(capacity, {**served, **(batchers or {})})
     return run.run(requests, sent)
 
 
@@ -319,12 +199,8 @@ class _Model:
 
 
 class _Replay:
-    def __init__(
-        self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher], machine: Machine | None = None
-    ) -> None:
-        self._capacity = capacity
-        self._batchers = batchers
-        self._sharing = Sharing(machine) if machine is not None and machine.uses else None
+    def __init__(self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher]) -> None:
+        self._capacity, self._batchers = capacity, batchers
         self._models: dict[Key, _Model] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -338,25 +214,10 @@ class _Replay:
         self.unanswered = len(requests)
         for i, recipe in enumerate(requests):
             self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
-        shared = self._sharing
-        while True:
-            over = None if shared is None else shared.next()
-            if shared is not None and over is not None and not (self._events and self._events[0][0] <= over):
-                ended = shared.end()
-                self._now = max(self._now, round(over))
-                ended()
-            elif self._events:
-                self._now, _, call = heapq.heappop(self._events)
-                call()
-            else:
-                return self._now
-
-    def _work(self, model: Key, length: int, call: Callable[[], None]) -> None:
-        """Call back once a model has worked for `length` ns, as fast as the machine allows."""
-        if self._sharing is None or length <= 0 or not self._sharing.knows(model):
-            self._later(length, call)
-        else:
-            self._sharing.begin(self._now, model, length, call)
+        while self._events:
+            self._now, _, call = heapq.heappop(self._events)
+            call()
+        return self._now
 
     def _later(self, delay: int, call: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self._now + delay, next(self._order), call))
@@ -393,7 +254,7 @@ class _Replay:
                 self._serve(key)
 
             if batcher is not None and len(batch) > 1:
-                self._work(key, batcher.time(sum(each.rows for each in batch)), ended)
+                self._later(batcher.time(sum(each.rows for each in batch)), ended)
             else:
                 self._execute(batch[0].recipe, ended)
 
@@ -408,10 +269,10 @@ class _Replay:
 
         def go_on(i: int) -> None:
             if i == last:
-                self._work(recipe.model, recipe.gap + recipe.after, ended)
+                self._later(recipe.gap + recipe.after, ended)
             else:
                 child = recipe.sent[i]
-                self._work(recipe.model, child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
+                self._later(child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
 
         def answered(i: int) -> None:
             for j in waiting[i]:

@@ -9,7 +9,6 @@ processors and the GIL.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, permutations, product
@@ -17,16 +16,13 @@ from pathlib import Path
 
 from bls_notebook.profiling.records.comparison import Verdict
 from bls_notebook.profiling.records.session import Session
-from bls_notebook.profiling.records.spans import SessionData
-from bls_notebook.profiling.records.verdicts import ClockSample, time_of, times
+from bls_notebook.profiling.records.verdicts import time_of, times
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import FileError
-from bls_notebook.records.intervals import total
 from bls_notebook.records.record_file import told, write_file
 from bls_notebook.records.visible_text import visible
 
-from .queue_simulation import UNLIMITED, Batcher, Key, Machine, Recipe, Use, is_stuck, key_of, replay
-from .span_tree import SpanTree
+from .queue_simulation import UNLIMITED, Batcher, Key, Recipe, is_stuck, replay
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -155,50 +151,6 @@ class Tuning(Record):
         return write_file(path, "\n".join(text for _, text in self.pbtxt).encode(), "a tuning")
 
 
-_LITTLE = 0.03  # of the time: so much of a processor is what the engine takes
-_KEPT = 4.0  # times as long as computed: more is what waking up takes, of models that wait
-
-
-def uses(runs: Iterable[tuple[SessionData, Sequence[ClockSample]]], kept: float = 0.0) -> dict[Key, Use]:
-    """Return what the work of each model uses, of those that use anything.
-
-    The runs are of requests one after the other, so that what was computed at a time is of the model that
-    worked then. ``kept`` is how long others had the processors, as a part of the processor time: it would
-    have been computed.
-    """
-    worked: dict[Key, float] = {}
-    cpu: dict[Key, float] = {}
-    # Of the time without waits for processors: with Python's lock held, and in all.
-    held: dict[Key, float] = {}
-    seen: dict[Key, float] = {}
-    for session, looks in runs:
-        tree = SpanTree(session)
-        ends = [look.end for look in looks]
-        for execution, members in tree.members.items():
-            if not members[0].ran:
-                continue
-            key = key_of(members[0])
-            own = tree.self_time(execution)
-            worked[key] = worked.get(key, 0.0) + total(own)
-            for begin, end in own:
-                for look in looks[bisect_left(ends, begin) :]:
-                    if look.begin >= end:
-                        break
-                    part = (min(end, look.end) - max(begin, look.begin)) / (look.end - look.begin)
-                    if part > 0:
-                        cpu[key] = cpu.get(key, 0.0) + look.cpu * part
-                        held[key] = held.get(key, 0.0) + look.took * part * look.late
-                        seen[key] = seen.get(key, 0.0) + look.took * part
-    out = {}
-    for key, time in worked.items():
-        computed = cpu.get(key, 0.0) / max(1.0, time)
-        if computed > _LITTLE:
-            used = min(1.0, (1.0 + min(kept, _KEPT)) * computed)
-            python = min(used, held[key] / max(1.0, seen[key]))
-            out[key] = Use(used - python, python, max(1.0, computed))
-    return out
-
-
 ENOUGH = 0.95  # of the best
 MOST = 64
 _VECTORS = 48  # ways to batch that are looked at together
@@ -215,7 +167,7 @@ class Space:
     instances there may be at most.
 
     ``capacity`` has the models that are not to be set too; ``batcher`` makes of a setting how it forms
-    batches, None for one request at a time.
+    batches, None for one request at a time. ``bound`` is the least time that processors and the GIL allow (ns).
     """
 
     requests: Sequence[Recipe]
@@ -225,7 +177,7 @@ class Space:
     ways: Mapping[str, Sequence[ModelSetting]]
     most: Mapping[str, int]
     batcher: Callable[[str, ModelSetting], Batcher | None]
-    machine: Machine
+    bound: Callable[[Setting], int] = lambda setting: 0
     replays: int = 0
     _walls: dict[tuple[ModelSetting, ...], int] = field(default_factory=dict)
     _recursive: bool = False
@@ -263,7 +215,7 @@ class Space:
             for key in self.capacity
             if key[0] in setting and (made := self.batcher(key[0], setting[key[0]])) is not None
         }
-        return max(1, replay(self.requests, counts, sent=self.sent, batchers=batchers, machine=self.machine))
+        return max(1, replay(self.requests, counts, sent=self.sent, batchers=batchers), self.bound(setting))
 
 
 NEVER = 1 << 62

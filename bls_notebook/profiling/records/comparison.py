@@ -11,10 +11,10 @@ from bls_notebook.records.record_file import RecordFile
 from bls_notebook.records.visible_text import spoken
 
 from .session import Session
-from .verdicts import CAUSES, ClockSample, LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
+from .verdicts import CAUSES, LoopSeen, Measured, Verdict, WhatIf, failed_roots, failures
 
 __all__ = [
-    "CAUSES", "ClockSample", "Comparison", "LoopSeen", "Measured", "MeasuredSetting", "Verdict",
+    "CAUSES", "Comparison", "LoopSeen", "Measured", "MeasuredSetting", "Verdict",
     "Verification", "WhatIf", "failures", "load_comparison",
 ]  # fmt: skip
 

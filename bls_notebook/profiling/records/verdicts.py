@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from bls_notebook.records.base import Record
 from bls_notebook.records.raw_events import ModelSeen
@@ -40,20 +40,6 @@ def failures(session: SessionData) -> int:
 
 def failed_roots(session: SessionData) -> Iterator[Span]:
     return (s for s in session.spans if not s.parent and s.state in ("error", "cancelled"))
-
-
-class ClockSample(NamedTuple):
-    """Clocks read by a thread that sleeps and wakes up again; ns, since the session began.
-
-    ``cpu`` is processor time of the other threads. ``took`` is the time between both readings without what
-    the thread waited for a processor; it is ``late`` if that is longer than its sleep: it waited for the GIL.
-    """
-
-    begin: int
-    end: int
-    cpu: int
-    took: int
-    late: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
