@@ -1,15 +1,15 @@
 """The allocation table: turns the entries of the allocation log into lifetimes of blocks.
 
 Guarantees: entries are read in the order in which they were logged, so a key that is used again is never
-taken for its earlier block. At most `limit` lifetimes are kept: beyond that the oldest dead one is dropped,
-and if all are alive, a new one is only counted. Not for several threads at once.
+taken for its earlier block. Beyond `limit` blocks the oldest dead ones are dropped. Not for several threads at
+once.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bls_notebook.devices import allocation_log
@@ -23,16 +23,10 @@ _ITEM_BYTES = {
 
 
 _Party = TrackedRequest | None  # None is the notebook
-_Index = int | tuple[str, int]  # of a block: its key on a GPU, or the id of its key in host memory
-
-
-def _index(key: Key) -> tuple[_Index, str]:
-    """Return the index and the device of a block."""
-    return (key, key[0]) if isinstance(key, tuple) else (id(key), "cpu")
 
 
 class AllocationTable:
-    """At most `limit` lifetimes from the log; `base` is the number before that of the first request."""
+    """The blocks in a log; `base` is the number before that of the first request."""
 
     def __init__(self, limit: int, base: int = 0) -> None:
         self._limit = limit
@@ -40,10 +34,7 @@ class AllocationTable:
         self._next = 1
         self._cell = ""
         self._dead: deque[Block] = deque()  # in the order of their deaths
-        self._living: dict[_Index, Block] = {}
-        # Alive, but over the limit: their bytes; the key is kept, so that no other gets its id.
-        self._uncounted: dict[_Index, tuple[int, Key]] = {}
-        self._kept = 0
+        self._living: dict[int | tuple[str, int], Block] = {}  # by `_index`
         self._requests: dict[int, TrackedRequest] = {}
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
@@ -94,34 +85,29 @@ class AllocationTable:
         plain = 0
         if allocation_log.PLAIN in (size, room):
             plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
-        given = self._seen(source, plain if size == allocation_log.PLAIN else size, at, giver)
-        if given is not None and given.line is None:
+        given = got = self._seen(source, plain if size == allocation_log.PLAIN else size, at, giver)
+        if given.line is None:
             given.line = line
-        if target is source:
-            got = given
-        else:
+        if target is not source:
             known = self._next
             got = self._seen(target, plain if room == allocation_log.PLAIN else room, at, maker)
-            if got is not None and got.id >= known:
-                got.how, got.source = "copy", 0 if given is None else given.id
+            if got.id >= known:
+                got.how, got.source = "copy", given.id
                 if role == "output":  # no line of the model copies an input
                     got.line = line
-            if got is not None and not got.stays:
+            if not got.stays:
                 got.maker = maker  # instead of the request that ran when the device allocated it
         for block in (given, got):
-            if block is not None and block.kind != "tensor":
+            if block.kind != "tensor":
                 block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
-        if got is not None:
-            got.stop_at((at, role, name, datatype, shape, taker, self._cell))
+        got.stop_at((at, role, name, datatype, shape, taker, self._cell))
 
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name
 
     def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None) -> None:
         self._died(key, at)  # if its end was not seen
-        block = self._add(key, size, at, self._requests.get(number))
-        if block is not None:
-            block.line = line
+        self._add(key, size, at, self._requests.get(number)).line = line
 
     def _freed(self, at: int, key: tuple[str, int], size: int) -> None:
         if not self._died(key, at):
@@ -131,29 +117,27 @@ class AllocationTable:
         request = self._requests.get(number)
         given = self._seen(source, size, at - ns, request)
         got = self._seen(target, other, at, request)
-        if given is not None and got is not None and given is not got and not got.source and not got.stays:
+        if given is not got and not got.source and not got.stays:
             got.how, got.source, got.transfer_ns = how, given.id, ns
 
     def _exported(
         self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
     ) -> None:
         request = self._requests.get(number)
-        block = self._seen(key, size, at, request)
-        if block is not None:
-            block.stop_at((at, "view", name, datatype, shape, request, self._cell))
+        stay = at, "view", name, datatype, shape, request, self._cell
+        self._seen(key, size, at, request).stop_at(stay)
 
-    def _seen(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
-        """Return the block of a key, or a new one if there is none; None for one over the limit."""
-        index, device = _index(key)
-        block = self._living.get(index)
-        if block is None and index not in self._uncounted:
+    def _seen(self, key: Key, size: int, at: int, maker: _Party) -> Block:
+        """Return the block of a key, or a new one if there is none."""
+        block = self._living.get(_index(key))
+        if block is None:
             if isinstance(key, tuple):
                 around = self._around(key)
                 if around is not None:
                     return around
-                self.older[device] -= max(size, 0)  # it was there before the recording
+                self.older[key[0]] -= max(size, 0)  # it was there before the recording
             return self._add(key, max(size, 0), at, maker)
-        if block is not None and size > 0 and not block.bytes:  # another thread was first to name it
+        if size > 0 and not block.bytes:  # another thread was first to name it
             block.bytes = size
             self.in_use[block.device] += size
         return block
@@ -168,44 +152,38 @@ class AllocationTable:
                     return block
         return None
 
-    def _add(self, key: Key, size: int, at: int, maker: TrackedRequest | None) -> Block | None:
-        index, device = _index(key)
-        self.in_use[device] += size
-        if self._kept >= self._limit:
-            self.dropped += 1
-            if not self._dead:
-                self._uncounted[index] = size, key
-                return None
-            self._dead.popleft()
-            self._kept -= 1
+    def _add(self, key: Key, size: int, at: int, maker: _Party) -> Block:
+        device = key[0] if isinstance(key, tuple) else "cpu"
         cell = self._cell if maker is None else maker.cell
-        block = self._living[index] = Block(self._next, key, device, size, at, maker, cell)
+        block = self._living[_index(key)] = Block(self._next, key, device, size, at, maker, cell)
+        self.in_use[device] += size
         self._next += 1
-        self._kept += 1
+        self._drop_dead()
         return block
 
     def _died(self, key: Key, at: int) -> bool:
         """Record the death of a block; return whether it was known."""
-        index, device = _index(key)
-        block = self._living.pop(index, None)
-        if block is not None:
-            block.died = at
-            self.in_use[block.device] -= block.bytes
-            self._dead.append(block)
-            return True
-        if index not in self._uncounted:
+        block = self._living.pop(_index(key), None)
+        if block is None:
             return False
-        self.in_use[device] -= self._uncounted.pop(index)[0]
+        block.died = at
+        self.in_use[block.device] -= block.bytes
+        self._dead.append(block)
+        self._drop_dead()
         return True
 
-    @property
-    def dropped_bytes(self) -> int:
-        """Bytes alive in blocks over the limit."""
-        return sum(size for size, _ in self._uncounted.values())
+    def _drop_dead(self) -> None:
+        while self._dead and len(self._dead) + len(self._living) > self._limit:
+            self._dead.popleft()
+            self.dropped += 1
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the blocks that are kept, in the order of birth."""
-        yield from sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
+    def blocks(self) -> list[Block]:
+        """Return the blocks in the order of birth: at most `limit`, or all that are alive."""
+        return sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
+
+
+def _index(key: Key) -> int | tuple[str, int]:
+    return key if isinstance(key, tuple) else id(key)
 
 
 _RARE: dict[int, Callable[..., None]] = {

@@ -43,8 +43,8 @@ def track_memory(
     Parameters
     ----------
     limit : int
-        The number of lifetimes to keep. Beyond it the oldest dead ones are dropped; those alive are kept,
-        and the bytes in use are right, whatever is dropped.
+        The number of lifetimes to keep. Beyond it the oldest dead ones are dropped, then the smallest; the
+        bytes in use are right, whatever is dropped.
     name : str
         Shown with the result.
     lines : bool
@@ -211,8 +211,11 @@ class MemoryTrack(LifetimesAnalysis):
         with self._lock:
             table = self._fold()
             wall = (self._end or perf_counter_ns()) - self._start
-            blocks, older = list(table.blocks()), dict(table.older)
-            dropped, dropped_bytes = table.dropped, table.dropped_bytes
+            blocks, older, dropped = table.blocks(), dict(table.older), table.dropped
+        rest = sorted(blocks, key=lambda block: -block.bytes)[self._limit :]  # all of them are alive
+        if rest:
+            without = {block.id for block in rest}
+            blocks = [block for block in blocks if block.id not in without]
         holders = self._holders(blocks) if self._look_for_holders else {}
         lines = lines_of(blocks)
         return Lifetimes(
@@ -221,8 +224,8 @@ class MemoryTrack(LifetimesAnalysis):
             wall,
             self._began,
             self.name,
-            dropped,
-            dropped_bytes,
+            dropped + len(rest),
+            sum(block.bytes for block in rest),
         )
 
     def _life(self, block: Block, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:

@@ -237,8 +237,8 @@ class LifetimesAnalysis:
 class Lifetimes(Record, LifetimesAnalysis):
     """The blocks of memory that were alive during a recording. Times are nanoseconds since it began.
 
-    ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, or new ones if all
-    are alive: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that are still alive.
+    ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, then the
+    smallest: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that are still alive.
     """
 
     lives: tuple[Life, ...] = ()

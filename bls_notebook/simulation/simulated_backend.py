@@ -31,18 +31,16 @@ class SimulatedGPUs:
         one = gpu_memory.gpu_at(index)
         return DeviceRecord(one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity)
 
-    def device_of(self, array: Any) -> Device:
-        device: Device = array._memory.gpu.device
-        return device
+    def device_of(self, array: ndarray) -> Device:
+        return array._memory.gpu.device
 
     def from_host(self, host: _Array, index: int) -> Any:
         gpu = gpu_memory.gpu_at(index)
         gpu.check(host.nbytes)
         return place(np.array(host, order="C", subok=False), gpu)
 
-    def to_host(self, array: Any) -> _Array:
-        host: _Array = array._host.copy()
-        return host
+    def to_host(self, array: ndarray) -> _Array:
+        return array._host.copy()
 
     def to_gpu(self, array: Any, index: int) -> Any:
         return self.from_host(array._host, index)
