@@ -186,12 +186,7 @@ def _with_graph(config: ModelConfigMessage, versions: Mapping[int, Path]) -> tup
     """Return the configuration as the ONNX backend completes it, its error, and whether it read a graph."""
     if config.backend != "onnxruntime" or not versions:
         return config, "", False
-    from bls_notebook.engines.onnxruntime.onnx_graph import (
-        check_config,
-        complete_config,
-        needs_completing,
-        signature_in,
-    )
+    from bls_notebook.engines.onnx_graph import check_config, complete_config, needs_completing, signature_in
 
     path = versions[max(versions)] / (config.default_model_filename or _ONNX_FILE)
     signature = signature_in(path / _ONNX_FILE if path.is_dir() else path)

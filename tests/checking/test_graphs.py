@@ -11,7 +11,7 @@ from bls_notebook import ModelRepository
 
 pytest.importorskip("onnx")
 
-from bls_notebook.engines.onnxruntime.onnx_graph import signature_in
+from bls_notebook.engines.onnx_graph import signature_in
 from tests.checking.conftest import codes, write
 from tests.engines.onnx_graphs import add_sub, identity
 

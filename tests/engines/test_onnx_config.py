@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import bls_notebook as bls
 from bls_notebook.backends.protocol import BackendError
-from bls_notebook.engines.onnxruntime.onnx_model import new_session, run_options
+from bls_notebook.engines.onnxruntime import new_session, run_options
 from tests.engines.onnx_graphs import FLOAT, add_sub, graph, identity, model_bytes
 
 

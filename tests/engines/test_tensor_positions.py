@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.backends.protocol import BackendError
-from bls_notebook.engines.pytorch.torchscript_model import Argument, positions_of, settings_of
+from bls_notebook.engines.pytorch import Argument, positions_of, settings_of
 
 
 def arguments(*names: str, kind: str = "TensorType", type: str = "Tensor") -> list[Argument]:

@@ -1,4 +1,7 @@
-"""An ONNX model, its sessions and its instances: one run of a session per batch.
+"""The onnxruntime backend: ONNX Runtime runs `model.onnx` on the CPU or on a GPU, one run of a session per batch.
+
+Mirrors triton-inference-server/onnxruntime_backend (src/onnxruntime.cc): its auto-completion, its checks,
+its parameters and its error messages. The package onnxruntime is imported when the first model is opened.
 
 Outputs that were not requested are not copied, although their nodes run, as on Triton. The session releases
 the GIL while it runs.
