@@ -33,18 +33,15 @@ def sources_in(folder: Path) -> Iterator[str]:
 
 
 def callees(sources: Iterable[str], known: Collection[str]) -> tuple[set[str], set[str]]:
-    """Return the models that sources call: those that requests name, and the known ones that any text names.
-
-    Names of the first kind need not be known: their model may be missing.
-    """
-    named: set[str] = set()
-    said: set[str] = set()
+    """Return the models that requests in sources name, which may be missing, and the known ones that any text names."""
+    named, said = set[str](), set[str]()
     for source in sources:
         named |= called_models(source)
         tree = syntax_tree(source)
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
-                said.add(node.value)
+        nodes = ast.walk(tree) if tree is not None else ()
+        said |= {
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in known
+        }
     return named, said
 
 

@@ -211,10 +211,7 @@ class Catalog:
         source = self._source(name, None)
         self._load_members(source, ())
         with self.service.lock_of(name):
-            source = self._still(source, None)
-            found = signature(source.folder)
-            record = self.service.load(source)
-            self.service.signatures[name] = found
+            record = self._load_source(self._still(source, None))
         self._refresh_users(name)
         return record
 
@@ -223,9 +220,7 @@ class Catalog:
         """Serve a model by a stub, or by a server elsewhere, until `reload`; with `define`, from then on."""
         name = source.name
         with self.service.lock_of(name):
-            found = signature(source.folder)
-            record = self.service.load(source)
-            self.service.signatures[name] = found
+            record = self._load_source(source)
             if define:
                 self._definitions[name] = source
         self.service.dependencies.asked_for(name)
@@ -343,13 +338,17 @@ class Catalog:
                 record = self.service.load_written(replace(source, folder=folder))
             else:
                 source = self._still(source, config)
-                found = signature(source.folder)
                 serving = self.server.serving(name)
-                if config is None and serving and self.service.signatures.get(name) == found:
+                if config is None and serving and self.service.signatures.get(name) == signature(source.folder):
                     return self.service.index.record(name, max(serving))
-                record = self.service.load(source, keep=True)
-                self.service.signatures[name] = found
+                record = self._load_source(source, keep=True)
         self._refresh_users(name)
+        return record
+
+    def _load_source(self, source: ModelSource, keep: bool = False) -> ModelRecord:
+        found = signature(source.folder)  # before the load: files that change meanwhile are loaded again
+        record = self.service.load(source, keep)
+        self.service.signatures[source.name] = found
         return record
 
     def _source(self, name: str, config: object) -> ModelSource:

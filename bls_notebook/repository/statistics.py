@@ -80,8 +80,7 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     def microseconds(part: str) -> _Read:
         return lambda _, row: float(row["inference_stats"][part]["ns"] // 1000)
 
-    success = "Number of successful inference requests, all batch sizes"
-    add("nv_inference_request_success", success, count("success"))
+    add("nv_inference_request_success", "Number of successful inference requests, all batch sizes", count("success"))
     failures = CounterMetricFamily(
         "nv_inference_request_failure",
         "Number of failed inference requests, all batch sizes",
@@ -98,9 +97,8 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     for name, part, what, cached in _DURATIONS:
         text = f"Cumulative {what} duration in microseconds ({cached} cached requests)"
         add(f"nv_inference_{name}_duration_us", text, microseconds(part))
-    name = "nv_inference_pending_request_count"
     text = "Instantaneous number of pending requests awaiting execution per-model."
-    add(name, text, lambda model, _: model.scheduler.pending, GaugeMetricFamily)
+    add("nv_inference_pending_request_count", text, lambda model, _: model.scheduler.pending, GaugeMetricFamily)
     cached_rows = [row for row in rows if row[0].spec.response_cache]
     if server is None or not cached_rows:
         return out
@@ -112,7 +110,6 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
     have = server.cache.counts()
     if not have.size:
         return out
-    looking, putting = have.lookup_ns // 1000, have.insert_ns // 1000
     for name, text, value in (
         ("util", "Cache utilization [0.0 - 1.0]", have.bytes / have.size),
         ("num_entries", "Number of responses stored in response cache", have.entries),
@@ -120,8 +117,8 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
         ("num_misses", "Number of cache misses in response cache", have.misses),
         ("num_lookups", "Number of cache lookups in response cache", have.hits + have.misses),
         ("num_evictions", "Number of cache evictions in response cache", have.evictions),
-        ("lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", looking),
-        ("insertion_duration", "Total cache insertion duration, in microseconds", putting),
+        ("lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", have.lookup_ns // 1000),
+        ("insertion_duration", "Total cache insertion duration, in microseconds", have.insert_ns // 1000),
     ):
         out.append(GaugeMetricFamily(f"nv_cache_{name}", text, value))
     return out
