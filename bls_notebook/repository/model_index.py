@@ -71,12 +71,9 @@ class Index:
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
         """Return all records by name and version, with those of models that lie in `paths` unloaded."""
         rows = {name: dict(records) for name, records in list(self._records.items())}
-        for path in paths:
-            for name in model_names([path]):
-                if name not in rows:
-                    newest = max(version_folders(path / name) or (1,))
-                    origin = shown_path(path / name)
-                    rows[name] = {newest: _unavailable(name, newest, origin, "not loaded")}
+        for folder in [path / name for path in paths for name in model_names([path])]:
+            newest = max(version_folders(folder) or (1,))
+            rows.setdefault(folder.name, {newest: _unavailable(folder.name, newest, shown_path(folder), "not loaded")})
         return [self._as_it_serves(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
 
     def loading(self, source: ModelSource, versions: Iterable[int]) -> None:

@@ -490,21 +490,19 @@ def _of_metrics(config: ModelConfigMessage) -> Iterator[str]:
 
 
 def _of_paths(config: ModelConfigMessage) -> Iterator[str]:
-    for what, folder, name in _named(config):
+    """Yield files outside the model's folder; the server takes them from anywhere."""
+    files = [
+        ("default_model_filename", "1", config.default_model_filename)
+    ]  # with the folder that each is looked for in
+    files += [(f"cc_model_filenames[{kind!r}]", "1", name) for kind, name in config.cc_model_filenames.items()]
+    for sample in config.model_warmup:
+        for name, given in sample.inputs.items():
+            files.append((f"input_data_file of warm-up input '{name}'", "warmup", given.input_data_file))
+    for state in config.sequence_batching.state:
+        for initial in state.initial_state:
+            files.append((f"data_file of state '{state.input_name}'", "initial_state", initial.data_file))
+    for what, folder, name in files:
         plain = name.replace("\\", "/")
         whole = posixpath.normpath(posixpath.join(folder, plain))
         if plain.startswith("/") or plain[1:2] == ":" or "\0" in plain or whole.partition("/")[0] == "..":
             yield f"{what} {name!r} leads out of the model's folder; put the file into that folder"
-
-
-def _named(config: ModelConfigMessage) -> Iterator[tuple[str, str, str]]:
-    """What each file is, the folder below the model's that it is looked for in, and its name."""
-    yield "default_model_filename", "1", config.default_model_filename
-    for capability, name in config.cc_model_filenames.items():
-        yield f"cc_model_filenames[{capability!r}]", "1", name
-    for sample in config.model_warmup:
-        for name, given in sample.inputs.items():
-            yield f"input_data_file of warm-up input '{name}'", "warmup", given.input_data_file
-    for state in config.sequence_batching.state:
-        for initial in state.initial_state:
-            yield f"data_file of state '{state.input_name}'", "initial_state", initial.data_file

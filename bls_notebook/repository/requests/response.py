@@ -176,8 +176,7 @@ class Response:
 
     def __repr__(self) -> str:
         if self.error is not None:
-            first = first_line(self.error.message())
-            return f"<Response of {self.model!r}: error {first if len(first) < 200 else first[:199] + '…'!r}>"
+            return f"<Response of {self.model!r}: error {first_line(self.error.message())!r}>"
         outputs = self._response._outputs
         told = [f"{t._name} {t._datatype}{list(t.shape())}" for t in outputs[:4]]
         more = [f"{len(outputs) - 4} more"] if len(outputs) > 4 else []
