@@ -39,33 +39,16 @@ class Modules(Protocol):
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """Where one version of a model is.
-
-    Attributes
-    ----------
-    name : str
-        Of the model.
-    version : int
-    model_folder, folder : Path
-        The model's folder, and its version's.
-    filename : str
-        `default_model_filename` of the configuration; may be empty.
-    new_modules : callable
-        Returns a new import system, for backends that run Python files.
-    backend_folder : Path or None
-        Of a Python-based backend: its folder, whose model.py runs the model.
-    runtime : str
-        What the configuration names as the backend's runtime; may be empty.
-    """
+    """The files of one version of a model."""
 
     name: str
     version: int
     model_folder: Path
-    folder: Path
-    filename: str
-    new_modules: Callable[[], Modules]
-    backend_folder: Path | None = None
-    runtime: str = ""
+    folder: Path  # the version's
+    filename: str  # `default_model_filename` of the configuration; may be empty
+    new_modules: Callable[[], Modules]  # returns a new import system, for backends that run Python files
+    backend_folder: Path | None = None  # of a Python-based backend: its folder, whose model.py runs the model
+    runtime: str = ""  # the backend's runtime in the configuration
 
 
 class BackendInstance(Protocol):

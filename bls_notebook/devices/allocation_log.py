@@ -1,15 +1,12 @@
 """The allocation log: records every block of memory that passes through a request, and its death.
 
-Guarantees: while no memory recording is on, `recording` is None and nothing else happens. While one is on,
-an entry extends a list by a few plain values, from any thread and without a lock: also when a block dies,
-which happens wherever Python frees memory, even inside a garbage collection. Nothing here keeps a tensor
-alive, and the log's weak references, one for each block, do not change what the engine copies. Lifetimes are
-computed from the log later.
+Guarantees: while no memory recording is on, `recording` is None and nothing else happens. While one is on, an entry
+extends a list by a few plain values, from any thread and without a lock: also when a block dies, which happens
+wherever Python frees memory, even inside a garbage collection. Nothing here keeps a tensor alive, and the log's weak
+references do not change what the engine copies. Lifetimes are computed from the log later.
 
-An entry costs 1.0 to 1.2 µs for each tensor that is passed on, and some tenths more for the line that made
-it: little of a call that takes a millisecond, and a third of one that takes 8 µs. Half of it is the weak
-reference and its callback: in Python there is no way to 5% of so short a call
-(`benchmarks/memory_tracking.py`).
+An entry costs about 1 µs for each tensor that is passed on: little of a call that takes a millisecond, a third of one
+that takes 8 µs. Half of it is the weak reference with its callback (`benchmarks/memory_tracking.py`).
 
 The key of a block in host memory is the weak reference to its owner: the log holds it, so keys are unique.
 The key of a block on a GPU is the name of the GPU and a number (see `gpu_block`).
@@ -69,8 +66,6 @@ class AllocationRecorder:
         self._died = _recorder(self.deaths)
         if _cell:
             self.in_cell(_cell)
-
-    # -- requests ----------------------------------------------------------------------------------
 
     def crossed(
         self,
@@ -170,8 +165,6 @@ class AllocationRecorder:
         # first that was made counts for both, which is the last of them in this list.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
-    # -- devices ----------------------------------------------------------------
-
     def allocated(self, device: str, number: int, size: int) -> None:
         """Record memory from a GPU; `number` is its address, or unique and below 0 on a simulated GPU."""
         line = None if self.place is None else self.place()
@@ -183,8 +176,6 @@ class AllocationRecorder:
     def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
         """Record that an array came to another device (``transfer``, in `ns` nanoseconds) or was copied (``copy``)."""
         self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
-
-    # -- the rest ------------------------------------------------------------------------------------
 
     def paired(self, before: _Tensors, after: _Tensors) -> None:
         """Record the copies among tensors that were passed on, for requests known later."""

@@ -55,8 +55,6 @@ class SendingExecution(Execution):
     def bare_caller(self) -> SendingExecution:
         return bare_caller(self.server, self.model, self.span)
 
-    # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
-
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
@@ -172,8 +170,7 @@ class SendingExecution(Execution):
     def log(self, level: str, message: str, file: str, line: int) -> None:
         logs.write(LogLine(level, self.model_name, message, label_of(file), line, self.bare))
 
-    # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
-
+    # The methods of `Answerable`, for an execution that runs inline.
     def open_ticket(self, request: InferenceRequest) -> Ticket:
         """Return the ticket that delivers late responses."""
         if self.ticket is None:

@@ -45,10 +45,8 @@ class ModelLoadError(BLSError):
 
     Attributes
     ----------
-    model : str
-        Name of the model.
-    reason : str
-        The same failure in Triton's own words.
+    model, reason : str
+        Name of the model, and Triton's message.
     record : ErrorRecord or None
         The failure with the frames of the model's code.
     """

@@ -1,11 +1,11 @@
-"""What a forked child may do with models of its parent: nothing, and it is told so in one line.
+"""Keeps a forked child from using its parent's models, with a one-line error.
 
 Their threads, and the locks that these held, stayed behind, in Python and in the libraries that models use,
 so no request of the child could be sure of an answer. A repository that the child makes itself works.
 
-Guarantees: in the child every request to a model of the parent, and every change of one, raises
-`ForkedError`; no lock of this package is held there, no profile and no memory track is on; code of a model
-that was forked in the middle of it, and ends by `sys.exit`, ends the child.
+Guarantees: in the child every request to a model of the parent, and every change of one, raises `ForkedError`; no
+lock of this package is held there, and nothing is recorded; code of a model that was forked in the middle of it ends
+the child by `sys.exit`.
 """
 
 from __future__ import annotations

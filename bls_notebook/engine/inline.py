@@ -1,9 +1,9 @@
 """`inline_call`: a synchronous request to an idle model, run on its caller's thread.
 
-A closure for each model, with everything bound. Guarantees: nobody overtakes a queue; the instance is
-given back whatever strikes and wherever: Ctrl-C or another exception between any two steps, the end of the
-stack, or what the model does. It is taken and given back in single steps that are not Python code. So are
-the caller's context and its running loop.
+A closure for each model, with everything bound. Guarantees: nobody overtakes a queue; the instance, the caller's
+context and its running loop are given back whatever strikes, and wherever: Ctrl-C or another exception between any
+two steps, the end of the stack, or what the model does. They are taken and given back in single steps that are not
+Python code.
 """
 
 from __future__ import annotations

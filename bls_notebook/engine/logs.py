@@ -1,9 +1,8 @@
-"""Where models' messages go: to Python's logging, and to whoever shows them.
+"""Sends models' messages to Python's logging, and to the displays that show them.
 
-Guarantees: Python's logging gets every message, whatever those who show them do; one that raises is
-reported once and asked no more. A message is shown in the context (`contextvars`) of the request that caused
-it, on the thread that logged it. So is, as on the real server, what a model raises or returns once its
-requests have been answered: nobody can be told but by the log.
+Guarantees: Python's logging gets every message; a display that raises is reported once and removed. A message is
+shown in the context (`contextvars`) of the request that caused it, on the thread that logged it. What a model raises
+or returns after its requests have been answered is logged too, as on the real server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metrics of models, kept and exposed by `prometheus_client`.
 
-Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind,
-label or amount raises ValueError, in Triton's words, and changes nothing. A value lasts until everybody who
-held it has released it; one that nobody holds lasts as long as the repository.
+Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind, label or amount
+raises ValueError, in Triton's words, and changes nothing. A value lasts until all its holders have released it; one
+without holders lasts as long as the repository.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""`BatchRunner`: one `execute` call that serves a batch of tickets, sync or async, and delivers its
-responses.
+"""`BatchRunner`: one `execute` call that serves a batch of tickets, sync or async, and delivers its responses.
 
-Guarantees: when a batch has ended, every ticket has its response, or its model still holds a sender for it,
-and the loss of the last sender is noticed; the result of `execute` is accepted for all requests of a batch
-or, if Triton rejects any of it, for none; an `execute` that fails fails every request without a response. A
-batch runs in the context of its first ticket. Queues are the scheduler's: it passes instances in and gets
-them back.
+Guarantees: when a batch has ended, every ticket has its response, or its model still holds a sender for it, and the
+loss of the last sender is noticed; the result of `execute` is accepted for all requests of a batch or, if Triton
+rejects any of it, for none; an `execute` that fails fails every request without a response. A batch runs in the
+context of its first ticket. The scheduler owns the queues: it passes instances in and gets them back.
 """
 
 from __future__ import annotations
@@ -199,8 +197,6 @@ class BatchRunner:
         self._see_again = see_again
         self._batching = model.spec.max_batch_size > 0
 
-    # -- sync ----------------------------------------------------------------------------------------
-
     def run(
         self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None = None
     ) -> list[Ticket]:
@@ -275,8 +271,6 @@ class BatchRunner:
         for ticket in tickets:
             ticket.finish(alike(response))
 
-    # -- async ---------------------------------------------------------------------------------------
-
     def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
         """Start a batch of an async model on its loop's thread; False if it is over, else `ended` is called later."""
         context = next((t.context for t in tickets if t.context is not None), None)
@@ -331,8 +325,6 @@ class BatchRunner:
         instance.loop.executions.discard(execution)
         self._finish(execution, given, failed)
         ended(instance, tickets, again)
-
-    # -- both ----------------------------------------------------------------------------------------
 
     def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> SendingExecution | None:
         """Make the execution of a batch; None if nothing is to run. In profiles it begins now if `placed`."""

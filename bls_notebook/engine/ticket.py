@@ -123,8 +123,6 @@ class Ticket:
     def ready(self) -> bool:
         return not self.held and (self._answered or bool(self._responses))
 
-    # -- the model's side ------------------------------------------------------------------------
-
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         need_room()
         with self._lock:
@@ -202,8 +200,6 @@ class Ticket:
                 "(The real server would keep the caller waiting forever.)"
             )
         self.finish(error_response(execute_failed(name, what)))
-
-    # -- the engine's side -----------------------------------------------------------------------
 
     def finish(self, response: InferenceResponse, final: bool = True) -> bool:
         """Deliver a response, unless the final one is there; return whether it was delivered."""
@@ -308,8 +304,6 @@ class Ticket:
             parker = Parker()
             self._parkers = [*(self._parkers or ()), parker]
             return parker
-
-    # -- the requester's side --------------------------------------------------------------------
 
     def cancel(self) -> None:
         """Remove a queued request; a running model sees `is_cancelled()`."""

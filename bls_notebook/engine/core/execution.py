@@ -139,8 +139,6 @@ class Execution:
         """Return the requests that must all be answered before a combined execution is over."""
         return list(self.children)
 
-    # -- children ----------------------------------------------------------------------------------
-
     @property
     def children(self) -> set[Any]:
         """Unanswered requests that this execution sent, as far as they are known."""

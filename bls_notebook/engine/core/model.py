@@ -1,10 +1,9 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
-Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first, waits
-for the ensembles that hold it, and finalizes every instance exactly once, never in the thread of a request,
-whose caller would wait for it; what a `finalize` raises is logged, never lost and never in the way of the
-others. `regroup` changes which instances serve: those that stay notice nothing, those that leave are
-finalized once they run nothing any more.
+Guarantees: it serves until `close`, which answers what is in flight first, waits for the ensembles that hold it, and
+finalizes every instance exactly once, never in the thread of a request, whose caller would wait for it. Exceptions of
+a `finalize` are logged and do not affect the others. `regroup` changes which instances serve: those that stay are not
+disturbed, those that leave are finalized once they run nothing any more.
 """
 
 from __future__ import annotations

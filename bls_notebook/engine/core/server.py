@@ -1,9 +1,8 @@
-"""`Server`: the models that are in service, by name and version, and who requests go to.
+"""`Server`: the models that are in service, by name and version.
 
-Guarantees: `find` takes no lock and sees either the version before a replacement or the one after
-it; replacing is one assignment, so no request falls between; models that leave service answer their
-requests in flight first. A substitute takes the requests of a model as long as that is in service, also
-where it is replaced meanwhile.
+Guarantees: `find` takes no lock and sees either the version before a replacement or the one after it; replacing is
+one assignment, so no request falls between; models that leave service answer their requests in flight first. A
+substitute gets the requests of a model as long as that is in service, also after a replacement.
 """
 
 from __future__ import annotations
@@ -79,8 +78,6 @@ class Server:
                 for model in versions.values():
                     model.outputs.strict = strict
 
-    # -- requests ----------------------------------------------------------------------------------
-
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
         """Return the model version that serves a request, or None."""
         if version == -1:
@@ -102,8 +99,6 @@ class Server:
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception of a model for post-mortem debugging."""
         self.last_failure = error
-
-    # -- models ------------------------------------------------------------------------------------
 
     def serving(self, name: str) -> dict[int, LoadedModel]:
         return dict(self._versions.get(name, {}))
@@ -162,8 +157,6 @@ class Server:
         for each in substitutes:
             each.close_replaced()
         return before
-
-    # -- on behalf of models -------------------------------------------------------------------------
 
     def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
         """Load a model for `pb_utils.load_model`; `who` is the calling instance."""

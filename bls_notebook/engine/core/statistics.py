@@ -1,10 +1,10 @@
-"""`ModelStatistics`: what a model version has done, in the quantities of Triton's own statistics.
+"""`ModelCounters`: what a model version has done, in the quantities of Triton's own statistics.
 
-Guarantees: counting is cheap (the way that most requests take appends one entry to `alone`), needs no lock of
-anybody else and loses nothing; what is read may lack what is just being counted, and nothing else.
+Guarantees: counting is cheap (most requests append one entry to `alone`), needs no lock of the caller and loses
+nothing; a reader may miss only what is just being counted.
 
-A request spends its time waiting (`queue`), having its inputs handed over (`compute_input`), in `execute`
-(`compute_infer`) and having its outputs handed over (`compute_output`). All times are nanoseconds.
+A request spends its time waiting (`queue`), receiving its inputs (`compute_input`), in `execute` (`compute_infer`)
+and sending its outputs (`compute_output`). All times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ class ModelCounters:
         self._keepers = 0
         self._latest: deque[tuple[int, ...]] | None = None  # as in `alone`, while somebody wants latencies
         self._cache = [0] * 5  # hits and their ns, misses and their ns, ns of the requests that were hits
-
-    # -- counting ------------------------------------------------------------------------------------
 
     def fold(self) -> None:
         """Add `alone` to the sums; call when it has `FOLD_AT` entries."""
@@ -118,8 +116,6 @@ class ModelCounters:
         if self._latest is not None:
             ended = time.perf_counter_ns()
             self._latest.append((1, ended - request_ns, 0, 0, 0, ended))
-
-    # -- reading -------------------------------------------------------------------------------------
 
     def failures(self) -> dict[str, int]:
         return dict(self._failures)

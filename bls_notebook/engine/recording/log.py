@@ -239,8 +239,7 @@ class Log:
                 self.given += count
         return self.take()
 
-    # -- entries, but for those of the hot path, which the engine writes itself ------------------------
-
+    # The engine writes the entries of the hot path itself.
     def place(self, number: int, place: RecordedInstance, rows: int, started: int, batch: int = 0) -> None:
         """Record that an instance began with a request, on this thread."""
         self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))

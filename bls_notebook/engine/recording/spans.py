@@ -1,9 +1,9 @@
 """Record spans for a profile off the hot path: queued, batched, failed and streamed requests.
 
-Every function does nothing while no profile is on; see `engine.recording.log`. Below `Ticket`, which is
-untyped here. A request that a bare thread sends carries no context: its sender is found from the variables
-of the thread's functions (a request or a response sender of the model), else from the instance whose code
-runs, if that serves a single request.
+Every function does nothing while no profile is on; see `engine.recording.log`. `Ticket` imports this module, so it is
+untyped here. A request from a bare thread carries no context: its sender is found from the variables of the thread's
+functions (a request or a response sender of the model), else from the instance whose code runs, if that serves a
+single request.
 """
 
 from __future__ import annotations

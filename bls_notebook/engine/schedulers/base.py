@@ -122,8 +122,7 @@ class BatchScheduler(Lifecycle):
         self._async = any(i.is_async for i in model.instances)
         self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
 
-    # -- what a subclass decides ---------------------------------------------------------------------
-
+    # What a subclass decides.
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         """Queue a request that arrived at `now`, or return the response that rejects it."""
         raise NotImplementedError
@@ -149,8 +148,6 @@ class BatchScheduler(Lifecycle):
 
     def _see_again(self, ticket: Ticket) -> None:
         """The model wants to see a request again, which it now lets go of; the lock is not held."""
-
-    # -- requests --------------------------------------------------------------------------------------
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         need_room()
@@ -248,8 +245,6 @@ class BatchScheduler(Lifecycle):
                 ticket.serving.discard(ticket)
         if self._watch:
             self._tell()
-
-    # -- instances -------------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Start idle instances that have work, answer expired requests, and set the alarm."""
@@ -368,8 +363,6 @@ class BatchScheduler(Lifecycle):
         elif self._reschedules:  # only now it is known which requests are to be seen again
             self._end(tickets, again)
             self._look()
-
-    # -- time ------------------------------------------------------------------------------------------
 
     def _set_alarm(self, now: int) -> None:
         if self._closed and not self._open:

@@ -1,9 +1,8 @@
-"""What time it is, and being called at a time: the one place where schedulers meet the clock.
+"""The schedulers' clock: the time, and alarms.
 
-Guarantees: `call_at` never waits and never calls early; the calls run one after the other in a thread of
-their own, so they must be short; what is asked for a time that has passed comes after what is late already,
-so nobody keeps others from being called; a cancelled alarm is not called any more, unless it is being called
-already, and takes no memory for long. Nothing polls: the thread sleeps until the next alarm.
+Guarantees: `call_at` never waits and never calls early; the calls run one after the other in a thread of their own,
+so they must be short; late alarms ring in order; a cancelled alarm does not ring, unless it is ringing already, and
+takes no memory for long. The thread sleeps until the next alarm.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """The default scheduler: hands one request at a time to an idle instance, first come first served.
 
 Guarantees: an instance runs one `execute` at a time; nobody overtakes a queue; a synchronous request to an
-idle model runs on the caller's thread; every request that was accepted is answered; once closed, no request
-is accepted, and `on_drained` is called when the last one has been answered; an instance that is to leave
-finishes what it has begun, and begins nothing else.
+idle model runs on the caller's thread; every accepted request is answered; once closed, the scheduler accepts no
+request, and calls `on_drained` when the last one has been answered; an instance that is to leave finishes what it
+has begun, and begins nothing else.
 
-An instance always comes back, whatever strikes and wherever: Ctrl-C or another exception between any two
-steps, the end of the stack, or what a model does. A caller's thread takes one only to run its own request,
-by one step that is not Python code, and gives it back in the same way. A request that has to wait is put
-into the queue, which is all that its sender does; instances for the queue are taken by the engine's own
-threads, whose stacks are short and which no signal reaches.
+An instance always comes back, whatever exception strikes, and wherever. A caller's thread takes one only to run its
+own request, by one step that is not Python code, and gives it back in the same way. The sender of a request that has
+to wait only puts it into the queue. The engine's own threads take instances for the queue: their stacks are short,
+and no signal reaches them.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ class DefaultScheduler(Lifecycle):
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
         self._runner = BatchRunner(model, self._lock)
-
-    # -- in the background -------------------------------------------------------------------------
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request that has to wait, or that does not run on its caller's thread."""

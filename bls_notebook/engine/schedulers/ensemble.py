@@ -1,11 +1,9 @@
 """The ensemble scheduler: sends a request through the steps, each as soon as its inputs exist.
 
-Guarantees: independent steps run side by side; a synchronous caller runs one of the ready steps on its own
-thread, so an ensemble without branches needs no other thread; responses of steps are processed one at a time
-and in order, and no lock is held while a step is sent or a response delivered; whatever a step does, the
-request gets its final response once, when no step is running; members stay loaded from the first step to the
-last, so an unload in between lets the request finish; the wait graph sees through an ensemble. Errors are
-worded as Triton's.
+Guarantees: independent steps run side by side; a synchronous caller runs one of the ready steps on its own thread, so
+an ensemble without branches needs no other thread; responses of steps are processed one at a time and in order, with
+no lock held while a step is sent or a response delivered; the request gets its final response once, when no step is
+running; members stay loaded from the first step to the last. Errors are worded as Triton's.
 """
 
 from __future__ import annotations
@@ -116,8 +114,6 @@ class EnsembleRun:
         if ticket is not None:
             ticket.execution = self.execution
 
-    # -- driving -------------------------------------------------------------------------------------
-
     def serve(self) -> InferenceResponse:
         """Run on the caller's thread; steps that can run side by side use others too."""
         launches = self._begin()
@@ -157,8 +153,6 @@ class EnsembleRun:
             self.context = copy_context()
             if parent is not None:
                 parent.adopt(ticket)
-
-    # -- steps ---------------------------------------------------------------------------------------
 
     def _run_here(self, launch: Launch) -> list[Launch]:
         """Run a step on this thread; return the steps that can run then."""
@@ -228,8 +222,6 @@ class EnsembleRun:
         flags, correlation_id = launch.sequence.flags, launch.sequence.correlation_id
         return replace(options, correlation_id=correlation_id, flags=flags, preferred_memory=None, priority=0)
 
-    # -- what the steps answer -----------------------------------------------------------------------
-
     def _answered(self, launch: Launch, ticket: Ticket) -> None:
         """A step in the background has a response; called on any thread."""
         self._events.append((launch, ticket))
@@ -276,8 +268,6 @@ class EnsembleRun:
             responses, over = self._collect()
         self._give(responses, over)
         return launches
-
-    # -- responses -----------------------------------------------------------------------------------
 
     def _collect(self) -> tuple[list[tuple[InferenceResponse, bool]], bool]:
         """The responses to deliver now, and whether the run is over; the flow's lock is held."""
@@ -354,8 +344,6 @@ class EnsembleRun:
             self.execution.finished = True
             self._ended()
 
-    # -- for a profile -------------------------------------------------------------------------------
-
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()
         statistics = self._model.statistics
@@ -375,8 +363,6 @@ class EnsembleScheduler(Lifecycle):
         super().__init__(model)
         self._idle, self._queue = [], set()  # no request waits here; those of the steps wait at their models
         self._plan = EnsemblePlan(model.spec)
-
-    # -- serving -------------------------------------------------------------------------------------
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         need_room()
@@ -411,8 +397,6 @@ class EnsembleScheduler(Lifecycle):
 
     def settled(self, ticket: Ticket) -> None:
         """Nothing to do: a request counts until its last step has ended."""
-
-    # -- the models of the steps ---------------------------------------------------------------------
 
     def _enter(self) -> Members | InferenceResponse:
         """Hold the models of the steps, or return why that fails."""

@@ -117,8 +117,6 @@ class EnsembleFlow:
         self.responses = 0
         self.error: TritonError | None = None
 
-    # -- what happens ------------------------------------------------------------------------------
-
     def begin(self, inputs: Iterable[Tensor]) -> list[Launch]:
         """Store the request's inputs; return the steps that can run."""
         given = {t._name: t for t in inputs}
@@ -189,8 +187,6 @@ class EnsembleFlow:
         reshape_all(out, self._plan.reshapes)
         self.responses += 1
         return out, parameters
-
-    # -- tensors -----------------------------------------------------------------------------------
 
     def _put(self, name: str, iteration: int, tensor: Tensor | None, batch: int, sequence: Membership | None) -> None:
         readers = sum(n in self._needed for n in self._plan.readers.get(name, ())) + (name in self._wanted)

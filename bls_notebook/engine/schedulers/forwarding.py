@@ -1,10 +1,10 @@
-"""The scheduler of models that a server elsewhere runs: hands every request on at once.
+"""The scheduler of models on a remote server: forwards every request at once.
 
-Guarantees: any number of requests is under way; one that is waited for is sent and received on its caller's
-thread, the others keep none of the kernel's; requests of one sequence are sent one after the other, in the
-order in which they came; every request that was accepted is answered; whoever gives up a request ends it here
-at once, and at the server where the protocol can. Once closed, no request is accepted, and `on_drained` is
-called when the last one has been answered. A request that waits long is reported once, in the log.
+Guarantees: any number of requests is under way; a synchronous one is sent and received on its caller's thread, the
+others block no thread of the kernel; requests of one sequence are sent one after the other, in the order of arrival;
+every accepted request is answered; cancelling ends a request here at once, and on the server if the protocol can.
+Once closed, the scheduler accepts no request, and calls `on_drained` when the last one has been answered. The log
+reports a long wait once.
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ class ForwardingScheduler(Lifecycle):
         self._send, self._link = backend.send, backend.link
         self._link.report_waits.append(self._report_waits)
         self._batching = model.spec.max_batch_size > 0
-
-    # -- serving -------------------------------------------------------------------------------------
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request, on this thread unless its sequence makes it wait."""
@@ -171,8 +169,6 @@ class ForwardingScheduler(Lifecycle):
         if recorded is not None and ticket.span:
             recorded.ran.extend(Ran(ticket.span, received, sent.started))  # others went over it meanwhile
 
-    # -- the end of a request ------------------------------------------------------------------------
-
     def withdraw(self, ticket: Ticket) -> bool:
         """Remove a request from its sequence's line; cancel one that is under way."""
         if super().withdraw(ticket):
@@ -214,8 +210,6 @@ class ForwardingScheduler(Lifecycle):
     def _drained(self) -> None:
         with suppress(ValueError):
             self._link.report_waits.remove(self._report_waits)
-
-    # -- long waits ----------------------------------------------------------------------------------
 
     def _report_waits(self) -> None:
         """Log requests that have waited long for the server, each once."""

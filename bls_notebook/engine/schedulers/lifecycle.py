@@ -41,8 +41,7 @@ class Lifecycle:
         self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
         self._on_drained: Callable[[], None] | None = None
 
-    # -- what a scheduler decides; the lock is held ----------------------------------------------------
-
+    # What a scheduler decides; the lock is held.
     def _joins(self, instance: Instance) -> None:
         """An instance more."""
 
@@ -69,8 +68,6 @@ class Lifecycle:
     def _look(self) -> None:
         """Give work to idle instances; the lock is not held."""
         raise NotImplementedError
-
-    # ----------------------------------------------------------------------------------------------------
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())

@@ -1,13 +1,11 @@
-"""`ResponseCache`: answers that were given before, the least recently used of them dropped first.
+"""`ResponseCache`: earlier responses; the least recently used are dropped first.
 
-Guarantees: safe from any thread; the tensors of its entries never take more than its size; what it
-gives and what it is given are copied, so nobody's writes reach an entry. The size counts the bytes of
-tensors.
+Guarantees: safe from any thread; the tensors of its entries never take more than its size; entries are copied in both
+directions, so nobody's writes reach them.
 
-Differs from the real server's, on purpose: shapes and data types belong to the key (there ``[[1, 2]]`` and
-``[[1], [2]]`` share an answer), outputs that were not asked for are withheld, errors are never kept, and
-an answer is dropped with the loaded model that gave it. As there, what lies on a GPU is neither looked up nor
-kept.
+Differs from the real server's on purpose: shapes and data types belong to the key (there ``[[1, 2]]`` and
+``[[1], [2]]`` share a response), outputs that were not requested are withheld, errors are never kept, and a response
+is dropped with the loaded model that gave it. As there, tensors on a GPU are neither looked up nor kept.
 """
 
 from __future__ import annotations

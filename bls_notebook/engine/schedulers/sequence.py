@@ -1,16 +1,14 @@
 """The sequence batcher: requests of a sequence go to one instance, in order (config `sequence_batching`).
 
-`Sequences` decides which sequence has which slot. It is pure: no locks, threads or clock (times are
-arguments, in nanoseconds). Guarantees: the steps of a sequence keep their order, and its slot from its first
-step until its end; a slot serves one sequence at a time; sequences without a slot get one in the order of
-their arrival; a sequence that is idle for too long, or that has a cancelled waiting step, ends and frees its
-slot; an instance that retires keeps its sequences until they end.
+`Sequences` decides which sequence has which slot. It is pure: no locks, threads or clock (times are arguments, in
+nanoseconds). Guarantees: the steps of a sequence keep their order, and its slot until its end; a slot serves one
+sequence at a time; waiting sequences get slots in the order of arrival; a sequence that is idle for too long, or that
+has a cancelled waiting step, ends and frees its slot; a retiring instance keeps its sequences until they end.
 
-The scheduler guarantees those of `BatchScheduler`, and: at most one request of a sequence runs at a time;
-*direct* gives a sequence the same position in every batch, and passes a null request (READY is false) for
-each position before the last that has no request; *oldest* forms batches like the dynamic batcher; an
-iterative sequence ends when its request is not rescheduled. The control inputs are in `controls`. Mirrors
-core/src/sequence_batch_scheduler/sequence_batch_scheduler.cc.
+The scheduler guarantees those of `BatchScheduler`, and: at most one request of a sequence runs at a time; *direct*
+gives a sequence the same position in every batch, with a null request (READY is false) for each position before the
+last that has no request; *oldest* forms batches like the dynamic batcher; an iterative sequence ends when its request
+is not rescheduled. Mirrors core/src/sequence_batch_scheduler/sequence_batch_scheduler.cc.
 """
 
 from __future__ import annotations
@@ -195,8 +193,6 @@ class Sequences:
             return
         heapq.heappush(self._ready, (slot.number, slot.place))
 
-    # -- time ------------------------------------------------------------------------------------------
-
     def reap(self, now: int) -> list[Slot]:
         """End the sequences that were idle for too long; return their slots."""
         late = [s for s in self._owned if now - self._seen[s] >= self._idle]
@@ -279,8 +275,6 @@ class SequenceBatcher(BatchScheduler):
         for instance in model.instances:
             self._joins(instance)
 
-    # -- instances -------------------------------------------------------------------------------------
-
     def _joins(self, instance: Instance) -> None:
         place = self._place[instance] = self._sequences.next_place
         self._instances[place] = instance
@@ -303,8 +297,6 @@ class SequenceBatcher(BatchScheduler):
         place = self._place.pop(instance)
         del self._instances[place], self._issued[place]
         self._sequences.forget_place(place)
-
-    # -- requests --------------------------------------------------------------------------------------
 
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         request = ticket.request
@@ -376,8 +368,6 @@ class SequenceBatcher(BatchScheduler):
         self._issued[slot.place].add(Waiting(step.item, 1, step.key, now))
         if step.end:
             self._sequences.release(slot)
-
-    # -- batches ---------------------------------------------------------------------------------------
 
     def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
         self._wait_until.pop(instance, None)
@@ -492,8 +482,6 @@ class SequenceBatcher(BatchScheduler):
             return
         ticket.queued = True
         self._queue.add(ticket)
-
-    # -- time ------------------------------------------------------------------------------------------
 
     def _expire(self, now: int, answers: Answers) -> None:
         for slot in self._sequences.reap(now):

@@ -1,14 +1,12 @@
-"""Handing tensors from one model to another as if they lived in processes of their own.
+"""Passes tensors from one model to another as if they lived in processes of their own.
 
-Guarantees: what one side does to its arrays is never seen by the other, and every array that is
-handed over is writeable. Memory moves without a copy only where nobody else can reach it any more: its
-giver holds neither the request, the tensor, the array, nor what the array is a view of, and there is
-no weak reference. A view's base that is not a plain array (a buffer, a DLPack capsule, a framework's
-tensor) counts as held. When in doubt, it is copied. On a GPU the same holds, each device for itself; and
-whatever was being done there, on any stream, is done when a tensor is handed over.
+Guarantees: what one side does to its arrays is never seen by the other, and every array arrives writeable. Memory
+moves without a copy only if nobody else can reach it any more: its giver holds neither the request, the tensor, the
+array, nor what the array is a view of, and there is no weak reference. A view's base that is not a plain array (a
+buffer, a DLPack capsule, a framework's tensor) counts as held. When in doubt, it is copied. The same holds on each
+GPU, and pending work on a tensor, on any stream, is over when it is passed on.
 
-Counts are exact: a count that says "nobody else" cannot grow behind our back, because growing it
-takes a reference. Needs no lock.
+Counts are exact: a count that says "nobody else" cannot grow behind our back, because growing it takes a reference.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Ctrl-C, kept out of the engine's critical sections; and interrupting model code in other threads.
 
-Python may raise KeyboardInterrupt between any two bytecodes of the main thread, even when an instance has
-just been acquired and nobody has recorded it. While a request is sent from the main thread, the handler
-checks where Ctrl-C struck: in model code or during a wait it raises at once; inside the engine it returns a
-moment later, until the engine is left, at the latest when the request is over.
+Python may raise KeyboardInterrupt between any two bytecodes of the main thread, even when an instance has just been
+acquired and nobody has recorded it. While a request is sent from the main thread, the handler checks where Ctrl-C
+struck: in model code or during a wait it raises at once; inside the engine it tries again a moment later, until the
+engine is left, at the latest when the request is over.
 
-Guarantees: Ctrl-C is never lost and never arrives after the request that it was meant for; the only cost
-without Ctrl-C is one exchange of the handler for each request from outside; a foreign handler is left alone.
-`Interrupted` is set in another thread and arrives at its next bytecode (after a sleep or lock in C returns);
-it is not an `Exception`, so models do not swallow it by habit. Critical sections check for room on the stack
-before they acquire anything, because a recursive caller may have only a frame or two left.
+Guarantees: Ctrl-C is never lost and never arrives after its request; without Ctrl-C, each request from outside only
+exchanges the handler; a foreign handler is left alone. `Interrupted` is set in another thread and arrives at its next
+bytecode (after a sleep or lock in C returns); it is not an `Exception`, so models do not swallow it by habit.
+Critical sections check for room on the stack first, because a recursive caller may have only a frame or two left.
 """
 
 from __future__ import annotations

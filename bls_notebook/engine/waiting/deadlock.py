@@ -1,11 +1,10 @@
-"""Who waits for what, right now, and what is done about a wait that can never end.
+"""Deadlock detection: registers waits, and refuses a request if a wait can never end otherwise.
 
-Guarantees: a thread registers its wait before it sleeps, as does a loop that runs a model's code, under one
-lock, and the wait graph is only read under that lock, so the check sees no half-made wait: a request that
-only waits for its own waiting ancestors gets an error at once, and no other request does. What cannot be
-seen (a lock, a bare thread, a timer that may cancel, a future that somebody outside its loop knows) counts
-as able to move. A wait that lasts and that looks circular, but cannot be proven so, is reported while it
-lasts. Ctrl-C ends any wait.
+Guarantees: a thread, or a loop that runs a model's code, registers its wait under a lock before it sleeps, and the
+wait graph is read under that lock. So a request that only waits for its own waiting ancestors gets an error at once,
+and no other request does. What cannot be seen (a lock, a bare thread, a timer that may cancel, a future known outside
+its loop) counts as able to move. A long wait that looks circular, but is not proven so, is reported. Ctrl-C ends any
+wait.
 """
 
 from __future__ import annotations
@@ -240,9 +239,6 @@ def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node
 
 def _is_waiting(node: Node) -> bool:
     return isinstance(node, Ticket) and (node.queued or node.execution is None)
-
-
-# -- words ---------------------------------------------------------------------------------------
 
 
 def _senders(ticket: Ticket) -> Iterator[Execution]:

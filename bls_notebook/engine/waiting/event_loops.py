@@ -1,9 +1,9 @@
-"""Event loops for model code: one for each instance that needs one, and the way back into any loop.
+"""Event loops for model code: one for each instance that needs one, and mailboxes to post to any loop.
 
-Guarantees: a model's coroutines run in a thread of their own, so code that blocks stalls no other model;
-`post` may be called from any thread, wakes a loop once for many results, and does nothing if the loop is
-closed. A loop that runs model code is registered as waiting while it sleeps, and before it falls asleep the
-wait graph is asked whether its results can still arrive. The notebook's own loops are left alone.
+Guarantees: a model's coroutines run in a thread of their own, so code that blocks stalls no other model; `post` may be
+called from any thread, wakes a loop once for many results, and does nothing if the loop is closed. A loop that runs
+model code is registered as waiting while it sleeps; the wait graph is asked first whether its results can still
+arrive. The notebook's own loops are left alone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""Find out whether an object can still be reached: a future that would wake a task, a response sender.
+"""Find out whether an object is still reachable: a future that would wake a task, a response sender.
 
-References are counted as Python's garbage collector counts them: references among the sleeping tasks are
-inside; an object with more references than that is reachable from outside, and so is everything it refers
-to. Guarantees: a reference that is not understood (a running thread, a module's global, an extension) counts
-as outside, so "unreachable" is certain; only objects that the tasks refer to are examined, and none is kept.
+References are counted as Python's garbage collector does: references among the sleeping tasks are inside; an object
+with more references is reachable from outside, and so is everything it refers to. Guarantees: a reference that is not
+understood (a running thread, a module's global, an extension) counts as outside, so "unreachable" is certain.
 
-A sender lost in a reference cycle is noticed only by a garbage collection, which nothing causes while every
-thread waits. Guarantees: while a request waits long for its senders, garbage is collected now and then, for
-a twentieth of the time at most; nothing runs or is kept once the requests have been answered.
+Only a garbage collection notices a sender lost in a reference cycle, and nothing causes one while every thread waits.
+So while a request waits long for its senders, garbage is collected now and then, for a twentieth of the time at most.
 """
 
 from __future__ import annotations

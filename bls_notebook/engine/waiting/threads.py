@@ -1,10 +1,10 @@
-"""Worker threads that are kept for reuse, and `Park`, a place for one thread to wait.
+"""Worker threads that are kept for reuse, and `Parker`, a place for one thread to wait.
 
-Guarantees: `start_in_thread` never waits and is atomic for Ctrl-C and any other exception: either the job is
-queued or nothing happened. While the pool is in use, one more worker than needed waits for a job; the worker
-that takes a job starts the next worker. Idle workers end after a while; workers are daemons, so they never
-keep the kernel alive. A job that raises is reported to `threading.excepthook` and affects no other job.
-`unpark` before `park` is not lost; `park` gives way to Ctrl-C on every platform.
+Guarantees: `start_in_thread` never waits and is atomic for Ctrl-C and any other exception: either the job is queued
+or nothing happened. While the pool is in use, one more worker than needed waits for a job; the worker that takes a
+job starts the next. Idle workers end after a while; workers are daemons. A job that raises is reported to
+`threading.excepthook` and affects no other job. `unpark` before `park` is not lost; Ctrl-C ends `park` on every
+platform.
 """
 
 from __future__ import annotations
