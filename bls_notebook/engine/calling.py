@@ -35,8 +35,7 @@ from .tensors.inbound import NotReceivedError, received
 from .tensors.outputs import memory_problem
 from .ticket import Ticket
 from .waiting.ctrl_c import CtrlC
-from .waiting.event_loops import watch_loop
-from .waiting.futures import response_of
+from .waiting.event_loops import response_of, watch_loop
 from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 MAX_DEPTH = 1000

@@ -25,8 +25,7 @@ from bls_notebook.engine.exception_text import home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .event_loops import Job, WatchedSelector, blocked, job_of
-from .futures import RequestFuture
+from .event_loops import Job, RequestFuture, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
 from .stack_frames import frame_of, stack_of, stacks, variables_of
 
