@@ -15,7 +15,6 @@ The key of a block on a GPU is the name of the GPU and a number (see `gpu_block`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter_ns
 from types import CodeType
@@ -23,8 +22,6 @@ from typing import Any
 from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
-
-from bls_notebook.records.raw_events import Maker
 
 from .registry import device_of
 
@@ -285,57 +282,3 @@ def set_cell(name: str) -> None:
     _cell = name
     if recording is not None:
         recording.in_cell(name)
-
-
-MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
-
-
-@dataclass(eq=False, slots=True)
-class TrackedRequest:
-    """One request that was seen; the notebook has none."""
-
-    number: int
-    model: str
-    version: int
-    options: Any
-    parent: TrackedRequest | None
-    span: int
-    cell: str
-    instance: str = ""
-
-    @property
-    def maker(self) -> Maker:
-        """The model that allocated a block."""
-        name = self.options.request_id if self.options is not None else ""
-        return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
-
-
-Stop = tuple[int, str, str, str, tuple[int, ...], TrackedRequest | None, str]
-
-
-@dataclass(eq=False, slots=True)
-class Block:
-    """A block of memory, as far as it is known; times are of `perf_counter_ns`, -1 for not yet."""
-
-    id: int
-    key: Key
-    device: str
-    bytes: int
-    born: int
-    maker: TrackedRequest | None
-    cell: str
-    died: int = -1
-    kind: str = "allocation"
-    tensor: str = ""
-    datatype: str = ""
-    shape: tuple[int, ...] = ()
-    source: int = 0
-    how: str = "new"
-    transfer_ns: int = 0
-    line: Place | None = None
-    stays: list[Stop] = field(default_factory=list)
-
-    def stop_at(self, stop: Stop) -> None:
-        self.stays.append(stop)
-        if len(self.stays) > MOST_STOPS:
-            del self.stays[MOST_STOPS // 2]

@@ -9,11 +9,83 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Block, Key, Place, TrackedRequest, Who
+from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Key, Place, Who
+from bls_notebook.engine.recording.code_lines import line_of
+from bls_notebook.records.raw_events import CodeLine, Maker
+
+MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """One request that was seen; the notebook has none."""
+
+    number: int
+    model: str
+    version: int
+    options: Any
+    parent: TrackedRequest | None
+    span: int
+    cell: str
+    instance: str = ""
+
+    @property
+    def maker(self) -> Maker:
+        """The model that allocated a block."""
+        name = self.options.request_id if self.options is not None else ""
+        return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
+
+
+Stop = tuple[int, str, str, str, tuple[int, ...], TrackedRequest | None, str]
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """A block of memory, as far as it is known; times are of `perf_counter_ns`, -1 for not yet."""
+
+    id: int
+    key: Key
+    device: str
+    bytes: int
+    born: int
+    maker: TrackedRequest | None
+    cell: str
+    died: int = -1
+    kind: str = "allocation"
+    tensor: str = ""
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    source: int = 0
+    how: str = "new"
+    transfer_ns: int = 0
+    line: Place | None = None
+    stays: list[Stop] = field(default_factory=list)
+
+    def stop_at(self, stop: Stop) -> None:
+        self.stays.append(stop)
+        if len(self.stays) > MOST_STOPS:
+            del self.stays[MOST_STOPS // 2]
+
+
+def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
+    """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
+    known: dict[tuple[int, int], CodeLine] = {}
+    found: dict[int, CodeLine] = {}
+    for block in blocks:
+        # Where the engine makes something for one model, the line that runs may be another's, which waits.
+        if block.line is None or block.line[2] != ("" if block.maker is None else block.maker.model):
+            continue
+        spot = id(block.line[0]), block.line[1]
+        if spot not in known:
+            known[spot] = line_of(block.line)
+        found[block.id] = known[spot]
+    return found
+
 
 MOST_REQUESTS = 10_000  # that are kept, at least
 _ITEM_BYTES = {

@@ -16,16 +16,15 @@ from time import perf_counter_ns
 from weakref import ref
 
 from bls_notebook.devices import allocation_log, pool_hooks
-from bls_notebook.devices.allocation_log import Block, TrackedRequest
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.code_lines import lines_of, place_finder
+from bls_notebook.engine.recording.code_lines import place_finder
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .allocation_table import AllocationTable
+from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
 from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
 

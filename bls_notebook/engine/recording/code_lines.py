@@ -7,12 +7,12 @@ takes longer, and is done when the track is over. No frame, and nothing in one, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import takewhile
 from sys import _getframe
 from types import CodeType, FrameType
 
-from bls_notebook.devices.allocation_log import Block, Place
+from bls_notebook.devices.allocation_log import Place
 from bls_notebook.engine.exception_text import HOME, ModelHome, label_of, source_of
 from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import encodable
@@ -50,21 +50,6 @@ def place_finder() -> Callable[[], Place | None]:
         return None
 
     return place
-
-
-def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
-    """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
-    known: dict[tuple[int, int], CodeLine] = {}
-    found: dict[int, CodeLine] = {}
-    for block in blocks:
-        # Where the engine makes something for one model, the line that runs may be another's, which waits.
-        if block.line is None or block.line[2] != ("" if block.maker is None else block.maker.model):
-            continue
-        spot = id(block.line[0]), block.line[1]
-        if spot not in known:
-            known[spot] = line_of(block.line)
-        found[block.id] = known[spot]
-    return found
 
 
 def line_of(place: Place) -> CodeLine:
