@@ -18,7 +18,7 @@ import pytest
 
 if TYPE_CHECKING:
     from bls_notebook.testing import RepositoryUnderTest
-    from bls_notebook.testing.served import Servers
+    from bls_notebook.testing.triton_servers import Servers
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 _SCOPES = ("function", "session")
@@ -169,7 +169,7 @@ def _made(
 def _servers_of(config: pytest.Config) -> Servers | None:
     if not config.getoption("bls_triton"):
         return None
-    from bls_notebook.testing.served import Servers
+    from bls_notebook.testing.triton_servers import Servers
 
     return config.stash.setdefault(_servers, Servers())
 

@@ -19,15 +19,15 @@ from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.layout import find_model
 from bls_notebook.repository.substitution.stub import StubCall
 
-from . import claim_checks as judging
+from . import claim_checks
 from .claim_checks import Judgement, judge
-from .failure_text import calls_text, differences_text, error_text, input_text, unlike
-from .served import Servers, skipping
+from .failure_text import calls_text, differences_text, error_text, unlike
+from .triton_servers import Servers, skipping
 
 if TYPE_CHECKING:
     from bls_notebook.shipping.records import Certificate
 
-    from .calls import Calls
+    from .call_log import Calls
     from .records import Drilled
 
 __unittest = True  # tracebacks of unittest end in the test
@@ -58,8 +58,6 @@ class Assertions:
 
         def _need(self, name: object) -> None: ...
 
-    # -- calls ---------------------------------------------------------------------------------------
-
     def calls(self, model: str = "") -> tuple[StubCall, ...]:
         """Return the requests that a model was given, or all, in the order in which they were begun."""
         self._here_alone("which requests a model got")
@@ -77,13 +75,13 @@ class Assertions:
         rtol: float = 0.0,
         atol: float = 0.0,
     ) -> tuple[StubCall, ...]:
-        """Assert that a model was given requests, and return them.
+        """Assert that a model got requests, and return them.
 
         Parameters
         ----------
         model : str
         times : int, optional
-            How many; at least one by default.
+            How many; by default at least one.
         inputs : mapping of str to array, optional
             Inputs that they had, among others.
         caller : str, optional
@@ -91,7 +89,7 @@ class Assertions:
         parameters : mapping, optional
             Parameters that they had, among others.
         rtol, atol : float
-            How far numbers may be apart, as for `numpy.isclose`.
+            Tolerances, as for `numpy.isclose`.
         """
         __tracebackhide__ = True
         every = self.calls(model)
@@ -108,10 +106,13 @@ class Assertions:
                 found.append(call)
         if times == len(found) or (times is None and found):
             return tuple(found)
-        such = [f"from {caller or 'the test'}"] * (caller is not None)
-        such += [f"with parameters {dict(parameters)}"] * bool(parameters) if parameters else []
-        such += [f"with {input_text(inputs)} as given"] if inputs else []
-        wanted = " ".join([f"{count(times, 'request')}" if times is not None else "a request", *such])
+        wanted = "a request" if times is None else count(times, "request")
+        if caller is not None:
+            wanted += f" from {caller or 'the test'}"
+        if parameters:
+            wanted += f" with parameters {dict(parameters)}"
+        if inputs:
+            wanted += f" with input{'s' * (len(inputs) > 1)} {' and '.join(inputs)} as given"
         more = [differences_text(differ, ("asked for", "given")) for _, differ in near[:3]]
         if near and self._calls.left_out:
             more.append(f"the tensors of {count(self._calls.left_out, 'request')} did not fit, and were not kept")
@@ -142,14 +143,14 @@ class Assertions:
         """Assert that so many requests, of a model or of any, were worked on at the same moment."""
         __tracebackhide__ = True
         self._know(model)
-        self._judge(judging.overlapped(self.session, least, model))
+        self._judge(claim_checks.overlapped(self.session, least, model))
 
     def assert_not_overlapped(self, *models: str) -> None:
         """Assert that no two requests of any of the models were worked on at the same moment."""
         __tracebackhide__ = True
         self._know(*models)
         for model in models:
-            seen = judging.overlapped(self.session, 2, model)
+            seen = claim_checks.overlapped(self.session, 2, model)
             if seen:
                 raise _failed(f"{model}: {seen.seen}; expected one after the other", calls_text(self.session))
 
@@ -169,8 +170,6 @@ class Assertions:
         self._here_alone("what happened to requests")
         self._judge(judge(self.session, claim))
 
-    # -- errors and warnings -------------------------------------------------------------------------
-
     def assert_no_errors(self) -> None:
         """Assert that no request failed, those that models sent to each other included."""
         __tracebackhide__ = True
@@ -189,12 +188,10 @@ class Assertions:
             told = dict.fromkeys(f"{model}: {words}" for model, words in self._warned)
             raise _failed(f"{count(len(told), 'warning')}, expected none", "\n".join(told))
 
-    # -- memory --------------------------------------------------------------------------------------
-
     def assert_nothing_left(self, device: str = "") -> AbstractContextManager[None]:
         """Assert that nothing is held at the end of a ``with`` that its requests made."""
         self._here_alone("memory")
-        return _Tracked(lambda lifetimes: self._judge(judging.left_nothing(lifetimes, device)), True)
+        return _Tracked(lambda lifetimes: self._judge(claim_checks.left_nothing(lifetimes, device)), True)
 
     def assert_peak(self, most: str | int, device: str = "") -> AbstractContextManager[None]:
         """Assert that no more was alive at a moment of a ``with``: bytes, or text such as ``2 MB``."""
@@ -202,9 +199,7 @@ class Assertions:
         limit = bytes_in(most)
         if limit is None:
             raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
-        return _Tracked(lambda lifetimes: self._judge(judging.peak(lifetimes, "<=", limit, device)))
-
-    # -- failures ------------------------------------------------------------------------------------
+        return _Tracked(lambda lifetimes: self._judge(claim_checks.peak(lifetimes, "<=", limit, device)))
 
     def assert_survives(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Drilled:
         """Assert that a model does nothing bad while what it calls misbehaves; as `assert_survives`.
@@ -243,19 +238,17 @@ class Assertions:
         assert found.equal, render(found).text
         return found
 
-    # -- answers -------------------------------------------------------------------------------------
-
     def assert_answer(
         self, response: Any, expected: Mapping[str, Any], *, rtol: float = 0.0, atol: float = 0.0
     ) -> None:
-        """Assert what a response holds: these outputs, among others.
+        """Assert that a response has these outputs, among others.
 
         Parameters
         ----------
         response : Response
         expected : mapping of str to array
         rtol, atol : float
-            How far numbers may be apart, as for `numpy.isclose`.
+            Tolerances, as for `numpy.isclose`.
         """
         __tracebackhide__ = True
         if response.error is not None:
@@ -269,18 +262,17 @@ class Assertions:
             )
 
     def assert_same_answers(self, file: str | Path, *responses: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-        """Assert that responses are what they were when the snapshot was taken.
+        """Assert that responses are the same as when the snapshot was taken.
 
         Parameters
         ----------
         file : str or Path
-            The snapshot, ``.json``, from the folder of the test. It is written where it is not there yet, or
-            where snapshots are to be updated: ``pytest --bls-update-snapshots``, or the environment variable
-            ``BLS_UPDATE_SNAPSHOTS=1``.
+            The snapshot, ``.json``, relative to the test's folder. It is written if it is missing, or if snapshots are
+            updated: ``pytest --bls-update-snapshots``, or the environment variable ``BLS_UPDATE_SNAPSHOTS=1``.
         *responses : Response
             In the same order.
         rtol, atol : float
-            How far numbers may be apart, as for `numpy.isclose`.
+            Tolerances, as for `numpy.isclose`.
         """
         from .snapshots import check_snapshot
 
@@ -289,18 +281,14 @@ class Assertions:
         if told:
             raise _failed(*told)
 
-    # ------------------------------------------------------------------------------------------------
-
     def failure_text(self, told: str = "") -> str:
-        """Return what there is to know where a test failed and is not `told`: errors with their chains,
-        who called whom.
-        """
+        """Return the errors and calls of models, as far as `told`, the message of a failed test, lacks them."""
         errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in told]
         calls = calls_text(self.session) if self._servers is None else ""  # a server does not tell
         return "\n\n".join([*errors, *([] if calls in told else [calls])])
 
     def _know(self, *models: str) -> None:
-        """Refuse models that there are none of: what is asserted of these says nothing."""
+        """Raise a ModelNotFoundError for an unknown model: an assertion about it proves nothing."""
         __tracebackhide__ = True
         for model in models:
             if model and model not in self._calls.known:

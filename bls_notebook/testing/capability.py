@@ -12,10 +12,10 @@ CAPABILITY = Capability(
         "replay": ".recording.replaying:replay",
     },
     types={
-        "FakeClock": ".clock:FakeClock",
+        "FakeClock": ".fake_clock:FakeClock",
         "Recording": ".recording.recording:Recording",
-        "RepositoryUnderTest": ".under_test:RepositoryUnderTest",
-        "TritonTestCase": ".cases:TritonTestCase",
+        "RepositoryUnderTest": ".repository_under_test:RepositoryUnderTest",
+        "TritonTestCase": ".unittest_case:TritonTestCase",
         "responses_of": "bls_notebook.pb_utils.request:responses_of",
     },
     loaders={"bls_notebook.recording": ".recording.recording:load_recording"},

@@ -95,10 +95,6 @@ def _of_responses(name: str) -> Callable[[tuple[ResponseRecord, ...], _Words], J
     return judged
 
 
-def _speedup(comparison: Comparison, words: _Words) -> Judgement:
-    return number("speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.advice)
-
-
 def _peak(lifetimes: Lifetimes, words: _Words) -> Judgement:
     compare, limit, _ = _limit(words)
     return peak(lifetimes, compare, limit, words["device"])
@@ -124,7 +120,11 @@ FORMS = {
             "verdict IS CAUSE", "verdict == helped", _COMPARISON,
             lambda comparison, words: verdict(comparison, words["op"], words["cause"]),
         ),
-        Form("speedup OP NUMBER", "speedup > 2", _COMPARISON, _speedup),
+        Form("speedup OP NUMBER", "speedup > 2", _COMPARISON,
+            lambda comparison, words: number(
+                "speedup", comparison.speedup, *_limit(words), hint=comparison.verdict.advice
+            ),
+        ),
         Form(
             "nothing_left [on DEVICE]", "nothing_left", _MEMORY,
             lambda lifetimes, words: left_nothing(lifetimes, words["device"]),

@@ -39,43 +39,34 @@ def differences_text(tensors: Sequence[TensorsCompared], sides: tuple[str, str])
     return document_text(Document([differences_table(tensors, sides)]), _WIDTH)
 
 
-def input_text(inputs: Mapping[str, Any]) -> str:
-    """Name inputs: ``input X``, ``inputs X and Y``."""
-    return f"input{'s' * (len(inputs) > 1)} {' and '.join(inputs)}"
-
-
 _Array = np.ndarray[Any, Any]
 
 
 def unlike(
     found: Mapping[str, _Array], expected: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0
 ) -> list[TensorsCompared]:
-    """Return how arrays differ from those that are expected, of those names alone; NaN equals NaN.
+    """Compare the named arrays with the expected ones; return one entry per mismatch. NaN equals NaN.
 
-    What is expected may be lists and numbers, which take the data type of what is found.
+    Expected lists and numbers take the data type of the array that they are compared with.
     """
     out = []
     for name, value in expected.items():
         there = found.get(name)
         wanted = _as_array(value, there)
         if there is None:
-            none = compared(_tensor(name, wanted), None, name)
+            none = compared(Tensor(name, wanted), None, name)
             out.append(replace(none, reason=f"there is none; there are: {', '.join(found) or 'none'}"))
         elif wanted.dtype != there.dtype and not isinstance(value, np.ndarray):
             if not _equal(wanted, there, rtol, atol):
-                same = compared(_tensor(name, there), _tensor(name, there), name)
+                same = compared(Tensor(name, there), Tensor(name, there), name)
                 seen = f"{_few(wanted)} is no {there.dtype}; there is {_few(there)}"
                 out.append(replace(same, reason=seen))
         elif wanted.dtype != there.dtype:
-            both = compared(_tensor(name, wanted), _tensor(name, there), name)
+            both = compared(Tensor(name, wanted), Tensor(name, there), name)
             out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {there.dtype}"))
         elif not _equal(wanted, there, rtol, atol):
-            out.append(compared(_tensor(name, wanted), _tensor(name, there), name))
+            out.append(compared(Tensor(name, wanted), Tensor(name, there), name))
     return out
-
-
-def _tensor(name: str, array: _Array) -> Tensor:
-    return Tensor(name, array)
 
 
 def _as_array(value: Any, like: _Array | None) -> _Array:
@@ -86,7 +77,7 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
         if out.dtype.kind in "biuf":
             with np.errstate(all="ignore"):
                 cast = out.astype(like.dtype)
-            # What is no number of that type stays as it is.
+            # A number that the type lacks stays as it is.
             out = cast if like.dtype.kind == "f" or bool((cast == out).all()) else out
     else:
         out = np.asarray(value, dtype=object if like is not None else None)

@@ -1,16 +1,15 @@
-"""Snapshots: answers as files that are reviewed, and held against later ones.
+"""Snapshots: answers as files that are reviewed, and compared with later answers.
 
-A JSON file has all of small tensors, a number a line, so that a change shows where it is; of larger ones it
-has the data type, the shape, a hash and some figures, and their values are in a ``.npz`` of the same name.
-Both are the same bytes for the same answers, wherever they are written.
+A JSON file has all of small tensors, a number a line, so that a change shows where it is; of larger ones it has the
+data type, the shape, a digest and some figures, and their values are in a ``.npz`` of the same name. Both are the same
+bytes for the same answers, on any machine.
 
-Guarantees: what is no snapshot, or a damaged one, is one clear line; nothing in it is run; one is replaced
+Guarantees: a file that is no snapshot, or a damaged one, is one clear line; nothing in it is run; a file is replaced
 whole.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -27,11 +26,11 @@ from bls_notebook.records.quantities import count
 from bls_notebook.records.visible_text import first_line, without_traceback
 
 from .failure_text import differences_text, error_text, unlike
+from .recording.recording_file import digest, packed, unpacked
 
 FORMAT = "bls_notebook snapshot"
 VERSION = 1
 SMALL = 64  # elements that are written out
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # of files in archives, so that equal ones are equal bytes
 _MOST = 1 << 30  # bytes of a file that is read
 
 _Array = np.ndarray[Any, Any]
@@ -100,24 +99,21 @@ def _differences(
     return told
 
 
-def _dtype(datatype: str) -> np.dtype[Any]:
-    return np.dtype(np.float32) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
-
-
-# -- files ---------------------------------------------------------------------------------------------
-
-
 def _write(file: Path, responses: Sequence[Any]) -> None:
-    arrays: dict[str, _Array] = {}
-    answers = [_answer(number, response, arrays) for number, response in enumerate(responses)]
+    members: dict[str, bytes] = {}
+    answers = [_answer(number, response, members) for number, response in enumerate(responses)]
     text = json.dumps({"format": FORMAT, "version": VERSION, "answers": answers}, indent=1) + "\n"
     beside = file.with_suffix(".npz")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if arrays:
-            _replace(beside, _archive(arrays))
-        elif beside.exists():
-            beside.unlink()
+        if members:
+            archive = io.BytesIO()
+            with zipfile.ZipFile(archive, "w") as zipped:
+                for name, data in members.items():
+                    zipped.writestr(zipfile.ZipInfo(f"{name}.npy"), data)  # without a date: equal answers, equal bytes
+            _replace(beside, archive.getvalue())
+        else:
+            beside.unlink(missing_ok=True)
         _replace(file, text.encode())
     except OSError as error:
         raise BLSError(f"snapshot {file.name!r} cannot be written: {error.strerror or error}") from error
@@ -132,7 +128,8 @@ def _replace(file: Path, data: bytes) -> None:
         new.unlink(missing_ok=True)
 
 
-def _answer(number: int, response: Any, arrays: dict[str, _Array]) -> dict[str, Any]:
+def _answer(number: int, response: Any, members: dict[str, bytes]) -> dict[str, Any]:
+    """Return a response as JSON has it, and add its larger tensors to `members`."""
     answer: dict[str, Any] = {"model": response.model}
     if response.error is not None:
         return {**answer, "error": _error(response)}
@@ -141,21 +138,26 @@ def _answer(number: int, response: Any, arrays: dict[str, _Array]) -> dict[str, 
     for name, array in response.as_numpy().items():
         kept: dict[str, Any] = {"datatype": kinds[name], "shape": list(array.shape)}
         if array.size <= SMALL:
-            kept["values"] = [_spelled(each, array.dtype) for each in array.ravel().tolist()]
+            kept["values"] = [_json_value(each, array.dtype) for each in array.ravel().tolist()]
         else:
-            kept |= _figures(array) | {"sha256": _hash(array)}
-            arrays[f"{number}/{name}"] = array
+            stored = _stored_as(kinds[name])
+            kept |= _figures(array) | {"digest": digest(array, stored).hex()}
+            members[f"{number}/{name}"] = packed(array, stored)
         outputs[name] = kept
     return {**answer, "outputs": outputs}
 
 
+def _stored_as(datatype: str) -> str:
+    return "FP32" if datatype == "BF16" else datatype  # NumPy lacks BF16
+
+
 def _error(response: Any) -> str | None:
-    """What is the same on every machine: without lines of code."""
+    """Return the part of an error that is the same on every machine: without lines of code."""
     return None if response.error is None else without_traceback(response.error.message())
 
 
-def _spelled(value: Any, dtype: np.dtype[Any]) -> Any:
-    """An element as JSON has it: texts as their bytes, floats with as few digits as tell them apart."""
+def _json_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return an element as JSON has it: texts as their bytes, floats with the fewest digits that are exact."""
     if dtype.kind == "O":
         return value.decode("latin-1")
     if dtype.kind != "f":
@@ -164,40 +166,11 @@ def _spelled(value: Any, dtype: np.dtype[Any]) -> Any:
     return number if np.isfinite(number) else str(number)
 
 
-def _figures(array: _Array) -> dict[str, Any]:
-    if array.dtype.kind not in "iuf":
-        return {}
-    finite = array[np.isfinite(array)].astype(np.float64)
+def _figures(array: _Array) -> dict[str, float]:
+    finite = array[np.isfinite(array)].astype(np.float64) if array.dtype.kind in "iuf" else np.empty(0)
     if not finite.size:
         return {}
-    return {"min": _short(finite.min()), "max": _short(finite.max()), "mean": _short(finite.mean())}
-
-
-def _short(value: Any) -> float:
-    return float(f"{value:.6g}")
-
-
-def _hash(array: _Array) -> str:
-    if array.dtype.kind == "O":
-        data = b"".join(len(each).to_bytes(8, "little") + each for each in array.ravel().tolist())
-    else:
-        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    return hashlib.sha256(data).hexdigest()
-
-
-def _archive(arrays: Mapping[str, _Array]) -> bytes:
-    """A ``.npz`` that depends on the arrays alone; texts are bytes of a fixed length in it."""
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in arrays.items():
-            member = io.BytesIO()
-            if array.dtype.kind == "O":
-                lengths = np.array([len(each) for each in array.ravel().tolist()], np.int64)
-                joined = np.frombuffer(b"".join(array.ravel().tolist()), np.uint8)
-                array = np.concatenate([lengths.view(np.uint8), joined])
-            np.lib.format.write_array(member, array, allow_pickle=False)
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _EPOCH), member.getvalue())
-    return out.getvalue()
+    return {name: float(f"{getattr(finite, name)():.6g}") for name in ("min", "max", "mean")}
 
 
 def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
@@ -216,15 +189,17 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
             for name, tensor in answer.get("outputs", {}).items()
         }
         larger = {name: tensor for name, tensor in kept.items() if "values" not in tensor}
-        arrays = {name: _spelled_out(tensor) for name, tensor in kept.items() if name not in larger}
+        arrays = {name: _array_of(tensor) for name, tensor in kept.items() if name not in larger}
         if larger:
             beside = file.with_suffix(".npz")
             if not beside.exists():
                 raise ValueError(f"{beside.name}, which has its larger tensors, is not beside it")
-            with np.load(io.BytesIO(beside.read_bytes()), allow_pickle=False) as members:
-                if sum(each.file_size for each in members.zip.infolist()) > _MOST:
+            with zipfile.ZipFile(beside) as archive:
+                if sum(member.file_size for member in archive.infolist()) > _MOST:
                     raise ValueError(f"{beside.name} is larger than {_MOST >> 30} GiB")
-                arrays |= {name: _restored(members[name], tensor) for name, tensor in larger.items()}
+                for name, tensor in larger.items():
+                    stored, shape = _stored_as(tensor["datatype"]), tuple(map(int, tensor["shape"]))
+                    arrays[name] = unpacked(archive.read(f"{name}.npy"), stored, shape)
     except Exception as error:  # readers of damaged files raise many kinds
         raise BLSError(
             f"snapshot {file.name!r} cannot be read: {first_line(str(error))}; take it again: "
@@ -233,39 +208,15 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
     return answers, arrays
 
 
-def _spelled_out(kept: Mapping[str, Any]) -> _Array:
-    """An array of the values that are in the JSON."""
-    dtype, values = _dtype(kept["datatype"]), kept["values"]
+def _array_of(kept: Mapping[str, Any]) -> _Array:
+    """Return an array whose values are in the JSON."""
+    dtype, values = DTYPE_OF_DATATYPE[_stored_as(kept["datatype"])], kept["values"]
     flat = np.empty(len(values), dtype)
     if dtype.kind == "O":
         flat[:] = [each.encode("latin-1") for each in values]
     else:
         flat[:] = [float(each) for each in values] if dtype.kind == "f" else values
-    return flat.reshape(_shape(kept))
-
-
-def _shape(kept: Mapping[str, Any]) -> tuple[int, ...]:
-    shape = tuple(int(size) for size in kept["shape"])
-    if any(size < 0 for size in shape):
-        raise ValueError(f"a shape of {list(shape)}")
-    return shape
-
-
-def _restored(array: _Array, kept: Mapping[str, Any]) -> _Array:
-    dtype, shape = _dtype(kept["datatype"]), _shape(kept)
-    if dtype.kind != "O":
-        if array.dtype != dtype or array.shape != shape:
-            raise ValueError(f"{array.dtype}{list(array.shape)} in the .npz, expected {dtype}{list(shape)}")
-        return array
-    size = int(np.prod(shape, dtype=object))
-    lengths = array[: size * 8].view(np.int64).tolist()
-    joined = array[size * 8 :].tobytes()
-    if array.dtype != np.uint8 or sum(lengths) != len(joined) or any(each < 0 for each in lengths):
-        raise ValueError("texts in the .npz are damaged")
-    texts, at = np.empty(size, object), 0
-    for number, length in enumerate(lengths):
-        texts[number], at = joined[at : at + length], at + length
-    return texts.reshape(shape)
+    return flat.reshape([int(size) for size in kept["shape"]])
 
 
 def _datatypes(response: Any) -> dict[str, str]:

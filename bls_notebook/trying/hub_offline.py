@@ -95,24 +95,21 @@ def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
     Yields the list of their names. Does nothing unless `wanted`, for the package takes seconds to import.
     """
     missing: list[str] = []
-    if not wanted or importlib.util.find_spec("transformers") is None:
-        yield missing
-        return
-    try:
-        transformers = importlib.import_module("transformers")
-        holders = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
-        before = [holder.__dict__["from_pretrained"] for holder in holders]
-    except Exception as error:  # the model will report the same error
-        log.debug("tokenizers of transformers cannot be replaced: %s", error)
-        yield missing
-        return
-    for holder, method in zip(holders, before, strict=True):
-        holder.from_pretrained = classmethod(_or_bytes(method.__func__, missing))
+    owners: tuple[Any, ...] = ()
+    if wanted and importlib.util.find_spec("transformers") is not None:
+        try:
+            transformers = importlib.import_module("transformers")
+            owners = (transformers.PreTrainedTokenizerBase, transformers.AutoTokenizer)
+        except Exception as error:  # the model will report the same error
+            log.debug("tokenizers of transformers cannot be replaced: %s", error)
+    before = [owner.__dict__["from_pretrained"] for owner in owners]
+    for owner, method in zip(owners, before, strict=True):
+        owner.from_pretrained = classmethod(_or_bytes(method.__func__, missing))
     try:
         yield missing
     finally:
-        for holder, method in zip(holders, before, strict=True):
-            holder.from_pretrained = method
+        for owner, method in zip(owners, before, strict=True):
+            owner.from_pretrained = method
 
 
 def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., Any]:

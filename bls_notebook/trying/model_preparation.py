@@ -14,6 +14,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,65 +36,39 @@ from bls_notebook.repository.source.layout import (
 from bls_notebook.repository.source.model_source import ModelSource
 
 
-def other_names(folder: Path, values: Mapping[str, object]) -> dict[str, str]:
-    """Return the names by which other models call a model, by folder name, if they differ."""
-    folders = model_names([folder])
-    texts = {name: _texts(folder / name) for name in folders}
-    given = {name: _own_name(config[0], name, values) for name, (config, _) in texts.items() if config}
-    out = {}
-    for name, own in given.items():
-        others = (text for other, parts in texts.items() if other != name for text in (*parts[0], *parts[1]))
-        wanted = own and own not in folders and list(given.values()).count(own) == 1
-        if wanted and any(f'"{own}"' in text or f"'{own}'" in text for text in others):
-            out[name] = own
-    return out
-
-
 def model_folders(path: Path, values: Mapping[str, object]) -> tuple[Path, list[str], tuple[str, ...]]:
     """Return the folder to load models from, the names of its models, and notes; `values` fill templates."""
-    view, notes = _with_other_names(path, values)
-    folders = model_names([view])
-    names = [name for name in folders if is_model(view / name)]
-    others = [name for name in folders if name not in names]
+    notes: tuple[str, ...] = ()
+    with suppress(OSError):  # a file cannot be read, or this user may not create links
+        if names := _names_by_others(path, values):
+            view = _linked(path, names)
+            renamed = ", ".join(f"{shown_path(path / entry)} is {name}" for entry, name in sorted(names.items()))
+            notes += (f"models go by the name in their configuration, which others call them by: {renamed}",)
+            path = view
+    folders = model_names([path])
+    models = [name for name in folders if is_model(path / name)]
+    others = [name for name in folders if name not in models]
     if others:
         few = listed(others, _FEW)
         notes += (f"no models, for they have neither config.pbtxt nor a version with a model's file: {few}",)
-    return view, names, notes
+    return path, models, notes
 
 
-def _with_other_names(folder: Path, values: Mapping[str, object]) -> tuple[Path, tuple[str, ...]]:
-    """Return a folder with links to the models under the names that others use, and a note."""
-    names = other_names(folder, values)
-    if not names:
-        return folder, ()
-    try:
-        view = under_other_names(folder, names)
-    except OSError:  # this user may not create links
-        return folder, ()
-    renamed = ", ".join(f"{shown_path(folder / entry)} is {name}" for entry, name in sorted(names.items()))
-    return view, (f"models go by the name in their configuration, which others call them by: {renamed}",)
-
-
-def under_other_names(folder: Path, names: Mapping[str, str]) -> Path:
-    """Create a folder of links to the models, some under another name; removed when Python ends.
-
-    Raises OSError if this user may not create links.
-    """
-    view = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
-    atexit.register(shutil.rmtree, view, ignore_errors=True)
-    for entry in sorted(folder.iterdir()):
-        (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
-    return view
-
-
-def _texts(folder: Path) -> tuple[list[str], list[str]]:
-    configs = []
-    for file in config_files(folder)[:1]:
-        try:
-            configs.append(file.read_text("utf-8", "replace"))
-        except OSError:
-            continue
-    return configs, list(sources_in(folder))
+def _names_by_others(folder: Path, values: Mapping[str, object]) -> dict[str, str]:
+    """Return the names that configurations give and other models use, by folder, if they differ from the folder's."""
+    configs, texts = {}, {}
+    for name in model_names([folder]):
+        files = config_files(folder / name)[:1]
+        configs[name] = files[0].read_text("utf-8", "replace") if files else ""
+        texts[name] = [configs[name], *sources_in(folder / name)]
+    own = {name: _own_name(config, name, values) for name, config in configs.items()}
+    out = {}
+    for name, other_name in own.items():
+        if other_name and other_name not in configs and list(own.values()).count(other_name) == 1:
+            others = (text for other, parts in texts.items() if other != name for text in parts)
+            if any(f'"{other_name}"' in text or f"'{other_name}'" in text for text in others):
+                out[name] = other_name
+    return out
 
 
 def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
@@ -105,6 +80,15 @@ def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
     except BLSError:
         return ""
     return "" if name == folder else name
+
+
+def _linked(folder: Path, names: Mapping[str, str]) -> Path:
+    """Create a folder of links to the models, some under another name; it is removed when Python ends."""
+    view = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
+    atexit.register(shutil.rmtree, view, ignore_errors=True)
+    for entry in sorted(folder.iterdir()):
+        (view / names.get(entry.name, entry.name)).symlink_to(entry.resolve(), entry.is_dir())
+    return view
 
 
 _LISTED, _FEW = 24, 8
@@ -143,15 +127,19 @@ class ModelPreparation:
                 notes.append(f"its files lie beside its config.pbtxt; a server wants them in `{where}`")
             else:
                 self.without_version[source.name] = where
-        written = _name_in(replace(source, config=config))
-        if written not in ("", source.name):
-            config = _renamed(replace(source, config=config))
-            note = f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
-            notes.append(note)
+        with suppress(BLSError):  # the load reports it
+            parsed = replace(source, config=config).parsed_config()
+            if parsed.name not in ("", source.name):
+                notes.append(
+                    f'its config.pbtxt says name: "{parsed.name}", which no server takes: make it that of the folder'
+                )
+                parsed.name = source.name
+                config = parsed
         if source.folder.is_symlink():
             source = replace(source, origin=shown_path(source.folder.resolve()))
         if source.name in self.on_cpu:
-            config = _on_cpu(replace(source, config=config))
+            with suppress(BLSError):
+                config = _on_cpu(replace(source, config=config).parsed_config())
             notes.append("its instances are on the CPU: on a simulated GPU it did not load")
         self.notes[source.name] = "; ".join(notes)
         return replace(source, config=config, folder=folder)
@@ -179,28 +167,9 @@ class ModelPreparation:
         return self._made[key]
 
 
-def _name_in(source: ModelSource) -> str:
-    """Return the model name in a configuration, or an empty string."""
-    try:
-        return str(source.parsed_config().name)
-    except BLSError:
-        return ""
-
-
-def _renamed(source: ModelSource) -> ModelConfigMessage:
-    config: ModelConfigMessage = source.parsed_config()
-    config.name = source.name
-    return config
-
-
-def _on_cpu(source: ModelSource) -> object:
-    try:
-        config: ModelConfigMessage = source.parsed_config()
-    except BLSError:
-        return source.config
-    kind = model_config_pb2().ModelInstanceGroup.KIND_CPU
+def _on_cpu(config: ModelConfigMessage) -> ModelConfigMessage:
     for group in config.instance_group or [config.instance_group.add()]:
-        group.kind = kind
+        group.kind = model_config_pb2().ModelInstanceGroup.KIND_CPU
         group.ClearField("gpus")
     return config
 

@@ -115,7 +115,7 @@ def try_repository(
 
 def _stub_factory(
     names: Collection[str],
-    values: str,
+    values: Values,
     seed: int,
     latency: Mapping[str, float] | None,
     recorded: Mapping[str, Any] | None,
@@ -123,27 +123,29 @@ def _stub_factory(
     load_timeout: float,
 ) -> Callable[[str], Stub]:
     """Validate the options, and return a function from a model's name to its stub."""
+    latency = latency or {}
+    unknown = next((name for name in (*latency, *(real or ())) if name not in names), None)
+    slow = next((name for name, seconds in latency.items() if not 0 <= seconds < 3600), None)
+    problem = ""
     if values not in VALUES:
-        raise BLSError(f"try: values: got {values!r}, expected {' or '.join(map(repr, VALUES))}")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise BLSError(f"try: seed: got {seed!r}, expected a whole number from 0 on")
-    if not load_timeout > 0:
-        raise BLSError(f"try: load_timeout: got {load_timeout!r}, expected seconds above 0")
-    for what, given in (("latency", latency), ("real", real)):
-        unknown = [name for name in given or () if name not in names]
-        if unknown:
-            raise BLSError(
-                f"try: {what}: there is no model {unknown[0]!r}; expected some of {', '.join(sorted(names))}"
-            )
-    for name, seconds in (latency or {}).items():
-        if not 0 <= seconds < 3600:
-            raise BLSError(f"try: latency of {name!r}: got {seconds!r}, expected seconds from 0 on")
+        problem = f"values: got {values!r}, expected {' or '.join(map(repr, VALUES))}"
+    elif isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        problem = f"seed: got {seed!r}, expected a whole number from 0 on"
+    elif not load_timeout > 0:
+        problem = f"load_timeout: got {load_timeout!r}, expected seconds above 0"
+    elif unknown is not None:
+        option = "latency" if unknown in latency else "real"
+        problem = f"{option}: there is no model {unknown!r}; expected some of {', '.join(sorted(names))}"
+    elif slow is not None:
+        problem = f"latency of {slow!r}: got {latency[slow]!r}, expected seconds from 0 on"
+    if problem:
+        raise BLSError(f"try: {problem}")
 
     def stub(name: str) -> Stub:
         outputs = (recorded or {}).get(name, {})
         if hasattr(outputs, "as_numpy"):
             outputs = outputs.as_numpy()
-        return Stub(values=values, seed=seed, seconds=(latency or {}).get(name, 0.0), recorded=outputs)
+        return Stub(values=values, seed=seed, seconds=latency.get(name, 0.0), recorded=outputs)
 
     return stub
 

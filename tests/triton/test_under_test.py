@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.shipping.servers.tritonserver import ServerEnvironment
 from bls_notebook.testing import RepositoryUnderTest
-from bls_notebook.testing.served import Servers
+from bls_notebook.testing.triton_servers import Servers
 from tests.testing.conftest import CONFIG, write_models
 
 pytestmark = pytest.mark.triton

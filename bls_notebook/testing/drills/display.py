@@ -47,12 +47,11 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     if single:
         yield _table(drilled, single)
     for worth, title in (("bad", "what is bad"), ("odd", "what to look at")):
-        found = _grouped(drilled.of(worth))
-        if found:
-            yield doc.Forms(
-                [doc.Words(f"{title}:", gap=True), *(line for group in found for line in _in_text(group))],
-                [doc.Fold(f"{title}: {len(found)}", [_list(found)], is_open=worth == "bad")],
-            )
+        if groups := _grouped(drilled.of(worth)):
+            lines = [line for group in groups for line in _as_text(group)]
+            items = doc.Both(lambda _: [], tag("div", *map(_as_html, groups)))
+            fold = doc.Fold(f"{title}: {len(groups)}", [items], is_open=worth == "bad")
+            yield doc.Forms([doc.Words(f"{title}:", gap=True), *lines], [fold])
     if drilled.unreached:
         names = ", ".join(drilled.unreached)
         yield doc.Words(f"named in the code, and not reached by this request: {names}", gap=True)
@@ -64,9 +63,6 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
         rows = [doc.Row(pair) for pair in zip(verdicts, means, strict=True)]
         table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
         yield doc.Forms([], [doc.Fold("what the words mean", [table])])
-
-
-# -- the table -----------------------------------------------------------------------------------
 
 
 def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
@@ -84,9 +80,6 @@ def _cell(case: DrilledCase | None) -> doc.Piece:
     shown = tag("span", words, cls=_COLOURS[case.worth])
     where = "" if case.at is None else f"\n{_where(case.at)}  {case.at.code}"
     return doc.Piece(words, shown, title=f"{case.said}{where}")
-
-
-# -- what to look at -----------------------------------------------------------------------------
 
 
 def _grouped(cases: Sequence[DrilledCase]) -> list[list[DrilledCase]]:
@@ -130,32 +123,24 @@ def _where(at: CodePlace) -> str:
     return f"{at.file}:{at.line}" if at.file else f"{at.model}, line {at.line}"
 
 
-def _in_text(group: Sequence[DrilledCase]) -> Iterator[doc.Block]:
+def _as_text(group: Sequence[DrilledCase]) -> Iterator[doc.Block]:
     case = group[0]
-    mark = f"{_MARKS[case.worth]} "
-    yield doc.Words(f"{case.verdict}  {_faults(group)}", indent=mark, hang="  ")
+    yield doc.Words(f"{case.verdict}  {_faults(group)}", indent=f"{_MARKS[case.worth]} ", hang="  ")
     for said in _said(group):
         yield doc.Words(said, indent="    ", hang="    ")
-    for what, at in _places(case):
-        yield doc.Line([f"{what} {_where(at)}", at.code], indent="    ")
+    if place := case.at or case.sent:
+        yield doc.Line([_found_at(case, place), place.code], indent="    ")
 
 
-def _places(case: DrilledCase) -> Iterator[tuple[str, CodePlace]]:
-    if case.at is not None:
-        yield "at", case.at
-    elif case.sent is not None:
-        yield "called at", case.sent
-
-
-def _list(groups: Sequence[Sequence[DrilledCase]]) -> doc.Both:
-    return doc.Both(lambda _: [], tag("div", *map(_item, groups)))
-
-
-def _item(group: Sequence[DrilledCase]) -> Html:
+def _as_html(group: Sequence[DrilledCase]) -> Html:
     case = group[0]
     head = join(tag("b", case.verdict, cls=_COLOURS[case.worth]), tag("b", _faults(group)), by=" ")
     lines = [tag("div", head), *(tag("div", sentence) for sentence in _said(group))]
-    for what, at in _places(case):
-        place = tag("span", f"{what} {_where(at)}", cls="dim")
-        lines.append(tag("div", join(place, tag("code", at.code), by=" "), cls="drill-at"))
+    if place := case.at or case.sent:
+        line = join(tag("span", _found_at(case, place), cls="dim"), tag("code", place.code), by=" ")
+        lines.append(tag("div", line, cls="drill-at"))
     return tag("div", *lines, cls=f"drill-item drill-{case.worth}")
+
+
+def _found_at(case: DrilledCase, place: CodePlace) -> str:
+    return f"{'at' if case.at is not None else 'called at'} {_where(place)}"

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import ast
 import builtins
-import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.transfers import to_cpu
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.testing.recording.payload_tape import copied
+from bls_notebook.testing.recording.recording_file import digest
 from bls_notebook.testing.records import CodePlace
 
 from .faults import Fault
@@ -35,10 +33,10 @@ _FOR_EVER = "(The real server would keep the caller waiting forever"
 
 @dataclass(frozen=True)
 class Healthy:
-    """What the model answers when nothing is wrong.
+    """The outcome when nothing is wrong.
 
-    ``outputs`` are the names of the outputs of the models that misbehave; ``varying`` says that two requests
-    in a row had different answers; ``batching`` that the first dimension of outputs counts rows.
+    ``outputs`` are the names of the callees' outputs; ``varying`` says that two requests in a row had different
+    answers; ``batching`` that the first dimension of outputs counts rows.
     """
 
     outcome: Outcome
@@ -50,14 +48,14 @@ class Healthy:
 
 @dataclass(frozen=True)
 class Case:
-    """What was planted: faults, each with the model that has it."""
+    """The faults of a case, each with the model that has it, and the ``words`` of the errors that they give."""
 
     planted: tuple[tuple[str, Fault], ...]
-    words: tuple[str, ...] = field(default=())  # of errors that were given on purpose
+    words: tuple[str, ...] = ()
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Those that misbehave."""
+        """The models that fail."""
         return tuple(model for model, _ in self.planted)
 
     def has(self, kind: str) -> bool:
@@ -66,13 +64,8 @@ class Case:
 
     @property
     def called(self) -> str:
-        """Their names in a sentence."""
+        """The names of the models in a sentence."""
         return " and ".join(f"'{model}'" for model in self.models)
-
-    @property
-    def does(self) -> str:
-        """What they do wrong, as a sentence."""
-        return " and ".join(f"'{model}' {fault.says}" for model, fault in self.planted)
 
 
 def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
@@ -98,33 +91,21 @@ def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _
     return verdict
 
 
-# -- errors --------------------------------------------------------------------------------------
-
-
 def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy) -> _Verdict:
     place = _place(error)
     message = error.message.partition(_AT)[0]
+    told = first_line(message.rpartition("message: ")[2] or message)
     if _FOR_EVER in message:
-        return (
-            "hang",
-            f"on the real server its requester would wait for ever: {first_line(_own_words(message))}",
-            place,
-        )
+        return "hang", f"on the real server its requester would wait for ever: {told}", place
     if _by_accident(error, sources):
-        told = first_line(_own_words(message))
         if error.unchecked and case.has("error"):
-            why = f"the error of {case.called} is lost: {told}"
-            return "crash", why, place
+            return "crash", f"the error of {case.called} is lost: {told}", place
         if case.has("error") and not _passed_on(case, message):
             return "crash", f"does not see that {case.called} failed: {told}", place
         return "stumbles", f"fails by accident: {told}", place
     if _passed_on(case, message) or any(_names(message, output) for output in healthy.outputs):
         return "clear", f"an error that tells of {case.called}", place
-    return "vague", f"an error that does not tell of {case.called}: {first_line(_own_words(message))}", place
-
-
-def _own_words(message: str) -> str:
-    return message.rpartition("message: ")[2] or message
+    return "vague", f"an error that does not tell of {case.called}: {told}", place
 
 
 def _passed_on(case: Case, message: str) -> bool:
@@ -165,8 +146,10 @@ def raises_at(lines: Sequence[str], frame: FrameRecord, kind: str) -> bool:
         tree: ast.AST = ast.parse("\n".join(lines))
     except (SyntaxError, ValueError):
         return False
-    found = list(_statements(tree, frame.line))
-    statement = min(found, key=_length) if found else None
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    around = [node for node in statements if node.lineno <= frame.line <= (node.end_lineno or node.lineno)]
+    # The innermost; of those on one line, the one that begins last.
+    statement = min(around, key=lambda n: ((n.end_lineno or n.lineno) - n.lineno, -n.col_offset), default=None)
     if isinstance(statement, ast.Assert):
         return kind == "AssertionError"
     if not isinstance(statement, ast.Raise):
@@ -174,20 +157,6 @@ def raises_at(lines: Sequence[str], frame: FrameRecord, kind: str) -> bool:
     called = statement.exc.func if isinstance(statement.exc, ast.Call) else None
     named = ast.unparse(called).rpartition(".")[2] if called is not None else kind
     return named == kind or not hasattr(builtins, kind)
-
-
-def _statements(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            yield node
-
-
-def _length(node: ast.stmt) -> tuple[int, int]:
-    """The innermost has the least: of those on one line, the one that begins last."""
-    return (node.end_lineno or node.lineno) - node.lineno, -node.col_offset
-
-
-# -- answers -------------------------------------------------------------------------------------
 
 
 def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str]:
@@ -207,7 +176,8 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
             return "unharmed", "the same answer as ever"
         return "rubbish", f"another answer, though only the time at which {case.called} answers is another"
     if same:
-        return "unaffected", f"the same answer as ever, though {case.does}"
+        does = " and ".join(f"'{model}' {fault.says}" for model, fault in case.planted)
+        return "unaffected", f"the same answer as ever, though {does}"
     if case.has("error"):
         blank = next(filter(None, (_blank(*pair) for pair in zip(before, now, strict=False))), "")
         if blank:
@@ -318,26 +288,12 @@ def facts_of(response: Response) -> DrillResponse:
     return DrillResponse(tensors, record.error, record.warnings)
 
 
-def host_array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Return a tensor's values in host memory; of BYTES as bytes, of BF16 as whole numbers."""
-    if tensor._datatype == "BYTES":
-        return copied(tensor._array, "BYTES")
-    return to_cpu(tensor._array)
-
-
 def facts_of_tensor(tensor: Tensor) -> TensorFacts:
     """Return a tensor as facts."""
-    array = host_array(tensor)
-    digest = hashlib.sha256()
-    strange = 0
-    if array.dtype.kind == "O":
-        for element in array.reshape(-1).tolist():
-            digest.update(len(element).to_bytes(8, "little") + element)
-    else:
-        digest.update(np.ascontiguousarray(array).tobytes())
-        if array.dtype.kind == "f":
-            strange = int(array.size - np.isfinite(array).sum())
-    return TensorFacts(tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange, not array.any())
+    array = copied(tensor._array, tensor._datatype)
+    strange = int(array.size - np.isfinite(array).sum()) if array.dtype.kind == "f" else 0
+    shape = tuple(map(int, array.shape))
+    return TensorFacts(tensor._datatype, shape, digest(array, tensor._datatype).hex(), strange, not array.any())
 
 
 def place_of(frame: FrameRecord) -> CodePlace:

@@ -9,12 +9,12 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.quantities import bytes_in, count, size
 from bls_notebook.records.recorded import TensorKept
+from bls_notebook.testing.recording.payload_tape import Tape
 from bls_notebook.testing.records import Recorded
 
-from . import file
-from .file import Array, digest, shown
-from .payload_tape import Tape
+from . import recording_file
 from .recording import Recording
+from .recording_file import Array, digest, shown
 
 LIMIT = 1 << 28
 
@@ -134,7 +134,7 @@ def record(
     if path is not None and not isinstance(path, (str, Path)):
         raise BLSError(f"record: expected the path of a file such as 'run.blsrec', got {type(path).__name__}")
     if path is not None:
-        file.check_writable(Path(path))
+        recording_file.check_writable(Path(path))
     return Recorder(None if path is None else Path(path), tensors, room, requests)
 
 
@@ -152,7 +152,7 @@ class _Store:
         if array is None:
             return TensorKept(name, datatype, shape, size, cut=cut)
         key = (datatype, shape, digest(array, datatype))
-        values = self._known.setdefault(key, file.member(len(self._known) + 1))
+        values = self._known.setdefault(key, recording_file.member(len(self._known) + 1))
         if values not in self.arrays:
             array.flags.writeable = False
             self.arrays[values] = array

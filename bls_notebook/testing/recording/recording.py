@@ -19,11 +19,11 @@ from bls_notebook.records.record_file import told
 from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.repository.requests.tensor_differences import compared
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
+from bls_notebook.testing.recording.payload_tape import copied
 from bls_notebook.testing.records import Recorded
 
-from . import file
-from .file import Array, digest
-from .payload_tape import copied
+from . import recording_file
+from .recording_file import Array, digest
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.records.session import Session
@@ -344,8 +344,8 @@ class Recording:
     def save(self, path: str | Path) -> Path:
         """Write it to a file, which is replaced when all of it has been written."""
         where = Path(path)
-        file.check_writable(where)
-        return file.save(where, self.record, self.arrays)
+        recording_file.check_writable(where)
+        return recording_file.save(where, self.record, self.arrays)
 
     def with_values(self, request: RequestKept) -> RecordedRequest:
         """Return a request with what was kept of its values."""
@@ -403,6 +403,5 @@ def load_recording(path: str | Path) -> Recording:
         It is no recording, or is damaged: one line says what.
     """
     where = Path(path)
-    with file.reading(where):
-        record, arrays = file.load(where)
+    record, arrays = recording_file.load(where)
     return Recording(replace(record, name=where.name), arrays)

@@ -40,9 +40,9 @@ from bls_notebook.shipping.proof.sides import ServerSide
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records import Replay, Resent
 
-from .file import digest
 from .recorder import LIMIT, record
 from .recording import RecordedAnswers, RecordedRequest, Recording, load_recording
+from .recording_file import digest
 
 _Content = tuple[object, ...]
 

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from .served import Servers
-from .under_test import RepositoryUnderTest
+from .repository_under_test import RepositoryUnderTest
+from .triton_servers import Servers
 
 
 class TritonTestCase(unittest.TestCase):
@@ -60,8 +60,8 @@ class TritonTestCase(unittest.TestCase):
         self.addCleanup(self.repository.close)
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Run the test; of one that fails, say what models did."""
-        return super().run(None if result is None else cast(unittest.TestResult, _Telling(result, self)))
+        """Run the test; a failure says what models did."""
+        return super().run(None if result is None else cast(unittest.TestResult, _ResultWithNotes(result, self)))
 
 
 @cache
@@ -71,8 +71,8 @@ def _servers() -> Servers:
     return servers
 
 
-class _Telling:
-    """A result whose failures are told with what models did."""
+class _ResultWithNotes:
+    """A result of unittest that adds the errors and calls of models to failures."""
 
     def __init__(self, result: unittest.TestResult, case: TritonTestCase) -> None:
         self._result = result

@@ -18,10 +18,10 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +60,13 @@ def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     if len(shape) > _MOST_DIMS or not all(0 <= n < _LONGEST for n in shape):
         raise ValueError(f"no tensor has the shape {str(list(shape))[:80]}")
     elements = prod(shape)
-    dtype = np.dtype(np.uint8 if datatype == "BYTES" else np.uint16 if datatype == "BF16" else _little(datatype))
+    dtype = np.dtype(
+        np.uint8
+        if datatype == "BYTES"
+        else np.uint16
+        if datatype == "BF16"
+        else DTYPE_OF_DATATYPE[datatype].newbyteorder("<")
+    )
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("it is no .npy file of version 1.0")
@@ -96,10 +102,6 @@ def digest(array: Any, datatype: str) -> bytes:
 def shown(array: Array, datatype: str) -> str:
     """Return the first elements of a tensor as text; numbers of BF16 too."""
     return preview(from_bits(array), "FP32") if datatype == "BF16" else preview(array, datatype)
-
-
-def _little(datatype: str) -> np.dtype[Any]:
-    return DTYPE_OF_DATATYPE[datatype].newbyteorder("<")
 
 
 KIND = "bls_notebook.recording"
@@ -154,66 +156,48 @@ def _info(name: str, how: int) -> zipfile.ZipInfo:
     return info
 
 
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Raise a FileError, of one line, for what reading a recording raises."""
+def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
+    """Read a recording, whose tensors are read-only; raise a FileError of one line for anything else."""
     name = told(path.name)
     try:
-        yield
-    except OSError as error:
-        why = told(error.strerror or error)
-    except MemoryError:
-        why = "it takes more memory than there is"
+        with open(path, "rb") as file, zipfile.ZipFile(file) as zipped:
+            return _read(zipped, os.fstat(file.fileno()).st_size)
+    except (OSError, MemoryError) as error:
+        why = told(getattr(error, "strerror", None) or error) or "it takes more memory than there is"
+        raise FileError(f"{name}: a recording cannot be read from it: {why}") from None
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise FileError(f"{name}: not a recording: {told(error)}") from None
-    else:
-        return
-    raise FileError(f"{name}: a recording cannot be read from it: {why}")
 
 
-def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
-    """Read a recording, whose tensors are read-only."""
-    with open(path, "rb") as file:
-        return _read(file, os.fstat(file.fileno()).st_size)
-
-
-def _read(file: BinaryIO, size: int) -> tuple[Recorded, dict[str, Array]]:
-    with zipfile.ZipFile(file) as zipped:
-        members = _members(zipped, size)
-        with zipped.open(members[MANIFEST]) as manifest:
-            record = _record(manifest.read(_MOST_MANIFEST + 1))
-        arrays: dict[str, Array] = {}
-        seen: dict[str, tuple[str, tuple[int, ...]]] = {}
-        kept = ((request, tensor) for request in record.requests for tensor in request.tensors if tensor.values)
-        for request, tensor in kept:
-            where = f"request {request.id}, tensor {told(repr(tensor.name))}"
-            of = (tensor.datatype, tensor.shape)
-            if tensor.values in arrays:
-                if seen[tensor.values] != of:
-                    raise ValueError(f"{where}: {told(tensor.values)} is {told(seen[tensor.values])}, not {told(of)}")
-                continue
-            if tensor.values not in members or tensor.values == MANIFEST:
-                raise ValueError(f"{where}: there is no member {told(repr(tensor.values))}")
-            try:
-                arrays[tensor.values] = unpacked(zipped.read(members[tensor.values]), *of)
-            except ValueError as error:
-                raise ValueError(f"{where}, {tensor.values}: {error}") from None
-            seen[tensor.values] = of
+def _read(zipped: zipfile.ZipFile, size: int) -> tuple[Recorded, dict[str, Array]]:
+    members = _members(zipped, size)
+    with zipped.open(members.pop(MANIFEST)) as manifest:
+        record = _record(manifest.read(_MOST_MANIFEST + 1))
+    arrays: dict[str, Array] = {}
+    kept: dict[tuple[str, str, tuple[int, ...]], str] = {}  # where each is named first
+    for request in record.requests:
+        for tensor in request.tensors:
+            if tensor.values:
+                where = f"request {request.id}, tensor {told(repr(tensor.name))}"
+                kept.setdefault((tensor.values, tensor.datatype, tensor.shape), where)
+    for (name, datatype, shape), where in kept.items():
+        if name not in members:
+            raise ValueError(f"{where}: there is no member {told(repr(name))}")
+        try:
+            arrays[name] = unpacked(zipped.read(members[name]), datatype, shape)
+        except ValueError as error:
+            raise ValueError(f"{where}, {name}: {error}") from None
     return record, arrays
 
 
 def _members(zipped: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """Return the members by name; refuse those that would take more memory than the file's size lets expect."""
     out: dict[str, zipfile.ZipInfo] = {}
-    whole = 0
     for info in zipped.infolist():
         name = info.filename
         if name in out:
             raise ValueError(f"it has two members of the name {told(repr(name))}")
-        if info.flag_bits & 1:
-            raise ValueError(f"its member {told(repr(name))} is encrypted")
         if name == MANIFEST:
-            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise ValueError("its manifest is packed in a way that recordings do not use")
             most = min(_MOST_MANIFEST, max(_ALWAYS, _RATIO * info.compress_size))
             if info.file_size > most:
                 raise ValueError(f"its manifest unpacks to {info.file_size:,} bytes, more than {most:,}")
@@ -221,12 +205,11 @@ def _members(zipped: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
             raise ValueError(f"its member {told(repr(name))} is none of a recording's")
         elif info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
             raise ValueError(f"its member {name!r} is packed; tensors of a recording are not")
-        whole += info.compress_size
         out[name] = info
     if MANIFEST not in out:
         raise ValueError(f"it has no {MANIFEST}")
-    if whole > size:
-        raise ValueError(f"its members overlap: they say to have {whole:,} bytes, the file has {size:,}")
+    if sum(info.compress_size for info in out.values()) > size:
+        raise ValueError("its members overlap")
     return out
 
 
@@ -246,11 +229,11 @@ def _record(data: bytes) -> Recorded:
         if not last < request.id < 1 << 62 or not -1 <= request.parent < request.id:
             raise ValueError(f"request {told(request.id)} of {told(request.parent)} is out of order")
         last = request.id
-        check_request(request)
+        _check_request(request)
     return record
 
 
-def check_request(request: RequestKept) -> None:
+def _check_request(request: RequestKept) -> None:
     at = f"request {request.id}"
     for text in (request.parameters, *(response.parameters for response in request.responses)):
         if not _is_parameters(text):

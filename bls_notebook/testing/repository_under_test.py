@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import weakref
@@ -26,8 +27,8 @@ from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.source.layout import check_model_name
 
 from .assertions import Assertions
-from .calls import Calls
-from .served import Servers, skipping
+from .call_log import Calls
+from .triton_servers import Servers, skipping
 
 _MOST_ERRORS = 20
 
@@ -45,12 +46,10 @@ def _mirror(folder: Path, place: Path) -> None:
 
 
 class RepositoryUnderTest(Assertions):
-    """A model repository for a test: a `ModelRepository` with assertions on what happened in it.
+    """A `ModelRepository` for a test, with assertions on what happened in it.
 
-    It has a `ModelRepository`, as `repository`, and all methods and attributes of it.
-
-    A request to a model of the folders that does not serve yet loads it, be it the test that sends it or a
-    model; a model that a stub stands in for is not loaded. Everything that is sent is recorded.
+    It has all methods and attributes of its ``repository``. The first request to a model of the folders loads it,
+    whether the test or a model sends it; a stubbed model is not loaded. Every request is recorded.
 
     Parameters
     ----------
@@ -93,7 +92,7 @@ class RepositoryUnderTest(Assertions):
         self._host = Host(self.repository)
         self._calls = Calls(self._host)
         mine = weakref.ref(self)
-        self._host.on_missing(lambda name: _have(mine(), name))
+        self._host.on_missing(lambda name: _load_missing(mine(), name))
         self.forget()
 
     def __getattr__(self, name: str) -> Any:
@@ -126,8 +125,6 @@ class RepositoryUnderTest(Assertions):
     @strict.setter
     def strict(self, value: bool) -> None:
         self.repository.strict = value
-
-    # -- models --------------------------------------------------------------------------------------
 
     def load_file(self, path: str | Path, config: str | Mapping[str, Any] | None = None, name: str = "") -> ModelRecord:
         """Load a model by its model.py, wherever that is; files beside it are found by it.
@@ -167,7 +164,7 @@ class RepositoryUnderTest(Assertions):
         return self.repository.load(found)
 
     def _need(self, name: object, needed: frozenset[str] = frozenset()) -> None:
-        """Have a model that lies in the folders serve, after those that it calls."""
+        """Load a model of the folders, after its callees."""
         if not isinstance(name, str) or name in needed:
             return
         if self.repository.ready(name) or self._host.versions(name, own=True):
@@ -187,45 +184,39 @@ class RepositoryUnderTest(Assertions):
         self.repository.load(name)
 
     def _named(self, text: str) -> set[str]:
-        """Return the models of the folders whose names stand in a text, in quotes."""
+        """Return the models of the folders whose names a text has in quotes."""
         folders = {folder.name for path in self.paths for folder in path.iterdir() if folder.is_dir()}
         return folders.intersection(re.findall(r"""["']([^"'\n]+)["']""", text))
 
-    # -- requests ------------------------------------------------------------------------------------
-
     def infer(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and wait for the answer; as `ModelRepository.infer`."""
-        there = self._before(arguments, options)
-        if there is not None:
-            return self._noted(there.infer(self.repository, *arguments, **options))
+        if (server := self._before(arguments, options)) is not None:
+            return self._noted(server.infer(self.repository, *arguments, **options))
         return self._noted(self.repository.infer(*arguments, **options))
 
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and await the answer; as `infer`."""
-        there = self._before(arguments, options)
-        if there is not None:
-            return self._noted(await there.infer_async(self.repository, *arguments, **options))
+        if (server := self._before(arguments, options)) is not None:
+            return self._noted(await asyncio.to_thread(server.infer, self.repository, *arguments, **options))
         return self._noted(await self.repository.infer_async(*arguments, **options))
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses; as `ModelRepository.stream`."""
-        there = self._before(arguments, options)
-        if there is not None:
-            return map(self._noted, there.stream(self.repository, *arguments, **options))
+        if (server := self._before(arguments, options)) is not None:
+            return map(self._noted, server.stream(self.repository, *arguments, **options))
         return map(self._noted, self.repository.stream(*arguments, **options))
 
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses; as `stream`."""
-        there = self._before(arguments, options)
-        if there is not None:
-            for each in there.stream(self.repository, *arguments, **options):
+        if (server := self._before(arguments, options)) is not None:
+            for each in server.stream(self.repository, *arguments, **options):
                 yield self._noted(each)
             return
         async for each in self.repository.stream_async(*arguments, **options):
             yield self._noted(each)
 
     def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Servers | None:
-        """Have the model there; return where to send its request, None for here."""
+        """Load the model if necessary; return the servers to send its request to, None for this process."""
         name = arguments[0] if arguments else options.get("name")
         self._need(name)
         if self._servers is not None:  # an input may say which model to call
@@ -243,8 +234,6 @@ class RepositoryUnderTest(Assertions):
         told = response.warnings[1:] if response.stubs else response.warnings
         self._warned += [(response.model, each) for each in told]
         return response
-
-    # -- what happened -------------------------------------------------------------------------------
 
     @property
     def session(self) -> Session:
@@ -269,8 +258,6 @@ class RepositoryUnderTest(Assertions):
         if self._profile is not None and self._profile.running:
             self._profile.__exit__(None, None, None)
 
-    # -- what a server cannot do ---------------------------------------------------------------------
-
     def stub(self, *arguments: Any, **options: Any) -> Any:
         """Answer a model's requests by something else; as `ModelRepository.stub`."""
         if self._servers is not None:
@@ -283,8 +270,8 @@ class RepositoryUnderTest(Assertions):
         self.repository.close(seconds)
 
 
-def _have(repository: RepositoryUnderTest | None, name: str) -> str:
-    """Have a model serve that a model asks for; why not, as its caller gets an answer and no exception."""
+def _load_missing(repository: RepositoryUnderTest | None, name: str) -> str:
+    """Load a model that a model asks for; return why that failed, for the error response."""
     try:
         if repository is not None:
             repository._need(name)

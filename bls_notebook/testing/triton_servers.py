@@ -6,7 +6,6 @@ at most two run at a time, and none after `close`.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import unittest
 from collections import OrderedDict
@@ -52,10 +51,6 @@ class Servers:
                 ProofAnswer(error=f"doesn't support models with decoupled transaction policy: {name}"), name
             )
         return self._ask(there, spec, inputs, options)[0]
-
-    async def infer_async(self, *arguments: Any, **options: Any) -> Response:
-        """The same, awaited."""
-        return await asyncio.to_thread(self.infer, *arguments, **options)
 
     def stream(self, repository: ModelRepository, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and return its responses, once all are there."""
