@@ -1,9 +1,9 @@
-"""Makes 1/model.onnx: the regression of `digit_classifier`, written down as an ONNX graph.
+"""Make 1/model.onnx: the regression of `digit_classifier` as an ONNX graph.
 
     python make_model.py
 
 Needs scikit-learn and onnx. Triton reads neither this file nor anything else beside the version folders.
-The training is that of ../digit_classifier/1/model.py, so both models give the same answers.
+It trains like ../digit_classifier/1/model.py, so both models give the same answers.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def train():
 
 
 def graph_of(model):
-    """One weighted sum a digit, made into probabilities; the label is where the largest one is."""
+    """Return a graph with one weighted sum per digit, turned into probabilities; the label is the largest."""
     nodes = [
         helper.make_node("MatMul", ["FEATURES", "weights"], ["sums"]),
         helper.make_node("Add", ["sums", "intercepts"], ["scores"]),
@@ -49,7 +49,7 @@ def graph_of(model):
 
 def main():
     graph = graph_of(train())
-    # Versions that every ONNX Runtime of the last years can read.
+    # Versions that every ONNX Runtime of the last years reads.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, Path(__file__).parent / "1" / "model.onnx")

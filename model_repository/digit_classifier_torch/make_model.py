@@ -1,9 +1,9 @@
-"""Makes 1/model.pt: the regression of `digit_classifier` as a PyTorch module, saved as TorchScript.
+"""Make 1/model.pt: the regression of `digit_classifier` as a PyTorch module, saved as TorchScript.
 
     python make_model.py
 
 Needs scikit-learn and torch. Triton reads neither this file nor anything else beside the version folders.
-The training is that of ../digit_classifier/1/model.py, so both models give the same answers.
+It trains like ../digit_classifier/1/model.py, so both models give the same answers.
 """
 
 import io
@@ -17,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 
 
 class DigitClassifier(torch.nn.Module):
-    """One weighted sum a digit, made into probabilities; the label is where the largest one is.
+    """One weighted sum per digit, turned into probabilities; the label is the index of the largest.
 
-    Triton asks neither for the names of the outputs nor for their order: what `forward` returns first is
-    the first output of config.pbtxt, unless outputs are named <name>__<index>.
+    Triton maps outputs by position: the first value that `forward` returns is the first output of
+    config.pbtxt, unless outputs are named <name>__<index>.
     """
 
     def __init__(self, weights, intercepts):
@@ -48,7 +48,7 @@ def module_of(model):
 
 
 def save(module, file):
-    """Save it without the paths of this machine, which TorchScript keeps for its tracebacks."""
+    """Save the model without the paths of this machine, which TorchScript keeps for tracebacks."""
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)
     with zipfile.ZipFile(buffer) as whole, zipfile.ZipFile(file, "w") as kept:

@@ -1,4 +1,4 @@
-"""The pipeline: alone with its callees replaced, and whole."""
+"""Tests of the pipeline, with stubs for its callees and as a whole."""
 
 from threading import Barrier
 
@@ -31,7 +31,7 @@ def test_sentences_are_judged_at_the_same_time(triton_repository):
     together = Barrier(3, timeout=60)
 
     def counts(request):
-        together.wait()  # until all three are here: one after the other, none would be answered
+        together.wait()  # until all three have arrived; sent one after the other, none would get an answer
         return {"COUNTS": np.ones((1, 36), np.float32)}
 
     with triton_repository.stub("letters", counts):

@@ -1,4 +1,4 @@
-"""Each model alone: what goes in, what comes out."""
+"""Tests of each model alone: its outputs for given inputs."""
 
 import numpy as np
 import pytest

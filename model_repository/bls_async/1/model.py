@@ -1,7 +1,7 @@
-"""Two calls under way at once: an async `execute` and `async_exec`.
+"""Two calls in flight at the same time: an async `execute` and `async_exec`.
 
-OUTPUT0 (the sum) comes from the model that MODEL_NAME names, OUTPUT1 (the difference) from `add_sub`.
-Each call asks only for the output that it needs.
+OUTPUT0 (the sum) comes from the model in MODEL_NAME, OUTPUT1 (the difference) from `add_sub`.
+Each call requests only the output that it needs.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ class TritonPythonModel:
         difference_call = pb_utils.InferenceRequest(
             model_name="add_sub", requested_output_names=["OUTPUT1"], inputs=inputs
         )
-        # Gathered, the slower call sets the time. Awaited one after the other, they would add up.
-        # (Two calls of one model still take turns while that model has a single instance.)
+        # Gathered calls take as long as the slower one. Awaited one after the other, their times add up.
+        # (Two calls of one model still take turns if that model has a single instance.)
         responses = await asyncio.gather(sum_call.async_exec(), difference_call.async_exec())
         outputs = []
         for response in responses:

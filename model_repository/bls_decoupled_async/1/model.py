@@ -1,7 +1,7 @@
-"""Several streams at once: one decoupled call for every number in IN, all started before any is read.
+"""Several streams at once: one decoupled call for each number in IN, all started before the first is read.
 
-MODEL_NAME names a model with the input and output of `square_int32`. SUM and COUNT hold one number for
-each number in IN.
+MODEL_NAME is the name of a model with the input and output of `square_int32`. SUM and COUNT contain
+one number for each number in IN.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ class TritonPythonModel:
         sums = np.zeros(len(numbers), dtype=np.int32)
         counts = np.zeros(len(numbers), dtype=np.int32)
         for i, stream in enumerate(streams):
-            # What async_exec gives is a plain iterator: reading it blocks this model's event loop.
+            # async_exec returns a plain iterator: reading it blocks this model's event loop.
             for response in stream:
                 if response.has_error():
                     raise pb_utils.TritonModelException(response.error().message())
                 out = pb_utils.get_output_tensor_by_name(response, "OUT")
                 if out is None:
-                    # A final flag that was sent alone arrives as a last response without tensors.
+                    # If the callee sends the final flag alone, it arrives as a last response without tensors.
                     continue
                 sums[i] += out.as_numpy()[0]
                 counts[i] += 1

@@ -1,7 +1,7 @@
-"""Calling a decoupled model: `exec(decoupled=True)` gives an iterator over its responses.
+"""Calling a decoupled model: `exec(decoupled=True)` returns an iterator over its responses.
 
-MODEL_NAME names a model with the input and output of `square_int32`. SUM adds up what its responses
-hold, COUNT counts them.
+MODEL_NAME is the name of a model with the input and output of `square_int32`. SUM is the sum of its
+responses, COUNT their number.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ class TritonPythonModel:
             model_name=callee, requested_output_names=["OUT"], inputs=[pb_utils.get_input_tensor_by_name(request, "IN")]
         )
         total = count = 0
-        # The loop starts on the first response while the callee may still be working on the next.
+        # The loop starts with the first response, while the callee may still work on the next.
         for response in call.exec(decoupled=True):
             if response.has_error():
                 raise pb_utils.TritonModelException(response.error().message())
             out = pb_utils.get_output_tensor_by_name(response, "OUT")
             if out is None:
-                # A final flag that was sent alone arrives as a last response without tensors.
+                # If the callee sends the final flag alone, it arrives as a last response without tensors.
                 continue
             total += int(out.as_numpy()[0])
             count += 1

@@ -1,8 +1,8 @@
-"""A quick reader of digits, trained while it loads: logistic regression, one weighted sum a digit.
+"""A fast reader of digits, trained while it loads: logistic regression, one weighted sum per digit.
 
-`initialize` runs once, before the model is ready, so the training costs no request anything. Every third
-digit of scikit-learn's set (0, 3, 6, ...) is left out of the training, for you to try.
-The config allows batches: FEATURES arrives as [batch, 64], and every output starts with the same batch.
+`initialize` runs once, before the model is ready, so no request waits for the training. The training
+skips every third digit of scikit-learn's set (0, 3, 6, ...), so that you can try the model on them.
+The config allows batches: FEATURES has the shape [batch, 64], and every output starts with the same batch.
 """
 
 import numpy as np
@@ -11,15 +11,15 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        # Imported here, not at the top: Triton reads this file once more in a process that only completes
-        # the config and never calls initialize, and that one should stay quick.
+        # Imported here, not at the top: Triton also imports this file in a process that only completes
+        # the config and never calls initialize. That process should start fast.
         from sklearn.datasets import load_digits
         from sklearn.linear_model import LogisticRegression
 
         digits = load_digits()
         features = digits.data / digits.data.max(axis=1, keepdims=True)
         taught = np.arange(len(features)) % 3 != 0
-        # Solved to the end, so that every version of scikit-learn finds the same weights.
+        # Run to convergence, so that every version of scikit-learn finds the same weights.
         self.model = LogisticRegression(C=1.0, solver="newton-cg", tol=1e-8)
         self.model.fit(features[taught], digits.target[taught])
 

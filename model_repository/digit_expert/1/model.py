@@ -1,7 +1,7 @@
-"""A stronger and slower reader of digits: it keeps every digit that it was taught and compares.
+"""A stronger and slower reader of digits: it compares each picture with every training digit.
 
-The five nearest digits vote, the nearer the louder. Inputs and outputs are those of `digit_classifier`,
-so the two can stand in for each other. It was taught the same digits: all but 0, 3, 6, ...
+The five nearest digits vote, weighted by distance. The inputs and outputs equal those of
+`digit_classifier`, so each can replace the other. Both train on the same digits: all but 0, 3, 6, ...
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        # Imported here, not at the top: Triton reads this file once more in a process that only completes
-        # the config and never calls initialize, and that one should stay quick.
+        # Imported here, not at the top: Triton also imports this file in a process that only completes
+        # the config and never calls initialize. That process should start fast.
         from sklearn.datasets import load_digits
         from sklearn.neighbors import KNeighborsClassifier
 

@@ -1,10 +1,10 @@
-"""A pipeline that decides as it goes: read a digit, and ask a stronger model only when unsure.
+"""A pipeline that decides at run time: read a digit, and call a stronger model only if unsure.
 
     IMAGE -> digit_preprocess -> digit_classifier -> sure enough? -> DIGIT
                                                   \\-> no: digit_expert -> DIGIT
 
-Which models run depends on the data. A fixed graph of models cannot say that; a few lines of Python can.
-THRESHOLD, a parameter in config.pbtxt, says how sure is sure enough. ASKED names the model that answered.
+The data decides which models run. An ensemble cannot express that; a few lines of Python can.
+THRESHOLD, a parameter in config.pbtxt, sets the required confidence. ASKED names the model that answered.
 """
 
 import json
@@ -32,11 +32,11 @@ class TritonPythonModel:
     def _read(self, request):
         image = pb_utils.get_input_tensor_by_name(request, "IMAGE")
         (features,) = self._call("digit_preprocess", [image], ["FEATURES"])
-        # The classifiers take batches, so the one set of features travels as a batch of one.
+        # The classifiers take batches, so send the features as a batch of one.
         batch = pb_utils.Tensor("FEATURES", features.as_numpy()[np.newaxis])
         asked = "digit_classifier"
         digit, confidence = self._classify(asked, batch)
-        if not confidence >= self.threshold:  # so NaN is not sure either
+        if not confidence >= self.threshold:  # also true for NaN
             asked = "digit_expert"
             digit, confidence = self._classify(asked, batch)
         return pb_utils.InferenceResponse(
@@ -52,7 +52,7 @@ class TritonPythonModel:
         return label.as_numpy()[0], probabilities.as_numpy()[0].max()
 
     def _call(self, model, inputs, outputs):
-        """The named outputs of one call, or an exception that carries the error of the step that failed."""
+        """Return the named outputs of one call, or raise the error of the callee."""
         call = pb_utils.InferenceRequest(model_name=model, requested_output_names=outputs, inputs=inputs)
         response = call.exec()
         if response.has_error():

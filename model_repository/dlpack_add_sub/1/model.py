@@ -1,4 +1,4 @@
-"""Sum and difference of two vectors, worked out on the device where they are, without copies."""
+"""Sum and difference of two vectors, computed on their device without copies."""
 
 import numpy
 import triton_python_backend_utils as pb_utils
@@ -18,12 +18,12 @@ class TritonPythonModel:
         if not on_gpu:
             a, b = (numpy.from_dlpack(tensor) for tensor in inputs)
             return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", a + b), pb_utils.Tensor("OUTPUT1", a - b)])
-        # Only a machine with a GPU gets here, so only that one needs CuPy.
+        # Only machines with a GPU reach this line, so others do not need CuPy.
         import cupy
 
         _, number = on_gpu[0].__dlpack_device__()
         with cupy.cuda.Device(number):
-            # Triton leaves each input where it was used last, so one of them may be somewhere else.
+            # Triton leaves each input on its last device, so the two may be on different devices.
             a, b = (
                 cupy.asarray(tensor.as_numpy() if tensor.is_cpu() else cupy.from_dlpack(tensor)) for tensor in inputs
             )

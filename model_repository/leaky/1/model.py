@@ -1,4 +1,4 @@
-"""Finds the loudest moment of a recording without its noise, and keeps what it should not: see `tidy`."""
+"""Find the loudest moment of a recording without its noise. This model leaks memory; see `tidy`."""
 
 import numpy
 import triton_python_backend_utils as pb_utils
@@ -6,8 +6,8 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        self.kept = []  # every answer, to look at when a result seems odd
-        self.previews = []  # how each recording begins
+        self.kept = []  # every response, for debugging
+        self.previews = []  # the first samples of each recording
 
     def execute(self, requests):
         return [self._answer(request) for request in requests]
@@ -38,7 +38,7 @@ class TritonPythonModel:
     def _array_of(tensor):
         if tensor.is_cpu():
             return tensor.as_numpy()
-        # Only a machine with a GPU gets here, so only that one needs CuPy.
+        # Only machines with a GPU reach this line, so others do not need CuPy.
         import cupy
 
         return cupy.from_dlpack(tensor)

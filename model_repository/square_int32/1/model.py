@@ -1,7 +1,7 @@
 """A decoupled model: the number of responses depends on the data.
 
-IN = n is answered by n responses that each hold n (so together they add up to n squared), then by a
-final flag with no response attached. The config must say `model_transaction_policy { decoupled: true }`.
+It answers IN = n with n responses that each contain n (so their sum is n squared), and then sends the
+final flag without a response. The config must set `model_transaction_policy { decoupled: true }`.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 class TritonPythonModel:
     def execute(self, requests):
-        # A decoupled model returns nothing: every response goes through its request's sender.
+        # A decoupled model returns nothing: it sends every response through the request's sender.
         for request in requests:
             self._stream(request)
 
@@ -26,5 +26,5 @@ class TritonPythonModel:
         for _ in range(n):
             out = pb_utils.Tensor("OUT", np.array([n], dtype=np.int32))
             sender.send(pb_utils.InferenceResponse(output_tensors=[out]))
-        # Callers wait for this flag. Without it they would wait for ever.
+        # Callers wait for this flag. Without it they would never return.
         sender.send(flags=FINAL)

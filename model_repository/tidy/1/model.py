@@ -1,4 +1,4 @@
-"""Finds the loudest moment of a recording without its noise, and keeps no more than it needs: see `leaky`."""
+"""Find the loudest moment of a recording without its noise, and keep only the necessary memory; see `leaky`."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def initialize(self, args):
-        # A list that only grows is a leak, however small its items are: these two forget.
+        # A list that only grows is a leak, even with small items. These two drop old items.
         self.results = deque(maxlen=100)
         self.previews = deque(maxlen=100)
 
@@ -27,11 +27,11 @@ class TritonPythonModel:
         if response.has_error():
             return pb_utils.InferenceResponse(error=response.error())
         clean = self._array_of(pb_utils.get_output_tensor_by_name(response, "OUTPUT1"))
-        # A slice is a view: it keeps the whole array alive. Its copy is eight numbers.
+        # A slice is a view: it keeps the whole array alive. Its copy is only eight numbers.
         self.previews.append(clean[:8].copy())
         at = int(abs(clean).argmax())
         loudest = float(clean[at])
-        # What is worth knowing later, as plain numbers. The response itself would keep all of its tensors.
+        # Keep the result as plain numbers. The response itself would keep all of its tensors alive.
         self.results.append((loudest, at))
         return pb_utils.InferenceResponse(
             [
@@ -44,7 +44,7 @@ class TritonPythonModel:
     def _array_of(tensor):
         if tensor.is_cpu():
             return tensor.as_numpy()
-        # Only a machine with a GPU gets here, so only that one needs CuPy.
+        # Only machines with a GPU reach this line, so others do not need CuPy.
         import cupy
 
         return cupy.from_dlpack(tensor)

@@ -1,9 +1,9 @@
-"""The pipeline: which language is a document in, sentence by sentence and as a whole?
+"""The pipeline: detect the language of a document, for each sentence and as a whole.
 
     DOCUMENT -> sentences -> letters -> language, for all sentences at the same time -> LANGUAGE
 
-A sentence that the model is not sure about says nothing; where all say nothing, the answer is "unknown".
-How sure is sure enough says the parameter CONFIDENCE in config.pbtxt.
+The pipeline ignores sentences below the confidence that the parameter CONFIDENCE in config.pbtxt sets.
+If it ignores all of them, the answer is "unknown".
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Features to probabilities: in which language do letters come so often?
+"""Turn letter counts into probabilities of languages.
 
-The likelihood of the counts under each language's frequencies, which `frequencies.json` has beside this file.
+The probabilities are the likelihoods of the counts under each language's frequencies (`frequencies.json`).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Texts to features: how often each letter stands in each text, in the order of `LETTERS`."""
+"""Count the letters of each text, in the order of `LETTERS`."""
 
 import numpy as np
 import triton_python_backend_utils as pb_utils

@@ -1,4 +1,4 @@
-"""A photo of a water meter in, its reading out."""
+"""Read a water meter from a photo."""
 
 import json
 
@@ -44,7 +44,7 @@ class TritonPythonModel:
 
 
 def crop(photo, box):
-    """The part of the photo in the box (left, top, right, bottom, each from 0 to 1), as 8 x 8 pixels."""
+    """Return the part of the photo in the box (left, top, right, bottom: 0 to 1), as 8 x 8 pixels."""
     left, top, right, bottom = np.clip(box, 0, 1)
     height, width = photo.shape
     centres = (np.arange(8) + 0.5) / 8

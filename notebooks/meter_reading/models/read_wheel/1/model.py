@@ -1,4 +1,4 @@
-"""The digit on one wheel of a meter."""
+"""Read the digit on one wheel of a meter."""
 
 import os
 
