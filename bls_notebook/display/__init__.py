@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bls_notebook.display.bundle import Display, render, render_config
-    from bls_notebook.display.units import TIME_PATTERN
 
     from .records.errors import left_out_text, log_line_text
 
-__all__ = ["TIME_PATTERN", "Display", "left_out_text", "log_line_text", "render", "render_config"]
+__all__ = ["Display", "left_out_text", "log_line_text", "render", "render_config"]
 
-_FROM = {"TIME_PATTERN": "units", "left_out_text": "records.errors", "log_line_text": "records.errors"}
+_FROM = {"left_out_text": "records.errors", "log_line_text": "records.errors"}
 
 
 def __getattr__(name: str) -> Any:

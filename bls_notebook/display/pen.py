@@ -18,6 +18,14 @@ from .html import Html, tag
 
 INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 
+_UNITS = 1000  # of the stretched axis: about as many as it has pixels
+_NARROWEST = 690.0  # px of the page that words have to do with
+_LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
+_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
+_CODES: dict[str, str | int | None] = {
+    "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
+}  # fmt: skip
+
 Box = tuple[float, float, float, float]  # left, top, width, height
 Points = Sequence[tuple[float, float]]
 
@@ -186,38 +194,9 @@ def width_of(text: str, size: float = 11) -> float:
 
 
 def readable(colour: str) -> str:
-    """Return black or white, whichever reads better on ``#rrggbb``, on a light page and on a dark one.
-
-    A dark page turns the whole picture over (`style`): black becomes white, and the colour another.
-    """
-    r, g, b = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    # invert(1) hue-rotate(180deg), as the CSS specification spells it.
-    ri, gi, bi = 1 - r, 1 - g, 1 - b
-    over = (
-        -0.574 * ri + 1.43 * gi + 0.144 * bi,
-        0.426 * ri + 0.43 * gi + 0.144 * bi,
-        0.426 * ri + 1.43 * gi - 0.856 * bi,
-    )
-    light, dark = _luminance(r, g, b) + 0.05, _luminance(*over) + 0.05
-    black = min(light / 0.05, 1.05 / dark)
-    white = min(1.05 / light, dark / 0.05)
-    return "#111111" if black > white else "#ffffff"
-
-
-def _luminance(*rgb: float) -> float:
-    """As WCAG counts contrast."""
-    r, g, b = (min(max(part, 0.0), 1.0) for part in rgb)
-    r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (r, g, b))
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-_UNITS = 1000  # of the stretched axis: about as many as it has pixels
-_NARROWEST = 690.0  # px of the page that words have to do with
-_LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
-_FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
-_CODES: dict[str, str | int | None] = {
-    "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
-}  # fmt: skip
+    """Return black or white, whichever reads better on ``#rrggbb``; a dark page inverts the whole picture."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
 
 
 def picture_html(svg: str, alt: str) -> Html:

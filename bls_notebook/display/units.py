@@ -7,11 +7,8 @@ from collections.abc import Iterable
 from bls_notebook.records.quantities import count, duration, size
 
 __all__ = [
-    "TIME_PATTERN", "TIME_WIDTH", "count", "duration", "factor", "ns", "percent", "shape", "size", "some_ns",
+    "TIME_WIDTH", "count", "duration", "factor", "ns", "percent", "shape", "size", "some_ns",
 ]  # fmt: skip
-
-TIME_PATTERN = r"[ \t]*\b\d+(?:\.\d+)? (?:µs|ms|s)\b"
-"""A regular expression for every time that a display shows, with the padding before it."""
 
 TIME_WIDTH = 7  # of the longest time below 10,000 s, so that columns never move with the clock
 

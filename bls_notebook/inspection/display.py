@@ -147,12 +147,10 @@ def _source(view: ModelView) -> doc.Block:
 
 
 def highlighted(source: str) -> Html:
-    """Colour Python as a config is coloured; plain where Pygments is not installed."""
-    try:
-        from pygments.lexers.python import PythonLexer
-        from pygments.token import Comment, Keyword, Literal, Name, Number, String
-    except ImportError:
-        return prose(source)
+    """Colour Python as a config is coloured."""
+    from pygments.lexers.python import PythonLexer  # first needed here
+    from pygments.token import Comment, Keyword, Literal, Name, Number, String
+
     kinds = (
         (Comment, "com"), (Keyword.Constant, "lit"), (Keyword, "key"), (String, "str"), (Number, "lit"),
         (Name.Decorator, "key"), (Literal, "lit"),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -45,7 +45,8 @@ def unload(shell: InteractiveShell) -> None:
 def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     added = ExitStack()
     untyped = cast(Any, shell)  # as much of it is
-    notebook = Notebook(shell, BLSNotebook(parent=shell))
+    settings = BLSNotebook(parent=shell)
+    notebook = Notebook(shell, settings)
     registry().scan()
     # The magics of capabilities that are not installed say so.
     for name in [*registry().keys("magics"), *registry().missing_keys("magics")]:
@@ -53,6 +54,9 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))
         untyped.register_magic_function(function, kind, bare)
         added.callback(untyped.magics_manager.magics[kind].pop, bare, None)
+    of_capabilities = [
+        imported(capability.absolute(target)) for capability in registry().enabled() for target in capability.shell
+    ]
     for add in (
         add_formatters,
         add_handler,
@@ -61,23 +65,12 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_tooltips,
         help_debugger,
         hear_interrupts,
-        *_of_capabilities(),
+        *of_capabilities,
     ):
         added.callback(add(notebook))
-    untyped.configurables.append(notebook.settings)
-    added.callback(_drop, untyped.configurables, notebook.settings)
+    untyped.configurables.append(settings)
+    added.callback(lambda: settings in untyped.configurables and untyped.configurables.remove(settings))
     return added.close
-
-
-def _of_capabilities() -> Iterator[Callable[[Notebook], Callable[[], None]]]:
-    for capability in registry().enabled():
-        for target in capability.shell:
-            yield imported(capability.absolute(target))
-
-
-def _drop(known: list[Any], one: Any) -> None:
-    if one in known:
-        known.remove(one)
 
 
 class _MagicFunction:  # its docstring is the magic's help

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display import TIME_PATTERN
 from bls_notebook.display.as_text import cells, clip, note, table
 from bls_notebook.display.units import TIME_WIDTH, count, duration, shape, size
+
+TIME_PATTERN = r"[ \t]*\b\d+(?:\.\d+)? (?:µs|ms|s)\b"  # with the padding before it
 
 
 @pytest.mark.parametrize(

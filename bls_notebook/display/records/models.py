@@ -58,19 +58,10 @@ _CLASSES = {"+": "changes-came", "-": "changes-went", "…": "dim"}
 def changes_blocks(changes: Sequence[Change]) -> Iterator[doc.Block]:
     """Show changes under a line that sums them up; nothing where there are none."""
     if changes:
-        title = "changed since the last definition: " + ", ".join(map(_count, changes))
-        yield doc.Forms(
-            [doc.Words(title, indent="  "), *(_block(change) for change in changes)],
-            [doc.Fold(title, [_block(change) for change in changes])],
-        )
-
-
-def _count(change: Change) -> str:
-    return f"{change.file} +{change.added} -{change.removed}".replace("-", "−")
-
-
-def _block(change: Change) -> doc.Block:
-    return change_block(change, _IN_TEXT)
+        counts = ", ".join(f"{change.file} +{change.added} −{change.removed}" for change in changes)
+        title = f"changed since the last definition: {counts}"
+        blocks = [change_block(change, _IN_TEXT) for change in changes]
+        yield doc.Forms([doc.Words(title, indent="  "), *blocks], [doc.Fold(title, blocks)])
 
 
 def change_block(change: Change, most: int) -> doc.Block:

@@ -10,7 +10,7 @@ from IPython.core import completer
 
 import bls_notebook as bls
 from bls_notebook.capabilities import registry
-from bls_notebook.magics.arguments import UnfinishedError, Word, split_words
+from bls_notebook.magics.arguments import UnfinishedError, split_words
 from bls_notebook.magics.magic import magic_named, verb_named
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.request_line import input_name
@@ -140,16 +140,7 @@ def _of_magic(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
     name = input_name(word.text)
     if name and at - word.start > len(name):
         return None  # in an expression
-    signature = _signature(notebook, _model(words) if name else word.plain)
-    return signature or parser.format_help()
-
-
-def _model(words: list[Word]) -> str:
-    """The first word that names a model."""
-    known = {record.name for record in bls.current_repository().index()}
-    return next((word.plain for word in words if word.plain in known), "")
-
-
-def _signature(notebook: Notebook, model: str) -> str:
-    records = [record for record in bls.current_repository().index() if record.name == model]
-    return notebook.draw(records[-1]).text if records else ""
+    records = {record.name: record for record in bls.current_repository().index()}
+    named = (w.plain for w in words if w.plain in records) if name else iter([word.plain])
+    record = records.get(next(named, ""))
+    return notebook.draw(record).text if record is not None else parser.format_help()
