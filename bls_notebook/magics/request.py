@@ -14,11 +14,21 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.records.progress import Progress, progress
 
-from .arguments import Parser, Variables, identifier, names, seconds, whole_number
+from .arguments import (
+    Parser,
+    RequestLine,
+    Variables,
+    identifier,
+    names,
+    parameters_of,
+    read_line,
+    seconds,
+    sequence,
+    whole_number,
+)
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook
-from .request_line import RequestLine, parameters_of, read_line, sequence
 from .results import Responses, Streams, answers_of
 
 # A stream that is over sooner is shown once, at its end.

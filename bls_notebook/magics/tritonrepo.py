@@ -19,11 +19,10 @@ from bls_notebook.capabilities import registry
 from bls_notebook.records.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
 
-from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value
+from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value, read_line
 from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
-from .request_line import read_line
 from .results import Records
 from .settings import use_repository
 

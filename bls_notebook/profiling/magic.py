@@ -7,12 +7,20 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, counts, evaluate, identifier, new_file, whole_number
+from bls_notebook.magics.arguments import (
+    Parser,
+    Variables,
+    counts,
+    evaluate,
+    identifier,
+    new_file,
+    read_line,
+    whole_number,
+)
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.request_line import read_line
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.dependences.records import Overlap

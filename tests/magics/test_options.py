@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from bls_notebook.magics.arguments import evaluate, expanded
-from bls_notebook.magics.request_line import parameters_of, sequence
+from bls_notebook.magics.arguments import evaluate, expanded, parameters_of, sequence
 from bls_notebook.magics.tritonmodel import PARSER, config_of
 from bls_notebook.repository.config import parse_config
 

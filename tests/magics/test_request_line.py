@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from IPython.core.error import UsageError
 
+from bls_notebook.magics.arguments import read_line
 from bls_notebook.magics.request import PARSER
-from bls_notebook.magics.request_line import read_line
 
 
 @pytest.mark.parametrize(

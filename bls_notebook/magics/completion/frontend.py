@@ -10,10 +10,9 @@ from IPython.core import completer
 
 import bls_notebook as bls
 from bls_notebook.capabilities import registry
-from bls_notebook.magics.arguments import UnfinishedError, split_words
+from bls_notebook.magics.arguments import UnfinishedError, input_name, split_words
 from bls_notebook.magics.magic import magic_named, verb_named
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.request_line import input_name
 
 from .magic_lines import magic_line, suggest
 

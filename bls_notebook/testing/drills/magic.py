@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, identifier, names, new_file, seconds
+from bls_notebook.magics.arguments import (
+    Parser,
+    Variables,
+    identifier,
+    names,
+    new_file,
+    parameters_of,
+    read_line,
+    seconds,
+    sequence,
+)
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.request_line import parameters_of, read_line, sequence
 
 PARSER = Parser(
     "%blsdrill",
