@@ -1,8 +1,7 @@
 """`connect`: models of a running server, as models of a repository here.
 
-Guarantees: connecting changes nothing where it fails; a server that is lost says so wherever its models are
-shown, and they are here again by themselves, as they are there then, once it answers; nothing of a connection
-is left when it is closed, or when its repository is.
+Guarantees: a connection that fails changes nothing; while a server is lost, its models say so, and they work
+again as soon as it answers; a closed connection leaves nothing, nor does one whose repository is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ log = logging.getLogger("bls_notebook")
 
 
 class Connection:
-    """Models of a server as models of a repository; what `connect` gives, and a context manager.
+    """Models of a server as models of a repository; a context manager.
 
     Attributes
     ----------
@@ -67,7 +66,7 @@ class Connection:
 
     @property
     def record(self) -> ConnectionRecord:
-        """What there is to say of it now, as plain data; what a notebook shows."""
+        """The state of the connection now; what a notebook shows."""
         from bls_notebook.network.records import ConnectionRecord
 
         repository = self._repository()
@@ -85,7 +84,7 @@ class Connection:
         )
 
     def disconnect(self) -> None:
-        """Take its models out of service, those that are still the server's; requests finish first."""
+        """Take the server's models out of service; requests finish first."""
         if self._registration is not None:
             self._registration.remove()
 
@@ -99,14 +98,12 @@ class Connection:
         state = f"lost: {self.lost}" if self.lost else "connected" if self._link.connected else "closed"
         return f"<Connection {self.address} ({state}) {', '.join(self.models)}>"
 
-    # -- the server comes and goes -------------------------------------------------------------------
-
     def _changed(self) -> None:
-        """The server was lost, or answers again; on a thread of the link's."""
+        """Note that the server was lost or is back; called on a thread of the connection."""
         if self._registration is None:
             return
         self._registration.lost(self.lost)
-        if not self.lost:  # it may have other models since
+        if not self.lost:  # it may have other models now
             start_in_thread(self._registration.refresh)
 
 
@@ -143,9 +140,8 @@ def connect(
     headers : mapping of str to str, optional
         Sent with every request, such as ``{"authorization": "Bearer ..."}``. They are shown nowhere.
     timeout : float, optional
-        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a server
-        that does not answer any more is noticed. So are, where the server is another kernel's `endpoint`,
-        models of both that can only wait for themselves: an error, as of models of one kernel.
+        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a lost
+        server is noticed.
     root_certificates, private_key, certificate_chain : path, optional
         Files in PEM form, for TLS; without them, what the system trusts.
 
@@ -177,14 +173,17 @@ def connect(
             raise BLSError(f"connect: {error}") from error
         try:
             _look(connection, link, models, dict(names or {}), prefix)
-            _put_in_service(connection, repository)
+            host = Host(repository)
+            _refuse_taken(connection, host)
+            models_here = {name: ServerModel(connection._link, there) for name, there in connection.models.items()}
+            connection._registration = host.register(models_here)
         finally:
             link.release()
     return connection
 
 
 def _look(connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str) -> None:
-    """Find out what the server is and which of its models are wanted, by which names."""
+    """Set the server, and the names of its models here and there."""
     try:
         link.describe()
         connection.server = link.server
@@ -228,15 +227,8 @@ def _ready_there(link: Client, address: Address) -> tuple[str, ...]:
     return found
 
 
-def _put_in_service(connection: Connection, repository: ModelRepository) -> None:
-    host = Host(repository)
-    _refuse_taken(connection, host)
-    models = {name: ServerModel(connection._link, there) for name, there in connection.models.items()}
-    connection._registration = host.register(models)
-
-
 def _refuse_taken(connection: Connection, host: Host) -> None:
-    """Refuse names of models that serve here, those of the same server apart, and of one that is gone."""
+    """Raise if a name is taken here, except by the same server or by one that is gone."""
     taken: list[str] = []
     gone: set[str] = set()
     for name in connection.models:

@@ -123,7 +123,6 @@ def _request_facts(record: Certificate) -> Iterator[str]:
 
 
 def _both(record: Certificate) -> Iterator[doc.Row]:
-    """What there is to say of each side, side by side."""
     yield doc.Row(["run by", record.here, record.server])
     if record.requests:
         yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.shipping.servers.environment import ServerEnvironment
-from bls_notebook.shipping.servers.server_process import free_ports
-from bls_notebook.shipping.servers.tritonserver import TritonServer
+from bls_notebook.shipping.servers.tritonserver import TritonServer, free_ports
 from tests.engine.harness import until
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")

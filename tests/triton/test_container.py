@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.container import Container
+from bls_notebook.shipping.servers.environment import Container
 from bls_notebook.shipping.servers.tritonserver import TritonServerError
 from tests.triton.processes import linux, wait_gone
 from tests.triton.serving import private
@@ -111,7 +111,7 @@ def test_why_there_is_no_container(
     repo: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = fake_docker(tmp_path, monkeypatch, broken=True)
-    with pytest.raises(TritonServerError, match="docker pull failed: Cannot connect to the Docker daemon"):
+    with pytest.raises(TritonServerError, match="cannot pull the image: Cannot connect to the Docker daemon"):
         bls.serve("add_sub", repo=repo, container=True)
     assert [call[0] for call in calls(notes)] == ["version", "image", "pull"]
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))

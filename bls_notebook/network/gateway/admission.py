@@ -81,15 +81,17 @@ class Admission:
             self.last_error = error.origin or refused
 
     @contextmanager
-    def request(self, model: str) -> Iterator[None]:
-        """Enter, and leave at the end of the ``with``."""
+    def request(self, model: str) -> Iterator[list[BaseException]]:
+        """Enter, and leave at the end of the ``with``. Errors in the list count, though they are not raised."""
         self.enter()
+        errors: list[BaseException] = []
         try:
-            yield
+            yield errors
         except BaseException as error:
-            self.leave(model, error)
+            errors.append(error)
             raise
-        self.leave(model, None)
+        finally:
+            self.leave(model, errors[-1] if errors else None)
 
     def counted(self, model: str) -> tuple[int, int]:
         """Return how many requests a model had, and how many of them failed."""

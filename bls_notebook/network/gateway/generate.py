@@ -102,19 +102,12 @@ class Events(Response):
         self._call, self._admission = call, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        failed: BaseException | None = None
-        self._admission.enter()
-        try:
-            failed = await until_disconnect(Request(scope, receive), asyncio.ensure_future(self._send_all(send)))
-        except BaseException as error:
-            failed = error
-            raise
-        finally:
-            self._admission.leave(self._call.model.name, failed)
+        with self._admission.request(self._call.model.name) as errors:
+            work = asyncio.ensure_future(self._send_all(send, errors))
+            await until_disconnect(Request(scope, receive), work)
 
-    async def _send_all(self, send: Send) -> ProtocolError | None:
-        """Send the responses as they come; return the last error among them."""
-        began, failed = False, None
+    async def _send_all(self, send: Send, errors: list[BaseException]) -> None:
+        began = False
 
         async def start(status: int) -> None:
             headers = [(b"content-type", _EVENTS.encode()), (b"cache-control", b"no-cache")]
@@ -127,7 +120,7 @@ class Events(Response):
                     status = 200
                 except ProtocolError as error:
                     document, status = {"error": error.message}, 400
-                    failed = error
+                    errors.append(error)
                 if not began:
                     await start(status)
                 began = True
@@ -136,7 +129,6 @@ class Events(Response):
         if not began:
             await start(200)
         await send({"type": "http.response.body", "body": b""})
-        return failed
 
 
 async def only_response(call: DecodedRequest) -> InferenceResponse:

@@ -1,8 +1,8 @@
-"""One stream of gRPC: its requests as they are sent to models, and their answers as they are written back.
+"""One gRPC stream: its requests as they are sent to models, and their responses as they are written back.
 
-Guarantees: answers are written in the order in which models gave them; of models that answer once, in the
-order of their requests, as on Triton. `close` cancels what is still under way. A client that does not read
-its answers is asked for no more requests, by `room`, and the answers stay with the model's request.
+Guarantees: responses are written in the order in which models gave them; for models that are not decoupled, in
+the order of their requests, as on Triton. `close` cancels requests under way. While a client does not read its
+responses, `room` delays its next request, and the responses stay with the model's request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bls_notebook.pb_utils import InferenceResponse
 from .admission import Admission
 from .models import is_empty
 
-_UNREAD = 64  # answers that may wait for their client
+_UNREAD = 64  # responses that may wait for their client
 
 
 class _Asked:
@@ -34,7 +34,7 @@ class _Asked:
 
     def __init__(self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
-        self.answer: InferenceResponse | ProtocolError | None = None  # of one that has a turn
+        self.answer: InferenceResponse | ProtocolError | None = None  # of a request with a turn
         self.failed: BaseException | None = None
 
 
@@ -46,45 +46,45 @@ class AnswerStream:
         self._box = mailbox(asyncio.get_running_loop())
         self._queue: asyncio.Queue[tuple[_Asked, InferenceResponse | ProtocolError, bool] | None]
         self._queue = asyncio.Queue()
-        self._turns: deque[_Asked] = deque()  # of models that answer once
+        self._turns: deque[_Asked] = deque()  # of models that are not decoupled
         self._open: set[_Asked] = set()
-        self._left: list[_Asked] = []  # with answers that are not taken yet
+        self._left: list[_Asked] = []  # with responses that are not taken yet
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
 
     async def room(self) -> None:
-        """Wait until most of the answers are written."""
+        """Wait until most of the responses are written."""
         if self._queue.qsize() > _UNREAD and not self._ended:
             self._room.clear()
             await self._room.wait()
 
     def refused(self, request_id: str, error: ProtocolError) -> None:
-        """A request that was sent to no model."""
+        """Add a request that was sent to no model."""
         asked = _Asked(request_id)
         self._turns.append(asked)
         self._put(asked, error, True)
 
     def sent(self, call: DecodedRequest, opening: Any) -> None:
-        """A request that was let in and sent; `opening` is what `send` returned."""
+        """Add a request that was sent; `opening` is what `send` returned."""
         asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
         self._open.add(asked)
         if not call.model.decoupled:
             self._turns.append(asked)
-        if asked.ticket is None:  # it was answered at once
+        if asked.ticket is None:  # there is a response already
             self._put(asked, *opening.result().next_response())
             return
         look = partial(self._look, asked)
         asked.ticket.on_response = partial(self._box.post, look)
-        self._box.post(look)  # at what came before
+        self._box.post(look)  # for earlier responses
 
     def end(self) -> None:
-        """No request comes any more."""
+        """Note that no more requests come."""
         self._ended = True
         self._queue.put_nowait(None)
 
     def close(self) -> None:
-        """Give up what is still under way."""
+        """Cancel requests under way."""
         for asked in list(self._open):
             asked.ticket.on_response = None
             asked.ticket.abandon()
@@ -92,7 +92,7 @@ class AnswerStream:
             self._over(asked)
 
     async def write(self) -> None:
-        """Write answers until the last."""
+        """Write responses until the last."""
         try:
             while self._open or not self._ended or not self._queue.empty():
                 item = await self._queue.get()
@@ -111,7 +111,7 @@ class AnswerStream:
     def _look(self, asked: _Asked) -> None:
         while asked in self._open:
             if self._queue.qsize() > _UNREAD and asked.call is not None and asked.call.model.decoupled:
-                self._left.append(asked)  # with its model, which is told where these are too many
+                self._left.append(asked)  # the responses stay with the request
                 return
             taken = asked.ticket.take()
             if taken is None:
@@ -140,24 +140,21 @@ class AnswerStream:
             self._admission.leave(asked.call.model.name, asked.failed)
 
     def _encoded(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
-        """The message of an answer; None for a final flag alone that nobody asked for."""
-        call = asked.call
-        if call is None or isinstance(answer, ProtocolError):
-            assert isinstance(answer, ProtocolError)
-            empty = pb.ModelInferResponse(id=asked.request_id)
-            return pb.ModelStreamInferResponse(error_message=answer.message, infer_response=empty)
-        if answer._error is not None:
-            message = of_model(answer._error).message
-            told = final_response(call, final)
-            return pb.ModelStreamInferResponse(error_message=message, infer_response=told)
-        if final and call.model.decoupled and is_empty(answer):
-            if not call.final:
-                return None
-            return pb.ModelStreamInferResponse(infer_response=final_response(call))
-        try:
-            told = encode_response(call, answer, self._regions)
-        except ProtocolError as error:
-            told = final_response(call, final)
-            return pb.ModelStreamInferResponse(error_message=error.message, infer_response=told)
-        told.parameters[FINAL].bool_param = final
-        return pb.ModelStreamInferResponse(infer_response=told)
+        """Return the message of a response; None for a final flag alone that the client does not want."""
+        call, error = asked.call, None
+        if isinstance(answer, ProtocolError):
+            error = answer
+        elif answer._error is not None:
+            error = of_model(answer._error)
+        elif call is not None:
+            if final and call.model.decoupled and is_empty(answer):
+                return pb.ModelStreamInferResponse(infer_response=final_response(call)) if call.final else None
+            try:
+                message = encode_response(call, answer, self._regions)
+                message.parameters[FINAL].bool_param = final
+                return pb.ModelStreamInferResponse(infer_response=message)
+            except ProtocolError as refused:
+                error = refused
+        assert error is not None
+        empty = pb.ModelInferResponse(id=asked.request_id) if call is None else final_response(call, final)
+        return pb.ModelStreamInferResponse(error_message=error.message, infer_response=empty)

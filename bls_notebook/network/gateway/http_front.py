@@ -19,7 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from bls_notebook.network.kserve.errors import NOT_FOUND, UNSUPPORTED, ProtocolError, refuse
-from bls_notebook.network.kserve.json_codec import LENGTH, decode_request, encode_response, member, parsed, written
+from bls_notebook.network.kserve.json_codec import JSON_LENGTH, decode_request, encode_response, member, parsed, written
 from bls_notebook.network.kserve.request import DecodedRequest
 from bls_notebook.network.kserve.shared_memory import Regions
 
@@ -115,7 +115,7 @@ class HttpFront:
         if model.decoupled:
             refuse("HTTP end point doesn't support models with decoupled transaction policy", UNSUPPORTED)
         body = await self._body(request)
-        length = request.headers.get(LENGTH)
+        length = request.headers.get(JSON_LENGTH)
         if not body and length is None:
             length = "0"
         with self._admission.request(model.name):
@@ -124,7 +124,7 @@ class HttpFront:
             content, json_length = encode_response(call, response, self._regions)
         if json_length is None:
             return packed(request, Response(content, 200, media_type=_JSON))
-        return packed(request, Response(content, 200, {LENGTH: str(json_length)}, _BINARY))
+        return packed(request, Response(content, 200, {JSON_LENGTH: str(json_length)}, _BINARY))
 
     async def _generate(self, request: Request) -> Any:
         call = await self._decode_generate(request)

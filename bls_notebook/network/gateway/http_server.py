@@ -19,39 +19,8 @@ from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refus
 from .admission import Limits
 
 _IDLE = 3600  # seconds that a connection without requests is kept; clients pool them
-_TOGETHER = 1 << 16  # bytes that are copied rather than sent by themselves
 _quiet = logging.getLogger(__name__)
 _quiet.setLevel(logging.CRITICAL)  # clients get their errors, the notebook does not
-
-
-class _Gathered:
-    """A transport that joins the writes of one turn of the loop: head and body of a response."""
-
-    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._waiting: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        """Send, soon."""
-        if not self._waiting:
-            self._loop.call_soon(self._send)
-        self._waiting.append(data)
-
-    def close(self) -> None:
-        """Send what waits, and close."""
-        self._send()
-        self._transport.close()
-
-    def _send(self) -> None:
-        parts, self._waiting = self._waiting, []
-        if sum(map(len, parts)) <= _TOGETHER:
-            parts = [b"".join(parts)]
-        for part in parts:
-            if part and not self._transport.is_closing():
-                self._transport.write(part)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class HttpServer:
@@ -70,7 +39,7 @@ class HttpServer:
 
             def connection_made(self, transport: Any) -> None:
                 self.logger = self.access_logger = _quiet
-                super().connection_made(_Gathered(transport, self.loop))  # type: ignore[arg-type]
+                super().connection_made(transport)
                 self._late = self.loop.call_later(patience, transport.close)
 
             def data_received(self, data: bytes) -> None:
@@ -162,7 +131,6 @@ async def until_disconnect(request: Request, work: Any) -> Any:
 
 
 async def _read(receive: Receive, limit: int) -> bytes | bytearray:
-    """Read the body of a request."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")

@@ -198,7 +198,6 @@ class HttpExchange:
             raise self._problem(error, False, seconds) from error
 
     def _exchanged(self, connection: http.client.HTTPConnection, seconds: float | None) -> HttpAnswer:
-        """Send the request over a connection, and return the answer."""
         try:
             with self._lock:
                 self._socket = connection.sock
@@ -230,7 +229,6 @@ class HttpExchange:
         return answer
 
     def _content(self, response: http.client.HTTPResponse) -> bytes:
-        """Read the body of an answer, up to the limit."""
         too_large = ValueError(f"its body has more than {self._most:,} bytes, which is the limit")
         length = response.length  # None if it is sent in chunks, or ends with the connection
         if length is not None and length > self._most:

@@ -1,7 +1,6 @@
 """Inference requests and responses over HTTP, in both directions: JSON, then the tensors' bytes. Pure.
 
-What another server's response lacks is an `AnswerError`; what a request to this process lacks is refused in
-Triton's words.
+A damaged response of a server is an `AnswerError`, a damaged request of a client a `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ JSON_LENGTH = "Inference-Header-Content-Length"
 def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -> list[Any]:
     """Return the parts of a request's body: the JSON, then, if `binary`, the bytes of each tensor.
 
-    Raises
-    ------
-    AnswerError
-        A tensor has no form in JSON, and `binary` is false.
+    AnswerError: a tensor has no form in JSON, and `binary` is false.
     """
     options = request._options
     inputs, parts = [], []
@@ -63,8 +59,8 @@ def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -
     if binary and all_outputs:
         parameters["binary_data_output"] = True
     if not all_outputs:
-        wanted = {"parameters": {"binary_data": True}} if binary else {}
-        document["outputs"] = [{"name": output, **wanted} for output in request._requested]
+        form = {"parameters": {"binary_data": True}} if binary else {}
+        document["outputs"] = [{"name": output, **form} for output in request._requested]
     if parameters:
         document["parameters"] = parameters
     if options.request_id:
@@ -82,12 +78,9 @@ def _listed(tensor: Tensor) -> list[Any]:
 
 
 def decode_response(body: bytes, length: str | None) -> InferenceResponse:
-    """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, None without one.
+    """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, if there is one.
 
-    Raises
-    ------
-    AnswerError
-        It is not what the protocol says.
+    AnswerError: it is not as the protocol says.
     """
     document, tensors = decode_outputs(body, length)
     response = InferenceResponse(tensors)
@@ -125,17 +118,17 @@ _IN_BINARY_ONLY = ("FP16", "BF16")
 
 
 def parsed(body: bytes | bytearray | memoryview) -> Any:
-    """Return what JSON text says."""
+    """Return the document of a request's JSON."""
     try:
         return json.loads(bytes(body))
-    except (ValueError, RecursionError) as error:  # also text that is no UTF-8, and numbers without end
+    except (ValueError, RecursionError) as error:  # also for no UTF-8, and for endless numbers
         why = getattr(error, "msg", "") or str(error).partition("\n")[0]
         at = getattr(error, "pos", getattr(error, "start", 0))
         refuse(f"failed to parse the request JSON buffer: {why} at {at}")
 
 
 def member(found: Any, name: str, kind: type, default: Any = ..., what: str | None = None) -> Any:
-    """Return a member of an object, which has to be of a kind; `default` where it is not there."""
+    """Return a member of an object, which has to be of a kind; `default` if it is missing."""
     what = f"Unable to parse '{name}': " if what is None else what
     value = found.get(name, ...) if isinstance(found, dict) else ...
     if value is ...:
@@ -160,7 +153,7 @@ def flattened(data: Any) -> list[Any]:
 
 
 def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:
-    """Return a tensor of elements, in order."""
+    """Return an input from its elements, as Triton reads them."""
     if datatype in _IN_BINARY_ONLY:
         refuse(
             f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
@@ -202,7 +195,7 @@ def _only(kinds: set[type], allowed: set[type], got: str, wanted: str) -> None:
 
 
 def output_values(tensor: Tensor) -> list[Any]:
-    """Return the elements of an output, in order, as JSON has them."""
+    """Return the elements of an output for JSON."""
     if tensor._datatype in _IN_BINARY_ONLY:
         refuse(
             f"sending {tensor._datatype} data via JSON is not supported. Please use the binary data format "
@@ -218,13 +211,15 @@ def output_values(tensor: Tensor) -> list[Any]:
 
 
 def written(answer: Any) -> bytes:
-    """Return JSON text; NaN and infinities as Triton writes them."""
+    """Return a document as JSON, with NaN and infinities as Triton writes them."""
     return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-LENGTH = "inference-header-content-length"
-_SOURCES = ("data", "binary_data_size", "shared_memory_region")
-_WHERE = ("'data'", "'binary_data_size' in 'parameters'", "'shared_memory_region' in 'parameters'")
+_SOURCES = {
+    "data": "'data'",
+    "binary_data_size": "'binary_data_size' in 'parameters'",
+    "shared_memory_region": "'shared_memory_region' in 'parameters'",
+}
 _KEPT = (
     "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output",
 )  # fmt: skip
@@ -249,8 +244,8 @@ def decode_request(
     if len(rest):
         refuse(f"unexpected additional input data for model '{model.name}'")
     for wanted in member(found, "outputs", list, []):
-        asked = _asked(wanted, call.binary, regions)
-        call.outputs[asked.name] = asked
+        requested = _requested_output(wanted, call.binary, regions)
+        call.outputs[requested.name] = requested
     return call
 
 
@@ -287,22 +282,22 @@ def _json_length(text: str | None, size: int) -> int:
     try:
         length = int(text)
     except ValueError:
-        refuse(f"unable to parse {LENGTH}, got: {text[:40]}")
+        refuse(f"unable to parse {JSON_LENGTH.lower()}, got: {text[:40]}")
     if not 0 <= length <= size:
         refuse(f"inference header size should be in range (0, {size}), got: {length}")
     return length
 
 
 def take_parameters(call: DecodedRequest, found: Any) -> None:
-    """Take the parameters of a request: what Triton keeps for itself, and the model's."""
+    """Set the options and parameters of a request."""
     if found is None:
         return
     if not isinstance(found, dict):
         refuse("failed to get request params.: attempt to get members for non-object")
     if "sequence_id" in found:
-        given = found["sequence_id"]
-        whole = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 1 << 64
-        call.correlation_id = given if whole else member(found, "sequence_id", str)
+        value = found["sequence_id"]
+        is_number = type(value) is int and 0 <= value < 1 << 64
+        call.correlation_id = value if is_number else member(found, "sequence_id", str)
     for name in ("sequence_start", "sequence_end"):
         member(found, name, bool, False)
     call.flags = flags_of(found)
@@ -320,54 +315,52 @@ def take_parameters(call: DecodedRequest, found: Any) -> None:
 
 
 def _input(call: DecodedRequest, given: Any, rest: memoryview, regions: Regions) -> tuple[Tensor, int]:
-    """An input, and how many bytes of the rest of the body it took."""
-    more = given.get("parameters") if isinstance(given, dict) else None
-    more = more if isinstance(more, dict) else {}
-    has = (isinstance(given, dict) and "data" in given, *(name in more for name in _SOURCES[1:]))
-    if sum(has) != 1:
-        found = " ".join(f"'{name}'" for name, there in zip(_SOURCES, has, strict=True) if there)
-        but = f"But set {found}" if found else "But no field is set"
-        refuse(f"Input must set only one of the following fields: {', '.join(_WHERE)}. {but}")
+    """Return an input, and the number of bytes that it took from the rest of the body."""
+    parameters, members = _parameters(given), given if isinstance(given, dict) else {}
+    sources = [name for name in _SOURCES if name in (members if name == "data" else parameters)]
+    if len(sources) != 1:
+        found = f"But set {' '.join(map(repr, sources))}" if sources else "But no field is set"
+        refuse(f"Input must set only one of the following fields: {', '.join(_SOURCES.values())}. {found}")
     name = member(given, "name", str)
     datatype = member(given, "datatype", str)
-    sizes = member(given, "shape", list)
-    shape = [member({"shape": size}, "shape", int) for size in sizes]
-    if has[0]:
+    shape = [member({"shape": size}, "shape", int) for size in member(given, "shape", list)]
+    if sources == ["data"]:
         return input_tensor_of_values(name, datatype, shape, flattened(given["data"])), 0
-    if has[1]:
-        size = member(more, "binary_data_size", int)
-        if size > len(rest):
+    used = 0
+    if sources == ["binary_data_size"]:
+        used = member(parameters, "binary_data_size", int)
+        if used > len(rest):
             refuse(
-                f"unexpected size for input '{name}', expecting {size - len(rest)} additional bytes for "
+                f"unexpected size for input '{name}', expecting {used - len(rest)} additional bytes for "
                 f"model '{call.model.name}'"
             )
-        data: bytes | memoryview = rest[:size]
-        used = size
+        data: bytes | memoryview = rest[:used]
     else:
-        data, used = _shared(more, regions), 0
+        size = member(parameters, "shared_memory_byte_size", int, 1 << 64)
+        offset = member(parameters, "shared_memory_offset", int, 0)
+        data = regions.read(member(parameters, "shared_memory_region", str), offset, size)
     return input_tensor(call.model.name, call.request_id, name, datatype, shape, data), used
 
 
-def _shared(more: dict[str, Any], regions: Regions) -> bytes:
-    size = member(more, "shared_memory_byte_size", int, 1 << 64)
-    return regions.read(member(more, "shared_memory_region", str), member(more, "shared_memory_offset", int, 0), size)
+def _parameters(described: Any) -> dict[str, Any]:
+    parameters = described.get("parameters") if isinstance(described, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
 
 
-def _asked(wanted: Any, binary: bool, regions: Regions) -> RequestedOutput:
+def _requested_output(wanted: Any, binary: bool, regions: Regions) -> RequestedOutput:
     name = member(wanted, "name", str)
-    more = wanted.get("parameters")
-    more = more if isinstance(more, dict) else {}
-    region = member(more, "shared_memory_region", str, "")
-    size = member(more, "shared_memory_byte_size", int, 0)
-    offset = member(more, "shared_memory_offset", int, 0)
+    parameters = _parameters(wanted)
+    region = member(parameters, "shared_memory_region", str, "")
+    size = member(parameters, "shared_memory_byte_size", int, 0)
+    offset = member(parameters, "shared_memory_offset", int, 0)
     if region:
         regions.check(region, offset, size)
-    classes = member(more, "classification", int, 0)
-    return RequestedOutput(name, member(more, "binary_data", bool, binary), region, offset, size, classes)
+    classes = member(parameters, "classification", int, 0)
+    return RequestedOutput(name, member(parameters, "binary_data", bool, binary), region, offset, size, classes)
 
 
 def _raw(model: LoadedModel, version: int, data: memoryview) -> DecodedRequest:
-    """A body that is the one input of the model itself."""
+    """Return a request whose body is the bytes of the model's only input."""
     spec = model.spec
     if len(spec.inputs) != 1:
         refuse(

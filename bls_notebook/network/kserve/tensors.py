@@ -1,7 +1,6 @@
-"""Tensors as both protocols carry them: little-endian, rows first, each text after its length. Pure.
+"""Tensors as both protocols carry them: little-endian, in C order, each text after its length. Pure.
 
-A wrong input of a request to this process is a `RefusedError` in Triton's words, a wrong output of another
-server's response an `AnswerError` in ours.
+A wrong input of a client is a `ProtocolError` in Triton's words, a wrong output of a server an `AnswerError`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,19 @@ _MOST_ELEMENTS = 1 << 62  # far beyond any memory
 
 
 class AnswerError(ValueError):
-    """What a server answered is not what the protocol says; the text is one line."""
+    """A server's response is not as the protocol says; the text is one line."""
+
+
+def _on_cpu(tensor: Tensor) -> Any:
+    array: Any = tensor._array
+    if isinstance(array, np.ndarray):
+        return array
+    return array.on_cpu() if tensor._datatype == "BYTES" else to_cpu(array)
 
 
 def bytes_of(tensor: Tensor) -> Buffer:
-    """Return the bytes of a tensor in C order, on the CPU; the array's own where they can be lent."""
-    array: Any = tensor._array
-    if not isinstance(array, np.ndarray):
-        array = array.on_cpu() if tensor._datatype == "BYTES" else to_cpu(array)
+    """Return the bytes of a tensor in C order, on the CPU; the array's own memory if possible."""
+    array = _on_cpu(tensor)
     if tensor._datatype == "BYTES":
         return serialize_byte_tensor(array) or b""
     if not array.flags.c_contiguous:
@@ -44,19 +48,16 @@ def bytes_of(tensor: Tensor) -> Buffer:
 
 
 def values_of(tensor: Tensor) -> list[Any]:
-    """Return the elements of a tensor, in C order; UnicodeDecodeError for bytes that are no UTF-8."""
-    array: Any = tensor._array
-    if not isinstance(array, np.ndarray):
-        array = array.on_cpu() if tensor._datatype == "BYTES" else to_cpu(array)
-    elements: list[Any] = array.reshape(-1).tolist()
+    """Return the elements of a tensor in C order; UnicodeDecodeError for BYTES that are no UTF-8."""
+    elements: list[Any] = _on_cpu(tensor).reshape(-1).tolist()
     if tensor._datatype != "BYTES":
         return elements
     return [element.decode() if isinstance(element, bytes) else str(element) for element in elements]
 
 
 def count_of(shape: Sequence[int]) -> int:
-    """Return how many elements a shape has; ValueError, which says what is wrong with it."""
-    if len(shape) > _MOST_DIMENSIONS:  # first: to multiply very many sizes takes very long
+    """Return the number of elements of a shape; ValueError says what is wrong with it."""
+    if len(shape) > _MOST_DIMENSIONS:  # first: multiplying very many sizes is slow
         raise ValueError(f"has {len(shape)} dimensions; {_MOST_DIMENSIONS} are the most")
     if any(size < 0 for size in shape):
         raise ValueError(f"has the shape {list(shape)}; sizes are whole numbers from 0 on")
@@ -67,13 +68,7 @@ def count_of(shape: Sequence[int]) -> int:
 
 
 def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
-    """Return a tensor with memory of its own, of its bytes.
-
-    Raises
-    ------
-    AnswerError
-        An unknown data type, or not as many bytes as the shape takes.
-    """
+    """Return an output with memory of its own; AnswerError for a wrong shape, data type or number of bytes."""
     sizes, count = _output_shape(name, shape)
     if datatype == "BYTES":
         try:
@@ -92,7 +87,7 @@ def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -
 
 
 def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elements: Sequence[Any]) -> Tensor:
-    """Return a tensor of its elements as JSON has them, or protobuf; nested lists are taken too."""
+    """Return an output from its elements in JSON or protobuf, flat or nested; AnswerError as above."""
     sizes, _ = _output_shape(name, shape)
     if datatype == "BF16":
         raise AnswerError(f"output '{name}': BF16 has no form in JSON; expected binary data")
@@ -136,18 +131,17 @@ def _output_shape(name: str, shape: Sequence[int]) -> tuple[list[int], int]:
 
 
 def _output_dtype(datatype: str) -> np.dtype[Any]:
-    dtype = DTYPES.get(datatype)
-    if dtype is None:
+    if datatype not in DTYPES:
         raise AnswerError(f"the data type {datatype!r} is none of the KServe v2 protocol's")
-    return dtype
+    return DTYPES[datatype]
 
 
 def input_tensor(
     model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
 ) -> Tensor:
-    """Return a tensor of its bytes, which are checked against its shape; else a RefusedError names the model.
+    """Return an input from its bytes; ProtocolError for a wrong shape, data type or number of bytes.
 
-    The data is not kept: the tensor has memory of its own once it is sent.
+    It shares the memory of the data until it is sent.
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
@@ -167,15 +161,12 @@ def input_tensor(
 
 
 def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
-    """Return the NumPy type of a data type that is not text; that of BF16's bits."""
-    dtype = DTYPES.get(datatype)
-    if dtype is None:
-        refuse(f"invalid datatype for input {name}")
-    return dtype
+    """Return the NumPy type of a data type other than BYTES; for BF16, that of its bits."""
+    return DTYPES[datatype] if datatype in DTYPES else refuse(f"invalid datatype for input {name}")
 
 
 def elements_of(name: str, shape: Sequence[int]) -> int:
-    """Return how many elements an input has."""
+    """Return the number of elements of an input."""
     try:
         return count_of(shape)
     except ValueError as error:
@@ -183,7 +174,7 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
 
 
 def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
-    """The elements of text, of which there have to be so many."""
+    """Return the elements of a BYTES input, which have to be so many."""
     out: list[bytes] = []
     at, size = 0, len(data)
     while at < size:

@@ -179,7 +179,6 @@ class Prover:
 
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:
-    """Return the versions of the installed packages, here or in a folder."""
     found = distributions() if path is None else distributions(path=path)
     return {_distribution(each.metadata["Name"]): each.version for each in found}
 
@@ -190,7 +189,6 @@ def _distribution(requirement: str) -> str:
 
 
 def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the model and its direct and indirect callees."""
     reached, left = set(), [model]
     while left:
         name = left.pop()
@@ -281,7 +279,6 @@ class _Comparison:
             return last
 
     def differ(self, case: Case) -> Differences | None:
-        """Send a case to both sides; return what differs."""
         self.compared += 1
         here, there = self._ask(case)
         found = self._differences(here, there)

@@ -1,9 +1,11 @@
-"""An environment for the real tritonserver, made from the wheel ``nvidia-pytriton``.
+"""Programs that run as a tritonserver: of the wheel ``nvidia-pytriton``, an installed one, or one in a container.
 
-The wheel carries a tritonserver with the Python backend. It needs NumPy 1, so it is installed into a virtual
-environment of its own and never into the caller's. Models on that server import from that environment too.
+The wheel carries a tritonserver with the Python backend, for Linux on x86-64. It needs NumPy 1, so it is installed
+into a virtual environment of its own and never into the caller's. Models on that server import from there too.
 
-Linux on x86-64 only. Standard library only.
+A container of NVIDIA's image is run by the ``docker`` on PATH (or a program with its options). It has the label
+``bls_notebook``, is published on 127.0.0.1 only, sees the models and nothing else of this machine, and is removed
+when the server stops.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ import json
 import os
 import platform
 import re
+import secrets
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.progress import Progress
+from bls_notebook.records.progress import Progress, progress
+from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
+from bls_notebook.shipping.records import Exported
 
 WHEEL = "nvidia-pytriton==0.7.0"
 NUMPY = "numpy>=1.26,<2"
@@ -295,3 +301,69 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return had if isinstance(had, dict) and isinstance(had.get("requirements"), list) else {}
+
+
+DEFAULT_IMAGE = f"{IMAGE}:{RELEASE}-py3"
+_DOCKER_VERSION = ["docker", "version", "--format", "{{.Server.Version}}"]
+_LOOPBACK, _ANY = "127.0.0.1", "0.0.0.0"
+
+
+@dataclass(frozen=True)
+class Container(Program):
+    """A tritonserver in a container, with the folder of ``models`` mounted at the same path.
+
+    ``install`` are pip requirements, installed before the server starts.
+    """
+
+    image: str
+    models: Path
+    shm_mib: int
+    install: tuple[str, ...] = ()
+    gpus: bool = False
+    name: str = field(default_factory=lambda: f"bls-notebook-{secrets.token_hex(6)}")
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        ports = [each.partition("=")[2] for each in arguments if each.partition("=")[0].endswith("-port")]
+        inside = [each.replace(f"-address={_LOOPBACK}", f"-address={_ANY}") for each in arguments]
+        install = f"pip install --quiet {shlex.join(self.install)} && " if self.install else ""
+        return [
+            *("docker", "run", "--rm", "--name", self.name, "--label", "bls_notebook=serve"),
+            f"--shm-size={self.shm_mib}m",
+            *(("--gpus", "all") if self.gpus else ()),
+            *(f"--publish={_LOOPBACK}:{port}:{port}" for port in ports),
+            f"--volume={self.models}:{self.models}:ro",
+            "--env=PYTHONDONTWRITEBYTECODE=1",
+            *(self.image, "sh", "-c", f'{install}exec tritonserver "$@"', "sh", *inside),
+        ]
+
+    @property
+    def cleanup(self) -> list[str]:  # type: ignore[override]
+        """The command that removes the container, even if the one that started it is gone."""
+        return ["docker", "rm", "--force", "--volumes", self.name]
+
+    @property
+    def description(self) -> str:  # type: ignore[override]
+        return f"{self.image}, in the container {self.name}"
+
+
+def container_for(
+    exported: Exported, folder: Path, image: str = "", requirements: Sequence[str] | None = None
+) -> Container:
+    """Return a container for an export; pull the image if need be.
+
+    TritonServerError: there is no docker, its daemon does not answer, or the image cannot be pulled.
+    """
+    if shutil.which("docker") is None:
+        raise TritonServerError("there is no docker on PATH, to run a container; install it")
+    image = image or DEFAULT_IMAGE
+    _run(_DOCKER_VERSION, "use docker")
+    if subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode:
+        with progress(f"pulling {image}, which takes minutes"):
+            _run(["docker", "pull", "--quiet", image], "pull the image")
+    wanted = exported.requirements if requirements is None else requirements
+    return Container(image, folder, shm_mib(exported), tuple(wanted), exported.on_gpu)
+
+
+def has_docker() -> bool:
+    """Whether there is a docker that can run containers."""
+    return shutil.which("docker") is not None and not subprocess.run(_DOCKER_VERSION, capture_output=True).returncode

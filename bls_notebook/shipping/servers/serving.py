@@ -19,10 +19,17 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
 
-from .container import container_for, has_docker
-from .environment import InstalledServer, Program, ServerEnvironment, TritonServerError, is_supported, make_environment
-from .server_process import PrivateFolder
-from .tritonserver import TritonServer
+from .environment import (
+    InstalledServer,
+    Program,
+    ServerEnvironment,
+    TritonServerError,
+    container_for,
+    has_docker,
+    is_supported,
+    make_environment,
+)
+from .tritonserver import PrivateFolder, TritonServer
 
 _LOG_LINES = 12
 _SAID = re.compile(r"\s*[^\s|+]")  # and no part of a table of options
