@@ -27,7 +27,7 @@ QUICK = {
         "profiling/test_call_graph.py::test_steps_of_an_ensemble",
     ],
     "lifetimes": [
-        "lifetimes/test_records.py::test_levels_and_peak",
+        "lifetimes/test_records.py::test_bytes_over_time_and_peak",
         "lifetimes/test_records.py::test_saved_and_loaded",
     ],
     "inspection": ["inspection/test_models.py"],

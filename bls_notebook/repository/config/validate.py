@@ -491,9 +491,8 @@ def _of_metrics(config: ModelConfigMessage) -> Iterator[str]:
 
 def _of_paths(config: ModelConfigMessage) -> Iterator[str]:
     """Yield files outside the model's folder; the server takes them from anywhere."""
-    files = [
-        ("default_model_filename", "1", config.default_model_filename)
-    ]  # with the folder that each is looked for in
+    # What each file is, the folder below the model's that it is looked for in, and its name.
+    files = [("default_model_filename", "1", config.default_model_filename)]
     files += [(f"cc_model_filenames[{kind!r}]", "1", name) for kind, name in config.cc_model_filenames.items()]
     for sample in config.model_warmup:
         for name, given in sample.inputs.items():

@@ -129,11 +129,5 @@ def _texts(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
         return replace(out, elements=len(pairs))
     at = unlike[0]
     where = tuple(int(i) for i in np.unravel_index(at, first.shape))
-    values = [tensor_record("", "BYTES", _one(each)).preview for each in pairs[at]]
+    values = [tensor_record("", "BYTES", np.array(each, object)).preview for each in pairs[at]]
     return replace(out, elements=len(pairs), differing=len(unlike), where=where, values=(values[0], values[1]))
-
-
-def _one(element: object) -> np.ndarray[Any, Any]:
-    array = np.empty((), object)
-    array[()] = element
-    return array

@@ -126,13 +126,13 @@ class GivenAnswers:
         self.model = model
         self._answer: Any = answer
         self._turns: Sequence[Any] | None = None
-        if not _is_plain(answer):
-            recorded = getattr(answer, "answer_of", None)
-            if not callable(answer) and callable(recorded):
+        recorded = getattr(answer, "answer_of", None)
+        if not _is_plain(answer) and not callable(answer):
+            if callable(recorded):
                 self._answer = recorded(model)
-            elif not callable(answer) and isinstance(answer, (list, tuple)):
+            elif isinstance(answer, (list, tuple)):
                 self._turns = list(answer)
-            elif not callable(answer):
+            else:
                 raise BLSError(f"stub of {model!r}: answer: got {type(answer).__name__}, {_EXPECTED}")
         for each in self._turns or ():
             if not (_is_plain(each) or callable(each) or isinstance(each, Iterable)):
