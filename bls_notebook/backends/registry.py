@@ -23,12 +23,11 @@ def backend_names() -> tuple[str, ...]:
 
 
 def register_backend(name: str, open_model: OpenModel) -> None:
-    """Add a backend of your own, or replace one.
+    """Add or replace a backend.
 
     Parameters
     ----------
     name : str
-        As in ``backend: "name"``.
     open_model : callable
         Takes a `VersionFiles` and returns a `BackendModel`; see `backends.protocol`.
     """

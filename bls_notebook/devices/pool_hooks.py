@@ -1,11 +1,8 @@
-"""Sees what CuPy's memory pool gives and takes back, on every thread that asks for it.
+"""Sees what CuPy's memory pool gives and takes back, on every thread that runs models.
 
-CuPy calls a hook for what happens on the thread that installed it, and for nothing else. So the engine calls
-`follow` on each of its threads before it runs code of a model there.
-
-Guarantees: without a CUDA GPU, and while no track is on, nothing is installed. A block that is given back on
-a thread that never called `follow` (one that a model starts itself) is taken for alive until its memory is
-used again.
+CuPy calls a hook only for its own thread, so the engine calls `follow` on each of its threads before it runs code of a
+model there. Guarantees: without a CUDA GPU, and while no recording is on, nothing is installed. A block freed on a
+thread that never called `follow` (one that a model starts itself) counts as alive until its memory is used again.
 """
 
 from __future__ import annotations

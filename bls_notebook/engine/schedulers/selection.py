@@ -55,10 +55,7 @@ class CachingScheduler:
             self._hit(begun + looked - request._arrived, looked)
             if request._span:
                 record_at_once(self._model, parent, request, found, cached=True)
-            out = placed(found, requested)
-            if allocation_log.recording is not None:
-                allocation_log.recording.answered(getattr(request, "_track", 0), "", out._outputs)
-            return with_warnings(out, self._model, None, parent)
+            return self._response(found, requested, getattr(request, "_track", 0), parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -86,10 +83,15 @@ class CachingScheduler:
         log = recording.active
         if ticket.span and log is not None:
             log.cached.append(ticket.span)
-        out = placed(found, ticket.requested)
+        ticket.finish(self._response(found, ticket.requested, ticket.track, ticket.parent))
+
+    def _response(
+        self, found: InferenceResponse, requested: tuple[str, ...], track: int, parent: Execution | None
+    ) -> InferenceResponse:
+        response = placed(found, requested)
         if allocation_log.recording is not None:
-            allocation_log.recording.answered(ticket.track, "", out._outputs)
-        ticket.finish(with_warnings(out, self._model, None, ticket.parent))
+            allocation_log.recording.answered(track, "", response._outputs)
+        return with_warnings(response, self._model, None, parent)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

@@ -33,12 +33,10 @@ _ENGINE = __name__.rsplit(".", 2)[0]
 
 
 def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[Any]) -> bool:
-    """Return whether some of the objects may be known outside.
+    """Whether objects, given by `id`, may be known outside the tasks `inside` and what only those may wake.
 
-    `targets`: the objects, by `id`: a variable of the caller's would be one more reference. `inside`: the
-    tasks, and what else may only be woken by what is being asked about. The list has to be their only new
-    reference; it is filled with all that they lead to. `holders`: of the engine's own: they refer to what is
-    inside, and never act by it.
+    The list must be the only new reference to its elements; it is extended by all that they lead to. `holders` are the
+    engine's own objects that refer to what is inside, and never act on it.
     """
     inside.append([])  # whose only reference is the list's, to compare with
     known = len(inside)

@@ -39,14 +39,11 @@ ALL: Mode = "all"
 
 
 def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
+    """Return the nodes that can never move, among `start` and all that it needs, each with those of them it needs.
 
-    `start`: the node that is asked about. `needs`: gives, for a node, ``("live", ())`` for one that may move
-    by itself, ``("any", nodes)`` for one that moves once any of the nodes does, ``("all", nodes)`` for one
-    that needs them all. "any" of nothing is stuck; "all" of nothing is live. Each node is asked about once.
-    Returns dict: empty where `start` may move.
-
-    Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
+    `needs(node)` is called once for each node: ``("live", ())`` for one that may move by itself, ``("any", nodes)`` for
+    one that moves once any of the nodes does, ``("all", nodes)`` for one that needs them all. The result is empty if
+    `start` may move: a least fixpoint of liveness, linear in the edges.
     """
     found: dict[Node, list[Node]] = {}
     waiting: dict[Node, int] = {}
