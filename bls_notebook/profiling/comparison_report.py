@@ -65,7 +65,6 @@ def _compared(comparison: Comparison) -> str:
 
 
 def _comparison_figures(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Label, value, and what it means."""
     now = comparison.settings[0]
     if now.problem:
         both = (("exec", now.sequential), ("async_exec", now.gathered))
@@ -96,7 +95,7 @@ def _spread(spread: Quartiles) -> str:
 
 
 def _what_if(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows; the measured columns stay empty where nothing was run."""
+    """Return headings and rows; measured cells stay empty if nothing was run."""
     verdict = comparison.verdict
     models = ", ".join(verdict.models or (comparison.model,))
     heads = [f"instances of {models}", "predicted", "speed-up", "on a server", "measured", "speed-up"]
@@ -288,7 +287,6 @@ def _tuned(tuning: Tuning) -> str:
 
 
 def _tuning_figures(tuning: Tuning) -> list[tuple[str, str, str]]:
-    """Label, value, and what it means."""
     walls, took = tuning.predicted, tuning.measured
     figures = [("as it is", ns(took.now), "measured")]
     if not tuning.changed:

@@ -163,7 +163,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
 
 
 def _make_cell(notebook: Notebook, overlap: Overlap, variable: str) -> None:
-    """Make a cell with the change that was proven; say what there is to do where there is none."""
+    """Make a cell with the proven change, or say why there is none."""
     code = overlap.code
     if code is None:
         why = "that was not proven" if overlap.problem else "there is nothing to gain"
@@ -188,7 +188,6 @@ def _make_cell(notebook: Notebook, overlap: Overlap, variable: str) -> None:
 
 
 def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, object]) -> object:
-    """Find the smallest setting."""
     if arguments.instances or arguments.overlap:
         PARSER.error("--tune looks for instance counts itself: leave --instances and --overlap out")
     if arguments.save and not arguments.save.endswith(".pbtxt"):
@@ -202,7 +201,6 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
 
 
 def _profile(name: str, variables: Variables) -> SessionAnalysis:
-    """Return the profile that a variable has."""
     from .records.session import SessionAnalysis  # first needed here
 
     found = evaluate(name, variables, "%%blsprofile: --beside")

@@ -92,7 +92,7 @@ class LockProbe:
 
 
 class _Turns:
-    """A time in which the lock is held, and the threads that work."""
+    """A time in which the GIL is held, and the threads that compute."""
 
     def __init__(self, begin: int) -> None:
         self._begin = begin
@@ -105,7 +105,7 @@ class _Turns:
 
 
 def _worked() -> dict[int, int]:
-    """Return how long each thread has worked, ns, by what Python calls it."""
+    """Return the processor time of each thread (ns), by `threading.get_ident`."""
     found = {}
     for thread in threading.enumerate():
         # It may end meanwhile.
@@ -117,7 +117,7 @@ def _worked() -> dict[int, int]:
 
 
 def _schedstat(file: int) -> tuple[int, int]:
-    """Return how long the thread of an open file has worked, and has waited for processors, ns."""
+    """Return a thread's processor time and its wait for processors (ns), from its open schedstat file."""
     worked, waited, *_ = os.pread(file, 80, 0).split()
     return int(worked), int(waited)
 
@@ -213,7 +213,7 @@ def rate(threads: int, seconds: float) -> float:
 
 
 def _idle() -> dict[str, int]:
-    """Return how long each processor that this process may use was idle, ns; none where not known."""
+    """Return the idle time of each processor of this process (ns); empty if unknown."""
     try:
         mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         lines = [line.split() for line in _STAT.read_text().splitlines()]
@@ -223,7 +223,7 @@ def _idle() -> dict[str, int]:
 
 
 def _waited() -> dict[str, int]:
-    """Return how long each thread has waited for a processor, ns; none where the system does not say."""
+    """Return each thread's wait for processors (ns); empty if the system does not report it."""
     try:
         tasks = list(_TASKS.iterdir())
     except OSError:
@@ -277,7 +277,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
 
 
 def _has_waited(schedstat: int) -> int:
-    """How long the thread of an open file has waited for processors, ns; 0 where there is none."""
+    """Return a thread's wait for processors (ns), from its open schedstat file; 0 without one."""
     return 0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1])
 
 
@@ -347,7 +347,7 @@ class StackSampler:
 
 
 def _inmost(frames: Iterator[FrameType]) -> FrameType | None:
-    """The first of some frames that is of a model's code."""
+    """Return the first frame that runs a model's code."""
     for frame in islice(frames, _FRAMES):
         home = dict.get(frame.f_globals, HOME)
         if home is not None and issubclass(type(home), ModelHome):
@@ -356,7 +356,7 @@ def _inmost(frames: Iterator[FrameType]) -> FrameType | None:
 
 
 def _waiting(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
-    """The tasks that a task waits for, gathered or one, and those that they do; else the task."""
+    """Yield the innermost tasks that a task waits for, through `gather`; the task itself if there are none."""
     todo, seen = [task], set[asyncio.Task[Any]]()
     while todo:
         one = todo.pop()
@@ -372,7 +372,7 @@ def _waiting(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
 
 
 def _awaiting(coroutine: object) -> Iterator[FrameType]:
-    """The frames of a coroutine, and of those that it awaits, one in the other."""
+    """Yield the frames of a coroutine and of the coroutines that it awaits, outermost first."""
     for _ in range(_FRAMES):
         frame = getattr(coroutine, "cr_frame", None)
         if frame is None:

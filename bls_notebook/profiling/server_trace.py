@@ -79,7 +79,7 @@ def _is_row(row: object) -> bool:
 
 
 def _by_pieces(text: str, found: TraceText) -> None:
-    """Read one object after the other."""
+    """Read the text object by object."""
     starts = (match.end() for match in _NEXT.finditer(text))
     ahead = next(starts, len(text))
     at = 0
@@ -125,7 +125,7 @@ def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
 
 
 def _mended(piece: str) -> Iterator[Row]:
-    """A row of which a text has what JSON would have escaped."""
+    """Read a row whose names have characters that JSON would escape."""
     if len(piece) <= _LONGEST and (match := _HEAD.match(piece)) is not None:
         number, name, version, request, parent = match.groups()
         yield {
@@ -196,7 +196,7 @@ def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
 
 
 def _files(path: Path) -> list[Path]:
-    """The file, and those that log-frequency made of it, by number."""
+    """Return the file, and those that log-frequency numbered, in order."""
     numbered: list[tuple[int, Path]] = []
     try:
         for other in path.parent.iterdir():
@@ -227,7 +227,7 @@ def _foreign(file: Path, why: str) -> BLSError:
 
 @dataclass
 class _Traced:
-    """What the rows of one id say."""
+    """The trace of one request: all rows with its id."""
 
     array: int
     id: int
@@ -274,7 +274,7 @@ class _Traced:
 
 
 def _size(tensor: dict[str, object]) -> int:
-    """How many bytes a tensor has; 0 where that is not known."""
+    """Return a tensor's size in bytes; 0 if unknown."""
     shape, each = tensor.get("shape"), ITEM_BYTES.get(str(tensor.get("dtype")), 0)
     if not isinstance(shape, str) or len(shape) > 400:
         return 0
@@ -323,7 +323,7 @@ def server_session(texts: Sequence[TraceText], limit: int = _LIMIT, name: str = 
 
 
 def _traced(texts: Iterable[TraceText]) -> Iterator[_Traced]:
-    """What was traced; ids begin anew with every server, so that one counts within its array."""
+    """Yield the traced requests; ids are unique within one array only."""
     arrays = (array for text in texts for array in text.arrays)
     for number, rows in enumerate(arrays):
         found: dict[int, _Traced] = {}
@@ -336,7 +336,7 @@ def _traced(texts: Iterable[TraceText]) -> Iterator[_Traced]:
 
 
 def _batches(traced: Sequence[_Traced]) -> list[int]:
-    """The number of each request's batch; 0 where it ran alone."""
+    """Return the number of each request's batch; 0 if it ran alone."""
     stamps = [
         (t.model, t.version, *(t.at.get(name, 0) for name in _OWN[2:5])) if "COMPUTE_START" in t.at else None
         for t in traced
@@ -347,7 +347,7 @@ def _batches(traced: Sequence[_Traced]) -> list[int]:
 
 
 def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
-    """A request's span; the server's stamps are brought into the order of ours."""
+    """Return a request's span, with the server's time stamps in the order of a span's."""
     last = max([t.sent, *t.at.values()])
     done = t.at.get("COMPUTE_END", t.at.get("REQUEST_END", last))
     is_stream = len(t.answers) > 1
@@ -374,7 +374,7 @@ def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
 
 
 def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
-    """How models sent their calls, as far as the times tell."""
+    """Return the spans with the way in which models sent them, as far as the times show."""
     calls: defaultdict[int, list[Span]] = defaultdict(list)
     for span in spans:
         if span.parent:
@@ -390,7 +390,7 @@ def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
 
 
 def _in_lanes(spans: list[Span], ensembles: set[int]) -> list[Span]:
-    """Give each execution an instance: the first that is free, of as few as there can have been."""
+    """Assign each execution the first free instance, of as few as possible."""
     rows: defaultdict[tuple[str, int], Rows] = defaultdict(Rows)
     lanes: dict[tuple[str, int, int], int] = {}
     out = list(spans)

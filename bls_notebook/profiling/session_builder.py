@@ -84,7 +84,7 @@ def line_at(code: CodeType, at: int) -> int:
 
 
 def _cell(file: str) -> str:
-    """What a notebook calls the cell that a file name stands for."""
+    """Return the name of a notebook cell (``In [3]``) for its file name."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
@@ -96,7 +96,7 @@ _NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
-    """What is known of one request; times of 0 have not happened."""
+    """The log entries of one request; times of 0 have not happened."""
 
     __slots__ = (
         "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
@@ -209,7 +209,7 @@ def _facts(log: Log) -> dict[int, _Facts]:
 
 
 def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
-    """What one has sent, and what that led to: who sends has a lower number than what it sends."""
+    """Return a sender's requests and all that they led to: a sender's number is below those of its requests."""
     senders = {sender}
     for number in sorted(facts):
         if facts[number].parent in senders:
@@ -220,7 +220,7 @@ def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
 def _sources(
     log: Log, facts: dict[int, _Facts], kept: dict[int, None]
 ) -> tuple[list[Source], dict[int, tuple[int, int]]]:
-    """The code that served and sent the requests, and of each request the source and line that sent it."""
+    """Return the code that served and sent the requests, and each request's source and line."""
     lines = dict.fromkeys(kept, (0, 0))
     if log.sites is None:
         return [], lines

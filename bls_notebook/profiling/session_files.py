@@ -96,7 +96,7 @@ def _model(span: Span) -> str:
 
 
 def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
-    """One `execute` as slices: the whole, its phases within, and where it took turns on Python's lock."""
+    """Return one `execute` as slices: the whole, its phases, and its turns with the GIL."""
     first = members[0]
     begin, end = first.started, max(s.ended for s in members)
     name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
@@ -114,7 +114,7 @@ def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
 
 
 def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
-    """What came before `execute`: the inputs were handed over, then it waited."""
+    """Return the slices before `execute`: passing inputs, then waiting."""
     end = span.started if span.ran else span.ended
     if span.ran and span.queue <= 0 and counted:
         return []  # its inputs are handed over on the way; nothing waited
@@ -129,7 +129,7 @@ def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
 
 
 def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
-    """Of each execution, when it sent requests and when it gave responses; 0 is the notebook."""
+    """Return when each execution sent requests and gave responses; 0 is the notebook."""
     out: dict[int, list[Point]] = {}
     for span in session.spans:
         sender = tree.execution(span.parent)
@@ -146,7 +146,6 @@ def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
 
 
 def _laid_out(group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]) -> list[Track]:
-    """Put stacks of slices on as few tracks as it takes."""
     rows, lanes = Rows(), list[list[list[Slice]]]()
     for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
         at = rows.take(stack[0].begin, stack[0].end)

@@ -122,7 +122,7 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
 
 
 def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]]:
-    """The cells of each model, the one that took most of the wall time first, and of the notebook."""
+    """Return the cells of each model, the longest critical path first, and of the notebook."""
     versions = Counter(model.name for model in figures.models)
     out = []
     for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version)):
@@ -178,7 +178,7 @@ def _notes(figures: SessionStatistics) -> list[str]:
 
 
 def _errors(session: Session) -> list[str]:
-    """What requests failed with, each once: the model and the message's first line."""
+    """Return each error once: its model and first line."""
     found: Counter[str] = Counter()
     for span in session.spans:
         if span.state == "error":
@@ -269,7 +269,7 @@ def _mark(node: Node) -> str:
 
 
 def _facts(node: Node) -> list[str]:
-    """What there is to say of a model, a line each."""
+    """Return the lines in a model's box."""
     calls = count(node.calls, "call")
     if 0 < node.executions < node.calls and not node.errors:
         calls += f" in {node.executions:,} executions"
@@ -286,7 +286,7 @@ def _facts(node: Node) -> list[str]:
 
 
 def _how(edge: Edge) -> str:
-    """How one model called another: how often, by what, side by side or one after the other."""
+    """Describe how one model called another: number, kind, in parallel or in sequence."""
     kinds = [(edge.sync, "exec"), (edge.asynchronous, "async_exec"), (edge.stream, "stream"), (edge.ensemble, "step")]
     if not edge.caller:
         kinds = [(edge.sync, "infer"), (edge.asynchronous, "infer_async"), *kinds[2:]]
@@ -310,7 +310,7 @@ def _data(edge: Edge) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Text within quotes of Mermaid: what means something to it or to HTML as an entity by its number."""
+    """Escape text within quotes of Mermaid, where entities stand for special characters."""
     clipped = clip(visible(words), _LONGEST * 2)
     return "".join(c if c.isalnum() or c in " .,_-+/:()→" or c in "µ·×…" else f"#{ord(c)};" for c in clipped)
 

@@ -199,7 +199,7 @@ def _kept(run: Run, share: float) -> int:
 
 
 def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
-    """Whether there are rounds enough: as many as were asked for, or as it takes to tell the speed-up."""
+    """Whether there are as many rounds as requested, or as the speed-up needs."""
     done = len(rounds)
     if done and rounds[-1].failed:
         return True
@@ -212,7 +212,7 @@ def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
 
 
 def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:
-    """Return how many times as much as one thread several got done; 0 where that was not measured."""
+    """Return how much more work several threads did than one; 0 if that was not measured."""
     if not speeds:
         return 0.0
     # Beside other programs a thread gets much or nothing for a while, so that only the sums say something.
@@ -370,7 +370,7 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
 
 
 def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredSetting) -> Verdict:
-    """Say it where more instances wait for each other, which as many as there were could not show."""
+    """Return the verdict of a run with more instances if these wait for each other."""
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found
     then = verdict(changed.sequential, changed.gathered, changed.measured)
@@ -386,7 +386,7 @@ def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
 
 
 def _with_instances(session: Session, model: str) -> tuple[str, ...]:
-    """The model, or of an ensemble, which has no instances, those of its steps."""
+    """Return the model, or an ensemble's models, because an ensemble has no instances."""
     seen = {m.name: bool(m.instances) for m in session.models}
     return (model,) if seen.get(model, True) else tuple(name for name, has in seen.items() if has)
 

@@ -341,7 +341,7 @@ class _Tuner:
         self.models = self._models(*found)
 
     def _found(self) -> tuple[Found, Found]:
-        """What is found for this kernel, and for a server."""
+        """Return the result for this kernel, and for a server."""
         here = self._search(self._busy)
         raised = [name for name, each in here.setting.items() if each.count > self.now[name].count]
         for name in raised:
@@ -401,7 +401,7 @@ class _Tuner:
         return max(0, round(bound))
 
     def _most(self, name: str) -> int:
-        """How many instances anybody could use, and there is memory for beside what others may take."""
+        """Return the largest useful count of instances that memory allows."""
         now, room = self.now[name].count, self._memory[name].room
         most = MOST if room < 0 else now + room // max(1, len(self.now))
         return max(now, min(MOST, self._reached[name], most))
@@ -429,7 +429,7 @@ class _Tuner:
         return out
 
     def _may_batch(self, name: str) -> bool:
-        """Whether a model takes batches, and calls nobody: what a batch of callers takes is not known."""
+        """Whether a model takes batches and calls no other: the time of a batch of callers is unknown."""
         config = self._repository.config(name)
         tree = SpanTree(self._case.gathered)
         calls = any(tree.children.get(e) for e, m in tree.members.items() if m[0].model == name)
@@ -471,7 +471,7 @@ class _Tuner:
 
 
 def _rounded(ns: float) -> int:
-    """A delay in microseconds, as a person would write it."""
+    """Return a delay in microseconds, rounded as a person would write it."""
     return round(ns / 1e5) * 100
 
 
@@ -535,7 +535,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
 
 
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:
-    """Whether instances do that as the models are now, which as many as there were could not show."""
+    """Return the verdict if instances wait for each other with the models as they are now."""
     setting = measure(workload, 1, 1, -1.0, workload.both())
     found = verdict(setting.sequential, setting.gathered, setting.measured)
     return with_line(found, workload) if found.cause == "contention" else None

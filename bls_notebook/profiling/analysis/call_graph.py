@@ -162,7 +162,7 @@ def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree:
 
 
 def _waiting(span: Span, tree: SpanTree) -> int:
-    """How long a request waited for its model's callees."""
+    """Return how long a request waited for its model's callees, ns."""
     when = serving(span)
     return total([when]) - total(gaps(*when, tree.in_flight(tree.execution(span.id))))
 

@@ -133,7 +133,7 @@ def _advice(f: Facts, sender: str) -> str:
 
 
 def _most(session: SessionData, model: str) -> str:
-    """What most of the time went on, where that is not the model itself."""
+    """Name the models that took most of the time; empty if that is the model of the verdict."""
     found = shares(session)
     whole = max(1, sum(share.ns for share in found))
     told = [share for share in found[:3] if share.ns >= 0.1 * whole] or found[:1]
@@ -144,7 +144,7 @@ def _most(session: SessionData, model: str) -> str:
 
 
 def _one_after_the_other(session: SessionData) -> str:
-    """Say which calls of an execute might have been sent together; empty for none."""
+    """Name the calls of an `execute` that might be sent together; empty for none."""
     tree = SpanTree(session)
     best: tuple[int, Span, list[Span]] | None = None
     for execution, calls in tree.children.items():
@@ -209,7 +209,7 @@ def cell_verdict(session: SessionData) -> Verdict:
 
 
 def _first(session: SessionData) -> tuple[SessionData, str]:
-    """The first requests of a session that has very many, and a note that says so."""
+    """Return the first requests of a very long session, and a note that says so."""
     if len(session.spans) <= _MOST:
         return session, ""
     kept = {span.id for span in session.spans[:_MOST] if not span.parent}
@@ -219,7 +219,7 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
 
 
 class _AtOnce(SimulatedWorkload):
-    """Requests that were under way together."""
+    """Requests that were in flight together."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
         now = capacities(session)
@@ -242,7 +242,7 @@ class _AtOnce(SimulatedWorkload):
 
 
 class _InTurn(SimulatedWorkload):
-    """Requests one after the other, and what would be if they were sent all at once."""
+    """Requests sent one after the other, and what sending them at once would bring."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
         super().__init__(session, session, _measured(session, roots, busy, busy))

@@ -60,7 +60,7 @@ def path(session: SessionData, tree: SpanTree) -> list[Fields]:
 
 
 class _Search:
-    """Goes back from the end; what is still to be looked into is kept in a list, as calls may be deep."""
+    """Walks back from the end; open work is kept in a list, because calls may be nested deeply."""
 
     def __init__(self, session: SessionData, tree: SpanTree) -> None:
         self._wall = session.wall
@@ -132,7 +132,7 @@ class _Search:
         self._add(span, phase, begin, now, behind)
 
     def _answers(self, execution: int) -> list[int]:
-        """Return when the requests that an execution sent gave an answer, and whose it was: in order."""
+        """Return the times at which an execution's calls gave responses, each with the call's id, in order."""
         answers = self._answered.get(execution)
         if answers is None:
             ids, children = self._ids, self._tree.children.get(execution)
@@ -146,7 +146,7 @@ class _Search:
 
 
 def _joined(steps: list[Fields]) -> list[Fields]:
-    """Put neighbours together that say the same."""
+    """Join neighbouring steps of the same span and phase."""
     out: list[Fields] = []
     for step in steps:
         if out and out[-1][1] == step[0] and out[-1][2:] == step[2:]:

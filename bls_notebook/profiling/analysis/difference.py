@@ -82,8 +82,6 @@ def direction(before: Quartiles, after: Quartiles) -> str:
 
 
 class _Side:
-    """One of the two sessions, sorted by what is compared."""
-
     def __init__(self, session: SessionData) -> None:
         tree = SpanTree(session)
         several = of_several_versions(session.spans)
@@ -146,7 +144,7 @@ def _same(before: str, after: str) -> str:
 
 
 def _moved(before: list[Span], after: list[Span]) -> tuple[str, ...]:
-    """What differs in how and where requests ran."""
+    """Return what changed in how and where requests ran."""
     out: list[str] = []
     if not before or not after:
         return ()

@@ -129,7 +129,7 @@ class _Answers:
         return tuple(sorted(self._order[first:known])), max(0, gap)
 
     def _until(self, moment: int, most: int) -> int:
-        """Count the answers that had come, to requests that were sent before."""
+        """Count the answers up to a moment, to requests that were sent before it."""
         count = bisect_right(self._ended, moment, 0, most)
         while count and self._sent[count - 1] >= moment:  # answered at once, just now
             count -= 1

@@ -126,7 +126,7 @@ def lock_waits(session: SessionData, tree: SpanTree | None = None) -> list[LockW
 
 
 def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
-    """Executions that took turns with another thread."""
+    """Return executions that took turns with another thread."""
     shared = [held for held in session.lock if len(held.threads) > 1]
     for execution, members in tree.members.items():
         first = members[0]
@@ -138,7 +138,7 @@ def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
 
 
 def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
-    """Requests that waited although an instance of their model was idle."""
+    """Return requests that waited although an instance of their model was idle."""
     counts = {
         (m.name, m.version): len(m.instances)
         for m in session.models
@@ -157,13 +157,13 @@ def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
 
 
 def _full(running: list[Interval], count: int) -> list[Interval]:
-    """When all instances of a model were at work."""
+    """Return when all instances of a model were busy."""
     steps = levels(running)
     ends = [moment for moment, _ in steps[1:]]
     return [(begin, end) for (begin, level), end in zip(steps, ends, strict=False) if level >= count]
 
 
 def _within(pieces: Iterable[Interval], held: Iterable[LockHeld]) -> list[Interval]:
-    """The parts of pieces in which the lock was held."""
+    """Return the parts of intervals in which the GIL was held."""
     pieces = list(pieces)
     return minus(pieces, minus(pieces, [(each.begin, each.end) for each in held]))

@@ -275,7 +275,7 @@ def _change(now: ModelSetting, then: ModelSetting) -> int:
 
 
 def _ways(space: Space) -> Iterator[Setting]:
-    """Settings for every way to batch; of too many, those that differ in one model."""
+    """Return the current counts with every way to batch; if these are too many, one model varies at a time."""
     names = list(space.ways)
     number = 1
     for name in names:
@@ -304,7 +304,7 @@ def _counted(setting: ModelSetting, count: int) -> ModelSetting:
 
 
 def _orders(space: Space) -> Iterator[tuple[str, ...]]:
-    """In which order to make models smaller: it may matter which of two is left with more."""
+    """Return the orders in which to reduce models: it may matter which of two keeps more instances."""
     names = sorted(space.now, key=lambda name: -space.most[name])
     yield from islice(permutations(names), space.orders)
 
@@ -422,7 +422,7 @@ _ROUGH = 1.3  # times as long as predicted
 
 
 def _wanted(model: TunedModel, found: Tuning) -> int:
-    """How many instances the requests could use."""
+    """Return how many instances the requests could use."""
     return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
 
 

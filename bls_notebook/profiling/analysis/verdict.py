@@ -208,7 +208,7 @@ class SimulatedWorkload:
         return out
 
     def _gil_share(self) -> float:
-        """The part of the sequential time that Python's lock was held."""
+        """Return the fraction of the sequential time in which the GIL was held."""
         m = self.measured
         if m.gil_share >= 0:
             return m.gil_share
@@ -227,7 +227,7 @@ class SimulatedWorkload:
         return sum(own) / len(own) if own else 0.0
 
     def _waited(self, key: Key) -> tuple[int, float]:
-        """How many requests waited for others of a model, and for which part of the gathered wall time."""
+        """Count the requests that waited for others of a model; also return the fraction of the gathered time."""
         spans = [s for s in self.gathered.spans if key_of(s) == key]
         # Until a thread has woken up, nobody is waited for.
         idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
@@ -255,7 +255,7 @@ class SimulatedWorkload:
         return replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
 
     def _limits(self) -> list[Key]:
-        """The models whose instances hold the workload back, the one that does most first."""
+        """Return the models whose instance counts limit the workload, the strongest limit first."""
         capacity = dict(self.capacity)
         wall = self._queues(capacity)
         out: list[Key] = []
@@ -287,7 +287,7 @@ class SimulatedWorkload:
         return needed
 
     def _gathering(self) -> tuple[Recipe, ...]:
-        """The requests, if what calls by `exec` in a coroutine gathered these calls."""
+        """Return the requests as if coroutines that call `exec` gathered these calls."""
 
         def changed(recipe: Recipe) -> Recipe:
             sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
@@ -342,12 +342,12 @@ class SimulatedWorkload:
         return Facts(found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together)
 
     def _spare(self) -> float:
-        """Return which part of the processors was idle while the requests ran together, 0 to 1."""
+        """Return the fraction of the processors that was idle during the gathered run."""
         m = self.measured
         return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
 
     def _by_code(self, cause: str) -> float:
-        """The speed-up that a change of the code is predicted to bring, 0 for none known."""
+        """Return the speed-up predicted for a change of the code, 0 if unknown."""
         if cause not in ("sync_exec", "blocking"):
             return 0.0
         requests = self._gathering() if cause == "sync_exec" else self.requests
@@ -416,7 +416,7 @@ class SimulatedWorkload:
         return ("partly" if speedup > GAIN else "chain"), root
 
     def _busy(self, best: float) -> tuple[str, Key | None]:
-        """What the work itself is bound by."""
+        """Return what bounds the work itself, and the model."""
         # The lock first: without it, there would still be the processors, but not the other way round.
         if self.python * GAIN > self.own_cpu:
             return "gil", self._burner()
@@ -425,19 +425,19 @@ class SimulatedWorkload:
         return ("helped" if self._near(best) else "cores"), self._burner()
 
     def _each(self) -> float:
-        """How long a request takes by itself, ns."""
+        """Return how long a request takes by itself, ns."""
         durations = quartiles(s.duration for s in self.sequential.spans if not s.parent)
         # Beside other programs a few take long that would not.
         return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
 
     def _near(self, best: float) -> bool:
-        """Whether async helped as much as it can, but for what other programs took."""
+        """Whether async helped as much as it can, apart from the time that other programs took."""
         measured = self.measured
         wall = measured.sequential / best + measured.waited_gathered
         return self.speedup > GAIN and NEAR * measured.gathered < wall
 
     def _burner(self) -> Key | None:
-        """The model with most work of its own."""
+        """Return the model with the most self time."""
         own: dict[Key, int] = {}
         tree = SpanTree(self.sequential)
         for execution, members in tree.members.items():

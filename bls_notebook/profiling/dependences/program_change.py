@@ -95,7 +95,7 @@ def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
 
 
 class _Writer(m.MatcherDecoratableTransformer):
-    """Awaits what sends; gathers at some places, and lists all."""
+    """Awaits calls, gathers them at the wanted places, and lists all places."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -306,7 +306,7 @@ def _stored(node: Any) -> set[str]:
 
 
 def _is_repeatable(items: Any) -> bool:
-    """Whether an expression gives its items a second time."""
+    """Whether an expression can be iterated twice."""
     plain = m.Name() | m.Attribute() | m.Subscript() | m.Tuple() | m.List() | m.Call(m.Name("range"))
     return m.matches(items, plain)
 

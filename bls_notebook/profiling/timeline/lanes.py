@@ -101,7 +101,7 @@ class Lane:
 
 
 def _short(instance: str, model: str) -> str:
-    """Return what tells an instance from the others of its model: ``3`` of ``resize_0_3``."""
+    """Return an instance's name without its model's: ``3`` of ``resize_0_3``."""
     short = instance.removeprefix(model).strip("_") if instance != model else ""
     return short.removeprefix("0_")
 
@@ -165,7 +165,7 @@ def _key(span: Span) -> _Key:
 
 
 def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
-    """The lanes in order: models by how deep they are called at most, then by their first request."""
+    """Return the lanes in order: models by their deepest call, then by their first request."""
     spans = session.spans
     depth = [0] * len(spans)
     moments = [(span.sent, span.id) for span in spans]
@@ -196,7 +196,7 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
 
 
 def _which(instances: Sequence[str], model: str) -> str:
-    """Say which instances of a model these are, in few words: ``0, 4–15``."""
+    """Name instances of a model briefly: ``0, 4–15``."""
     names = [_short(instance, model) for instance in instances]
     if not all(name.isdecimal() for name in names):
         return f"{len(names)} others" if len(names) > 1 else names[0]
@@ -212,7 +212,7 @@ def _which(instances: Sequence[str], model: str) -> str:
 
 
 def _numbers(name: str) -> tuple[tuple[int, str], ...]:
-    """So that `m_0_10` comes after `m_0_9`."""
+    """Return a sort key that puts `m_0_10` after `m_0_9`."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.split("_"))
 
 
@@ -225,7 +225,7 @@ def _by_lane(lane: Sequence[int], count: int) -> list[list[int]]:
 
 
 class _Places:
-    """The rows of blocks and of waits, filled in lane by lane."""
+    """The rows of blocks and of waits, filled lane by lane."""
 
     def __init__(self, spans: Sequence[Span], wall: int) -> None:
         self._spans, count = spans, len(spans)

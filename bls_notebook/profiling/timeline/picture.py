@@ -93,7 +93,7 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
-    """How many requests are worked on, upwards, and how many wait, downwards."""
+    """Draw how many requests are worked on, upwards, and how many wait, downwards."""
     up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
     for piece in tree.working():
         up.add(*piece)
@@ -107,14 +107,14 @@ def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
 
 
 def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: Look) -> None:
-    """Fill what is between a base and heights of equal stretches."""
+    """Fill the area between a base and the heights of equal stretches."""
     step = pen.end / len(heights)
     points = ((k * step, base + round(height, 1) * unit) for k, height in enumerate(heights))
     pen.area(steps_area(points, base, pen.end), look)
 
 
 def _draw_marks(pen: Pen, panel: Panel, bottom: float) -> None:
-    """Moments that have a name: a line, and the word where it does not stand on the one before."""
+    """Draw named moments: a line, and the name if it does not cover the one before."""
     marks = [(mark.ns, visible(mark.name)) for mark in panel.session.marks[:_CALLS]]
     top = panel.work + 5
     pen.stems([(ns, top, bottom) for ns, _ in marks], Look(INK, 0.45))
@@ -130,7 +130,7 @@ def _draw_marks(pen: Pen, panel: Panel, bottom: float) -> None:
 
 
 def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
-    """The lane of the notebook: solid where it works, pale where it waits."""
+    """Add the notebook's lane: solid while it works, pale while it waits."""
     for place in panel.places[:1]:
         if place.lane.kind == "notebook":
             own, waits = notebook_time(panel.session, tree)
@@ -139,7 +139,7 @@ def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
 
 
 def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Each request by itself."""
+    """Draw each request by itself."""
     pale: Boxes = {}
     solid: Boxes = {}
     waits: Boxes = {}
@@ -182,7 +182,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
 
 
 def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Where requests waited for Python's lock: crosses on their blocks, or in the queue."""
+    """Draw crosses where requests waited for the GIL: on their blocks, or in the queue."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
     turns: list[Box] = []
     waits: Boxes = {}
@@ -200,7 +200,7 @@ def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 
 
 def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
-    """Where calls could have been: outlines in their lanes."""
+    """Outline the times at which calls could have run."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
     found: Boxes = {}
     for ghost in panel.session.ghosts[:_CALLS]:
@@ -228,7 +228,7 @@ def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
 
 
 def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """What the blocks are, where there is room for it."""
+    """Write names into blocks that have room."""
     scale = pen.end / pen.plot
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or span.marks:
@@ -247,7 +247,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 
 
 def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Too many requests for a block each: the darker a stretch of a lane, the more of it is at work."""
+    """Draw very many requests as shades: the darker, the busier."""
     count = len(panel.layout.lanes)
     own, busy, waits = ([Bins(_COLUMNS, int(pen.end)) for _ in range(count)] for _ in range(3))
     for i, span in enumerate(panel.session.spans):
@@ -275,7 +275,7 @@ def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
 
 
 def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Box]]:
-    """Boxes of neighbouring columns of the same level, by the level; none of level 0."""
+    """Return boxes of neighbouring columns of the same level, by level; none for level 0."""
     found: dict[int, list[Box]] = {}
     begin = 0
     for k in range(1, len(levels) + 1):
@@ -287,7 +287,7 @@ def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict
 
 
 def _calls(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
-    """Lines from callers to those they called."""
+    """Draw lines from callers to callees."""
     stems: dict[str, list[tuple[float, float, float]]] = {}
     heads: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for i, span in enumerate(panel.session.spans):
@@ -374,7 +374,7 @@ def _label(lane: Lane) -> str:
 
 
 def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> list[tuple[str, str]]:
-    """For each lane the line of its queue and that of its blocks."""
+    """Return for each lane the line of its queue and that of its blocks."""
     own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
     tree = SpanTree(session)
     lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
@@ -419,7 +419,6 @@ def _depth(waiting: float) -> str:
 
 
 def _block(own: float, busy: float, locked: float, could: float) -> str:
-    """Full blocks for a stretch that is all work, lower ones for less."""
     if busy < 0.02:
         return GHOST if could > 0.5 else " "
     if locked > 0.5 * busy:
@@ -468,7 +467,7 @@ def timeline_alt(*sessions: Session) -> str:
 
 
 def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look | str, str]]:
-    """What the colours and signs mean: only what is in the picture."""
+    """Return the legend: only what is in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
         (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(filter(None, inks))[:_MODELS]

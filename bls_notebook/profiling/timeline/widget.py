@@ -164,7 +164,6 @@ def session_columns(
 
 
 def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
-    """Where calls could have been: of which span, from when, until when."""
     number = {span.id: i for i, span in enumerate(session.spans)} if session.ghosts else {}
     found = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
     of, begin, end = zip(*found, strict=True) if found else ((), (), ())
@@ -172,7 +171,6 @@ def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
 
 
 def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
-    """Where requests waited for Python's lock: of which span, from when, until when, before it ran or not."""
     number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
     found = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
     of, begin, end, queued = zip(*found, strict=True) if found else ((), (), (), ())
@@ -249,7 +247,7 @@ _Strip = tuple[int, str, int]  # lane, what, row
 
 
 def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
-    """The spans of each row of each lane, from top to bottom and from left to right."""
+    """Return the spans of each row of each lane, from top to bottom and from left to right."""
     layout = panel.layout
     lane, row, part, wait = (np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait))
     device, device_row = np.array(layout.device, np.int64), np.array(layout.device_row, np.int64)
@@ -295,7 +293,7 @@ def _waits(panel: Panel, lane: int, times: dict[str, Any]) -> tuple[Any, Any]:
 def _share(
     panel: Panel, lane: int, strips: dict[_Strip, Any], times: dict[str, Any], waiting: Sequence[Interval]
 ) -> str:
-    """The part of the time in which a lane is busy; in which the notebook does not wait."""
+    """Return the fraction of the time in which a lane is busy; for the notebook, in which it does not wait."""
     kind, wall = panel.layout.lanes[lane].kind, max(panel.session.wall, 1)
     if kind in ("refused", "idle"):
         return ""
@@ -334,7 +332,6 @@ def _own(spans: Sequence[Span], tree: SpanTree, layout: TimelineLayout) -> dict[
 
 
 def _tensors(seen: ModelSeen | None) -> dict[str, Any]:
-    """What goes into a model and comes out of it, and whether it batches."""
     if seen is None:
         return {"inputs": [], "outputs": [], "batches": False}
 
