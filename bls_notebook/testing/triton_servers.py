@@ -21,10 +21,9 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.sender import Sender
-from bls_notebook.shipping.proof.answers import ProofAnswer
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.proof.requests import ProofRequest
-from bls_notebook.shipping.proof.sides import ServerSide
+from bls_notebook.shipping.proof.sides import ProofAnswer, ServerSide
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})

@@ -31,7 +31,6 @@ from bls_notebook.shipping.records import Certificate, Package, Unequal
 from bls_notebook.shipping.servers.environment import ServerEnvironment
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
-from .answers import Allowed, Differences, ProofAnswer, differences
 from .requests import (
     Case,
     DifferentError,
@@ -43,7 +42,7 @@ from .requests import (
     send,
     sequence_options,
 )
-from .sides import LocalSide, RemoteSide, ServerSide, compare_counts
+from .sides import Allowed, Differences, LocalSide, ProofAnswer, RemoteSide, ServerSide, compare_counts, differences
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are sent again: rows alone, other instance counts

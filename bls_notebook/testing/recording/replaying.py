@@ -34,9 +34,8 @@ from bls_notebook.records.repository import TensorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
-from bls_notebook.shipping.proof.answers import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.proof.requests import ProofRequest
-from bls_notebook.shipping.proof.sides import ServerSide
+from bls_notebook.shipping.proof.sides import Allowed, Output, ProofAnswer, ServerSide, differences
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records import Replay, Resent
 
