@@ -18,7 +18,12 @@ from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Key, Place, Who
 from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.records.raw_events import CodeLine, Maker
 
-MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
+MOST_STOPS = 1_000  # of a block; of more, the first and the last half are kept
+MOST_REQUESTS = 10_000  # that are kept, at least
+_ITEM_BYTES = {
+    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
+    "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
+}  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
@@ -85,13 +90,6 @@ def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
             known[spot] = line_of(block.line)
         found[block.id] = known[spot]
     return found
-
-
-MOST_REQUESTS = 10_000  # that are kept, at least
-_ITEM_BYTES = {
-    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
-    "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
-}  # fmt: skip
 
 
 _Party = TrackedRequest | None  # None is the notebook

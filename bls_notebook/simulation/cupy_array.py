@@ -295,7 +295,7 @@ def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
     if not (host.flags.c_contiguous or host.flags.f_contiguous):
         host = host.copy()
     memory = SimulatedMemory(current_gpu() if gpu is None else gpu, host)
-    return over(memory.array(), memory)
+    return over(np.asarray(memory), memory)
 
 
 def over(host: _Array, memory: SimulatedBlock) -> ndarray:

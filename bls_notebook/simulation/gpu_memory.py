@@ -119,9 +119,6 @@ class SimulatedMemory(SimulatedBlock):
         self._host = host
         self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
 
-    def array(self) -> _Array:
-        return np.asarray(self)
-
 
 _gpus: tuple[SimulatedGPU, ...] = ()
 _current = threading.local()
