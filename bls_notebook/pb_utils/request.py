@@ -1,4 +1,8 @@
-"""`InferenceRequest`: what a model receives, and what it sends by BLS."""
+"""`InferenceRequest`: what a model receives, and what it sends by BLS.
+
+A request that its sender does not keep gives its tensors away without a copy; `RecordingNumber` measures the
+reference count that shows this.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
-
-from bls_notebook.devices.reference_counts import RecordingNumber
 
 from ._runtime import caller_var, current_caller, find_caller
 from .errors import TritonModelException, is_sequence, unpicklable
@@ -309,6 +311,28 @@ class InferenceRequest:
 
     def __repr__(self) -> str:
         return f"InferenceRequest({self._model_name!r}, inputs={self._inputs!r})"
+
+
+class RecordingNumber:
+    """Takes the place of a reference count while the engine measures one, and records what it is compared with.
+
+    Each comparison is false, which means that the object is held elsewhere; so measuring changes nothing.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            self.seen.append(other)
+        return False
+
+    def unheld(self) -> int:
+        """Return the count of the first object, which nobody kept; -1 if it does not differ from the others."""
+        unheld, *held = self.seen
+        return unheld if held and min(held) > unheld else -1
 
 
 class _Nobody:

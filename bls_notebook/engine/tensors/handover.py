@@ -18,10 +18,10 @@ from weakref import getweakrefcount
 import numpy as np
 
 from bls_notebook.devices.allocation_log import unwatched
-from bls_notebook.devices.reference_counts import RecordingNumber
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.devices.transfers import copied, to_cpu
 from bls_notebook.pb_utils.dtypes import element_bytes
+from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
 # Copying so few bytes costs less than finding out who holds them.

@@ -16,7 +16,6 @@ import numpy as np
 
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.device import DeviceError
-from bls_notebook.devices.reference_counts import RecordingNumber
 from bls_notebook.devices.registry import need_gpu
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.engine.exception_text import ReturnError
@@ -24,6 +23,7 @@ from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import Crossed
 from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
+from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
