@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.backends.file_models import INVALID, controls_of, dims_of, refuse_parts
 from bls_notebook.backends.protocol import BackendError
+
+from .file_models import INVALID, controls_of, dims_of, refuse_parts
 
 _TENSOR = re.compile(r"tensor\((.+)\)")
 _SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))

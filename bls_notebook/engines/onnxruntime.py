@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.file_models import INVALID, BatchedInstance, BatchError, parameter, truth, whole
 from bls_notebook.backends.protocol import BackendError, VersionFiles
 from bls_notebook.devices.registry import simulated_gpus
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .file_models import INVALID, BatchedInstance, BatchError, parameter, truth, whole
 from .onnx_graph import Signature, check_config, complete_config, needs_completing, signature_of
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)

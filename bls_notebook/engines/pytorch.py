@@ -28,16 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.backends.file_models import (
-    INVALID,
-    BatchedInstance,
-    BatchError,
-    controls_of,
-    dims_of,
-    refuse_parts,
-    truth,
-    whole,
-)
 from bls_notebook.backends.protocol import BackendError, BackendModel, Modules, VersionFiles
 from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.devices.registry import need_gpu, simulated_gpus
@@ -47,6 +37,8 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
+
+from .file_models import INVALID, BatchedInstance, BatchError, controls_of, dims_of, refuse_parts, truth, whole
 
 _CONFIG_TYPES = frozenset(
     f"TYPE_{t}" for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")

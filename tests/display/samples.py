@@ -11,7 +11,6 @@ from bls_notebook.network.records import ConnectionRecord, EndpointModel, Endpoi
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.records.metrics import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.records.repository import (
     Change,
     Compared,
@@ -37,7 +36,18 @@ from bls_notebook.shipping.records import (
     Unequal,
 )
 from bls_notebook.testing.claim_checks import Judgement
-from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase, Planted, Recorded, Replay, Resent
+from bls_notebook.testing.records import (
+    CodePlace,
+    Drilled,
+    DrilledCase,
+    Planted,
+    Recorded,
+    Replay,
+    RequestKept,
+    Resent,
+    ResponseKept,
+    TensorKept,
+)
 from bls_notebook.trying.records import Tried, TriedModel
 
 HOSTILE = (

@@ -13,9 +13,8 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
 from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
 from bls_notebook.display.units import count, ns, shape, size
-from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.records.visible_text import first_line, spoken, visible
-from bls_notebook.testing.records import Recorded, Replay, Resent
+from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
 
 _MOST = 40  # requests that are shown
 _DEEPEST = 8  # hops that are indented

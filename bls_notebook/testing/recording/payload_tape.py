@@ -28,7 +28,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.raw_events import ModelSeen
-from bls_notebook.records.recorded import RequestKept, ResponseKept, TensorKept
+from bls_notebook.testing.records import RequestKept, ResponseKept, TensorKept
 
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]

@@ -8,9 +8,8 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
 from bls_notebook.records.quantities import bytes_in, count, size
-from bls_notebook.records.recorded import TensorKept
 from bls_notebook.testing.recording.payload_tape import Tape
-from bls_notebook.testing.records import Recorded
+from bls_notebook.testing.records import Recorded, TensorKept
 
 from . import recording_file
 from .recording import Recording

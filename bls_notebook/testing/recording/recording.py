@@ -16,11 +16,10 @@ import numpy as np
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
-from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.repository.requests.tensor_differences import compared
 from bls_notebook.repository.substitution.call import Answer, Call, Last, Waiter
 from bls_notebook.testing.recording.payload_tape import copied
-from bls_notebook.testing.records import Recorded
+from bls_notebook.testing.records import Recorded, RequestKept, TensorKept
 
 from . import recording_file
 from .recording_file import Array, digest

@@ -30,8 +30,7 @@ from bls_notebook.records.base import plain
 from bls_notebook.records.errors import FileError
 from bls_notebook.records.preview import preview
 from bls_notebook.records.record_file import json_of, told
-from bls_notebook.records.recorded import RequestKept
-from bls_notebook.testing.records import Recorded
+from bls_notebook.testing.records import Recorded, RequestKept
 
 Array = np.ndarray[Any, Any]
 DATATYPES = frozenset({*DTYPE_OF_DATATYPE, "BF16"})

@@ -29,7 +29,6 @@ from bls_notebook.pb_utils.response import ByHand
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.progress import progress
 from bls_notebook.records.record_file import told
-from bls_notebook.records.recorded import RequestKept, TensorKept
 from bls_notebook.records.repository import TensorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
@@ -37,7 +36,7 @@ from bls_notebook.repository.substitution.substitution import substitute
 from bls_notebook.shipping.proof.requests import ProofRequest
 from bls_notebook.shipping.proof.sides import Allowed, Output, ProofAnswer, ServerSide, differences
 from bls_notebook.shipping.servers.serving import LocalServer, serve
-from bls_notebook.testing.records import Replay, Resent
+from bls_notebook.testing.records import Replay, RequestKept, Resent, TensorKept
 
 from .recorder import LIMIT, record
 from .recording import RecordedAnswers, RecordedRequest, Recording, load_recording

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.backends.protocol import BackendError
 from bls_notebook.devices.device import DeviceError
 from bls_notebook.devices.transfers import to_gpu
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
@@ -23,8 +24,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import encodable
-
-from .protocol import BackendError
 
 INVALID = "Invalid argument"
 
