@@ -1,7 +1,6 @@
-"""What a display is made of, said once: pieces of a line and blocks of lines, with no form yet.
+"""Documents: displays as pieces of lines and blocks of lines, without a form.
 
-`as_text` and `as_html` give them their two forms. A plain `str` may stand wherever a piece may: it is shown
-as it is, escaped.
+`as_text` and `as_html` render them. A plain `str` is accepted wherever a `Piece` is, and is escaped.
 """
 
 from __future__ import annotations

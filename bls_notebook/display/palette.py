@@ -1,8 +1,7 @@
-"""Colours of models, the same in every picture; told apart by colour-blind readers and in grey.
+"""Colors of models: the same in every picture, distinct for color-blind readers.
 
-The first colours are those of Okabe and Ito, darker or lighter where the background asks for it. Vermilion is
-kept for what needs attention: memory left behind, errors. Each colour comes with a hatch for pictures
-that are printed without colour.
+The first colors are Okabe and Ito's, adjusted to light and dark backgrounds. Vermilion is reserved for leaks and errors.
+Models that share a color differ in hatch.
 """
 
 from __future__ import annotations
@@ -16,11 +15,7 @@ from zlib import crc32
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """How something is filled.
-
-    ``light`` and ``dark`` are its colours, ``#rrggbb``, on a light and on a dark background; ``hatch`` is a
-    pattern of matplotlib's, empty for none.
-    """
+    """A fill: colors ``#rrggbb`` for light and dark backgrounds, and the name of a hatch or ``""``."""
 
     light: str
     dark: str
@@ -38,33 +33,31 @@ _BROWN = ("#8a5a2b", "#c79a68")
 _PLUM = ("#5b3a8c", "#a58ad6")
 _OLIVE = ("#5f7d1f", "#a3c35a")
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _YELLOW, _TEAL, _BROWN, _PLUM, _OLIVE)
-_FIRST = 6  # colours that are taken first: those that everybody tells apart
+_FIRST = 6  # colors to use first: the most distinct ones
 _HATCHES = ("", "///", "---", "xxx", "\\\\\\")
 
 ALARM = Ink("#d55e00", "#ff8142")
-"""What needs attention."""
+"""Leaks and errors."""
 
 NOTEBOOK = Ink("#7a7a7a", "#9a9a9a")
-"""The notebook itself, where it stands among models."""
+"""The notebook, in pictures of models."""
 
 LINE = Ink(*_BLUE)
-"""Numbers, where nothing else tells them apart."""
+"""Charts of numbers without models."""
 
 
 class Inks:
-    """Which model has which ink: who comes first chooses, and keeps it in every later picture."""
+    """Inks by model name; a model keeps its ink in every later picture."""
 
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def of(self, names: Iterable[str]) -> dict[str, Ink]:
-        """Give each model of a picture an ink; the empty name is the notebook.
+        """Return the ink of each model in a picture; the empty name is the notebook.
 
-        Names that come together choose in their order. A name has a colour that it likes best, so that it is
-        mostly the same in every notebook, and takes the next where another name has that one. Of more models
-        than there are colours, some share one, and differ in hatch as long as there are hatches: such a name
-        takes what is the least used in its picture.
+        A name's hash selects its preferred color, so a model mostly has the same color in every notebook. If another
+        model has it, the name takes the next one; if all colors are used, the least used in this picture, with a hatch.
         """
         inks: dict[str, Ink] = {}
         known = self._slots
@@ -94,5 +87,5 @@ _session = Inks()
 
 
 def model_inks(names: Iterable[str]) -> dict[str, Ink]:
-    """Give each model of a picture the ink that it has all through this process; see `Inks.of`."""
+    """Return the ink that each model keeps in this process; see `Inks.of`."""
     return _session.of(names)

@@ -1,6 +1,6 @@
-"""How progress looks: in a notebook a bar that is taken away again, in a terminal tqdm's.
+"""Progress bars: in a notebook a display that is removed at the end, in a terminal tqdm's.
 
-A notebook's is a display that is replaced, not tqdm's widget: that one leaves its text in the saved notebook.
+tqdm's own notebook widget would leave its text in the saved notebook.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from bls_notebook.records.visible_text import visible
 
 
 def new_bar() -> Bar | None:
-    """Return a bar where a person is there to see it, None in scripts."""
+    """Return a bar, or None in scripts."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     kernel = getattr(shell, "kernel", None)
     if shell is None or kernel is None:
         return _InTerminal() if sys.stderr is not None and sys.stderr.isatty() else None
-    # Who runs notebooks as scripts (nbconvert, papermill, nbval) answers no questions either.
+    # nbconvert, papermill and nbval run without input: no person watches.
     asks = getattr(kernel, "_allow_stdin", False)
     return _InCell(shell) if asks and hasattr(shell.display_pub, "pub_socket") else None
 
 
 def bar_html(words: str, part: float | None) -> Html:
-    """Draw a line of progress; `part` of it is done, None where nobody knows."""
+    """Draw a line of progress; `part` of it is done, None if unknown."""
     done = tag("i") if part is None else tag("span", style=f"width:{100 * part:.1f}%")
     bar = tag("div", done, cls="progress-bar", role="progressbar", **{"aria-label": words})
     line = tag("div", bar, tag("span", words, cls="progress-words"), cls="progress-line")
@@ -37,13 +37,13 @@ def bar_html(words: str, part: float | None) -> Html:
 
 
 class _InCell:
-    """A display of the cell that runs."""
+    """A display of the running cell."""
 
     def __init__(self, shell: Any) -> None:
         self._publisher = shell.display_pub
         self._id = uuid.uuid4().hex
         self._shown = False
-        self._lock = threading.Lock()  # what is taken away has been shown before
+        self._lock = threading.Lock()  # removing comes after showing
 
     def show(self, words: str, part: float | None) -> None:
         self._publish({"text/plain": visible(words), "text/html": bar_html(words, part)})
@@ -60,7 +60,7 @@ class _InCell:
 
 
 class _InTerminal:
-    """A line of tqdm's, beside other bars of its."""
+    """A line of tqdm, beside tqdm's other bars."""
 
     def __init__(self) -> None:
         from tqdm import tqdm

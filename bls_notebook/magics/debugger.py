@@ -1,8 +1,7 @@
-"""Debuggers in cells of models: step from the notebook into a model, and stop where a function of a model
-begins.
+"""Debuggers in cells of models: stepping from the notebook into a model skips the engine's frames.
 
-Frames of this package, NumPy and asyncio are neither stepped through nor shown. While the frontend's
-debugger is on, a cell whose magic is below empty lines runs too.
+Frames of this package, NumPy and asyncio are neither stepped through nor shown. While JupyterLab's
+debugger is on, a cell whose magic follows empty lines runs too.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy
 
 import bls_notebook
-import bls_notebook as bls
 
 from .notebook import Notebook
 
@@ -75,67 +72,3 @@ def _trace_again() -> None:
     debugpy: Any = sys.modules.get("debugpy")
     if sys.version_info < (3, 12) and sys.gettrace() is None and hasattr(debugpy, "trace_this_thread"):
         debugpy.trace_this_thread(True)
-
-
-_Result = TypeVar("_Result")
-_SKIPPED = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # no place to step to
-
-
-def has_frontend(notebook: Notebook) -> bool:
-    """Whether the frontend's own debugger is on."""
-    kernel: Any = getattr(notebook.shell, "kernel", None)
-    return bool(getattr(getattr(kernel, "debugger", None), "is_started", False))
-
-
-def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -> _Result:
-    """Call `run`, and open the debugger where that enters a function, by its `code`, for the first time.
-
-    Where the frontend's own debugger is on, it stops there as at a breakpoint; else it is that of ``%debug``.
-    """
-    __tracebackhide__ = True
-    if has_frontend(notebook):
-        return _traced(code, run, _stop_in_frontend)
-    kernel: Any = getattr(notebook.shell, "kernel", None)
-    if kernel is not None and not getattr(kernel, "_allow_stdin", True):
-        raise bls.BLSError("no debugger can open: whoever runs this notebook cannot be asked anything")
-    debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_SKIPPED)
-    stops = debugger.stop_here
-
-    def stop_here(frame: FrameType) -> bool:  # each of those frames would be told of: hundreds at an await
-        return not debugger.is_skipped_module(str(frame.f_globals.get("__name__"))) and stops(frame)
-
-    debugger.stop_here = stop_here
-    debugger.report_skipped = False
-
-    def stop(frame: FrameType) -> Any:
-        debugger.set_trace(frame)
-        return debugger.trace_dispatch
-
-    return _traced(code, run, stop)
-
-
-def _traced(code: CodeType, run: Callable[[], _Result], stop: Callable[[FrameType], Any]) -> _Result:
-    __tracebackhide__ = True  # what is between the cell and the model is no part of the stack
-    before = sys.gettrace()
-    came = False
-
-    def entered(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal came
-        if came or event != "call" or frame.f_code is not code:
-            return None
-        came = True
-        sys.settrace(before)
-        return stop(frame)  # who is told of the lines from here on
-
-    sys.settrace(entered)
-    try:
-        return run()
-    finally:
-        sys.settrace(before)
-
-
-def _stop_in_frontend(frame: FrameType) -> Any:
-    """Have pydevd, debugpy's heart, stop at the next line of a frame."""
-    pydevd: Any = sys.modules["pydevd"]
-    pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
-    return frame.f_trace

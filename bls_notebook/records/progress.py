@@ -1,10 +1,8 @@
-"""Shows what takes long, and how far it is: ``with progress("loading a")``.
+"""Progress of long operations: ``with progress("loading a")``.
 
-Guarantees: what is over within a second is never shown, and costs microseconds; nothing is shown in a script, nor for
-what another thread than the main one does; what was shown is gone when it is over. The code that works reports its
-steps (`Progress.step`); a thread of its own shows them, also while a model's code runs, or waits.
-
-Where one begins inside another, both are one line, and the outer one has the bar.
+Guarantees: an operation of less than a second shows nothing and costs microseconds; scripts and threads other than the
+main one show nothing; the line disappears when the operation ends. The operation reports its steps (`Progress.step`);
+another thread shows them, also while a model's code runs. Nested operations share one line and the outer one's bar.
 """
 
 from __future__ import annotations
@@ -24,24 +22,24 @@ _T = TypeVar("_T")
 
 
 class Bar(Protocol):
-    """Where a line is shown until it is closed; both are called from any thread, in any order."""
+    """A line on the screen until it is closed; any thread may call both methods, in any order."""
 
     def show(self, words: str, part: float | None) -> None:
-        """Show a line instead of the one before; `part` of the work is done, where that is known."""
+        """Replace the line; `part` of the work is done, or None."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Remove the line."""
 
 
 bars: list[Callable[[], Bar | None]] = []
-"""What makes one where somebody is there to see it: `display` adds it."""
+"""Functions that make a bar, or return None if no person watches; `display` adds one."""
 _under_way: list[Progress] = []  # from the outermost to the innermost
 _any = threading.Event()
 _thread: threading.Thread | None = None
 
 
 class Progress:
-    """One piece of work; see `progress`."""
+    """One operation; see `progress`."""
 
     __slots__ = ("_bar", "_began", "_context", "done", "total", "unit", "what")
 
@@ -53,7 +51,7 @@ class Progress:
         self._context: Context | None = None
 
     def step(self, count: int = 1) -> None:
-        """Say that so many more of the total are done."""
+        """Report that `count` more steps are done."""
         self.done += count
 
     def __enter__(self) -> Progress:
@@ -79,24 +77,23 @@ class Progress:
 
 
 def progress(what: str, total: int = 0, unit: str = "") -> Progress:
-    """Return what tells how far a piece of work (``"loading add_sub"``) is, while it is entered by ``with``.
+    """Return the progress of an operation, such as ``"loading add_sub"``, to enter by ``with``.
 
-    ``total`` is how many steps it has, 0 where nobody knows (it may be set later), and ``unit`` what a step
-    is, in the singular: ``"run"``.
+    ``total`` is its number of steps (0 if unknown; it may be set later), ``unit`` the singular of a step: ``"run"``.
     """
     return Progress(what, total, unit)
 
 
 def stepped(values: Iterable[_T], what: str, total: int = 0, unit: str = "") -> Iterator[_T]:
-    """Walk values, each of them a step."""
-    with Progress(what, total, unit) as told:
+    """Iterate over values and report each as a step."""
+    with Progress(what, total, unit) as steps:
         for value in values:
             yield value
-            told.step()
+            steps.step()
 
 
 def _may_be_seen() -> bool:
-    """Whether it is worth asking for a bar: a look that costs nothing."""
+    """Return whether asking for a bar makes sense; this check is cheap."""
     error = sys.stderr
     return bool(bars) and ("ipykernel" in sys.modules or (error is not None and error.isatty()))
 
@@ -140,14 +137,14 @@ def _show(levels: list[Progress]) -> None:
 
 
 def _words(levels: list[Progress]) -> str:
-    """Return one line: what is done, from the outermost to the innermost, and how long it has taken."""
+    """Return one line: the operations from the outermost to the innermost, and the elapsed time."""
     seconds = monotonic() - levels[0]._began
     took = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
     return f"{' · '.join(map(str, levels))}, {took} so far"
 
 
 def _part(levels: list[Progress]) -> float | None:
-    """What part of the work is done, that of the inner ones included; None where none has a total."""
+    """Return the fraction that is done, including nested operations; None if none has a total."""
     part: float | None = None
     for level in reversed(levels):
         if level.total:

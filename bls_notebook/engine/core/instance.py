@@ -8,7 +8,6 @@ model without `is_ready` costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -96,10 +95,6 @@ class Instance:
         except RuntimeError:  # it has been closed meanwhile
             return
         loop.post(partial(job, self))
-
-    @property
-    def event_loop(self) -> asyncio.AbstractEventLoop | None:
-        return None if self._loop is None else self._loop.loop
 
     def close(self) -> None:
         """Finalize the model's instance and stop its loop; the model's memory is released now, not by a collection."""

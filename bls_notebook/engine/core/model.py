@@ -51,7 +51,6 @@ class LoadedModel:
     # For the repository: what tells that its files have changed, and what makes more instances.
     fingerprint: object = None
     maker: Any = None
-    outdated: dict[str, ModelSpec]  # models that it calls and that have changed, as it knew them
     last_error: ErrorRecord | None = None  # that its code raised
     scheduler: Scheduler  # set by who makes it, before it serves (`schedulers.choose`)
 
@@ -113,7 +112,6 @@ class LoadedModel:
         self.closed = threading.Event()
         self._start: Callable[[Callable[[], None]], None] = start_in_thread
         self.calls: set[str] = set()  # models that it names in requests
-        self.outdated = {}
         self.bare: WeakSet[Any] = WeakSet()  # who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0

@@ -61,10 +61,8 @@ class Response:
         index: int = 0,
         final: bool = True,
         known: Callable[[], Known | None] = lambda: None,
-        sent: float = 0.0,
     ) -> None:
         self._response = response
-        self._sent = sent  # a reading of `time.perf_counter`
         self._known = known  # what advice is made from, as long as the repository is there
         self.model = model
         self.version = version

@@ -231,7 +231,6 @@ class Sender:
             index,
             final,
             known=self._known,
-            sent=started,
         )
 
     def send(self, request: InferenceRequest) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bls_notebook as bls
 from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, identifier, whole_number
 from bls_notebook.magics.cell_errors import fail_on, reported
-from bls_notebook.magics.debugger import has_frontend, stopped_in
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.quantities import count
@@ -60,6 +59,7 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
 
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
     __tracebackhide__ = True
+    from .debugging import has_frontend, stopped_in
     from .recording import load_recording
     from .replaying import recorded_execution
 
