@@ -1,6 +1,6 @@
 """Colors of models: the same in every picture, distinct for color-blind readers.
 
-The first colors are Okabe and Ito's, adjusted to light and dark backgrounds. Vermilion is reserved for leaks and errors.
+The first colors are Okabe and Ito's, adjusted to light and dark backgrounds. Vermilion means leaks and errors.
 Models that share a color differ in hatch.
 """
 
@@ -56,8 +56,8 @@ class Inks:
     def of(self, names: Iterable[str]) -> dict[str, Ink]:
         """Return the ink of each model in a picture; the empty name is the notebook.
 
-        A name's hash selects its preferred color, so a model mostly has the same color in every notebook. If another
-        model has it, the name takes the next one; if all colors are used, the least used in this picture, with a hatch.
+        The name's hash selects a preferred color, so a model mostly has one color in all notebooks. If another model
+        has it, the name takes the next one; if all are used, the one least used in this picture, with a hatch.
         """
         inks: dict[str, Ink] = {}
         known = self._slots
