@@ -85,13 +85,9 @@ def matching(families: Iterable[FamilyRecord], text: str = "") -> list[FamilyRec
     out = []
     for family in families:
         if word not in f"{family.name} {family.help}".casefold():
-            found = tuple(metric for metric in family.metrics if word in _written(metric))
+            found = tuple(m for m in family.metrics if word in ",".join(f'{k}="{v}"' for k, v in m.labels).casefold())
             if not found:
                 continue
             family = replace(family, metrics=found)
         out.append(family)
     return sorted(out, key=lambda family: family.own)
-
-
-def _written(metric: MetricRecord) -> str:
-    return ",".join(f'{name}="{value}"' for name, value in metric.labels).casefold()

@@ -202,7 +202,6 @@ def _kind(path: Path) -> str:
 
 
 def _beginning(path: Path) -> bytes:
-    """Return the first bytes of a file, unpacked if it is gzipped."""
     try:
         if not path.exists() and path.with_name(f"{path.name}.0").exists():
             path = path.with_name(f"{path.name}.0")  # tritonserver numbers the files of a trace

@@ -76,7 +76,6 @@ class ForModels:
 
 @contextmanager
 def _words_of_triton(name: str) -> Iterator[None]:
-    """Have errors say why in Triton's words."""
     try:
         yield
     except (ModelLoadError, ConfigError) as error:
@@ -249,7 +248,12 @@ class Catalog:
     def clear(self, keep_folders: bool = False) -> None:
         """Unload every model, and forget those of cells; `keep_folders`: not those that are as in folders."""
         self.service.not_by_a_model("clear")
-        left = [n for n in self.server.names() if not (keep_folders and self._is_as_in_folder(n))]
+        left = self.server.names()
+        if keep_folders:
+            sources = self.service.sources
+            left = [
+                n for n in left if sources[n].config_is_json or sources[n].stub is not None or n in self._definitions
+            ]
         try:
             with progress("unloading every model: requests under way are finished first"):
                 wait_until_closed(m for name in left for m in self.service.unload(name))
@@ -264,11 +268,6 @@ class Catalog:
             else:
                 self.service.dependencies.clear()
                 self.service.index.clear()
-
-    def _is_as_in_folder(self, name: str) -> bool:
-        """Whether a model was loaded from a folder, without another configuration or a stub."""
-        source = self.service.sources[name]
-        return not (source.config_is_json or source.stub is not None or name in self._definitions)
 
     @undivided
     def poll(self) -> list[str]:
@@ -368,7 +367,6 @@ class Catalog:
         return self._source(source.name, config) if source.name in self._definitions else source
 
     def _load_members(self, source: ModelSource, chain: tuple[str, ...]) -> None:
-        """Have the models of an ensemble's steps loaded."""
         name = source.name
         chain = (*chain, name)
         members = list(filter(None, members_of_source(source)))  # a step without a model is refused later

@@ -46,16 +46,7 @@ log = logging.getLogger("bls_notebook")
 
 
 class Host:
-    """The models of a repository, for code that is not part of the core.
-
-    Parameters
-    ----------
-    repository : ModelRepository
-
-    Attributes
-    ----------
-    repository : ModelRepository
-    """
+    """The models of a `ModelRepository`, for code that is not part of the core."""
 
     def __init__(self, repository: ModelRepository) -> None:
         self.repository = repository
@@ -90,12 +81,8 @@ class Host:
     def source(self, name: str, loaded: bool = False) -> ModelSource:
         """Return where a model's files are: in a folder, of a cell, or at a server.
 
-        It reads the disk, and runs no code. `loaded`: the source that the serving versions were loaded from.
-
-        Raises
-        ------
-        ModelNotFoundError
-            There is no such model, or with `loaded` it was never loaded.
+        It reads the disk, and runs no code. `loaded`: the source that the serving versions were loaded from. A
+        model that does not exist, or with `loaded` was never loaded, is a ModelNotFoundError.
         """
         if not loaded:
             return self._catalog._source(name, None)
@@ -112,21 +99,15 @@ class Host:
     def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
         """Return a request, with the arguments of `ModelRepository.infer`; nothing is sent.
 
-        Raises
-        ------
-        BLSError
-            A value that no tensor can be made of.
+        A value that no tensor can be made of is a BLSError.
         """
         return self._sender.request(model, inputs, **options)
 
     def send(self, request: InferenceRequest, stream: bool = False) -> SentRequest:
-        """Send a request as one from outside any model, on a thread of its own.
+        """Send a request as one from outside any model, on a thread of its own; return a future.
 
-        Returns
-        -------
-        Future
-            Of the `Response`; with `stream`, of the list of all responses. An error is a response.
-            Cancelling it cancels the request, which is answered with an error then.
+        Its result is the `Response`; with `stream`, the list of all responses. An error is a response. Cancelling
+        it cancels the request, which is then answered with an error.
         """
         # A root of this thread: only what runs in another one can be interrupted.
         future = SentRequest(root_of(self._server))
@@ -165,13 +146,7 @@ class Host:
         return variant(self.repository, changes)
 
     def register(self, models: Mapping[str, RemoteModel]) -> Registration:
-        """Serve models that run elsewhere, by their names here; all or none.
-
-        Raises
-        ------
-        ModelLoadError
-            One cannot be loaded; nothing has changed then.
-        """
+        """Serve models that run elsewhere, by their names here; all, or none and a ModelLoadError."""
         registration = Registration(self.repository, models)
         registration._serve()
         return registration
@@ -209,13 +184,7 @@ class Host:
 
 
 class SentRequest(Future[Any]):
-    """The answer to a request that `Host.send` has sent.
-
-    Attributes
-    ----------
-    root : Root
-        The execution that the request belongs to.
-    """
+    """The answer to a request that `Host.send` has sent; `root` is the execution that it belongs to."""
 
     def __init__(self, root: Root) -> None:
         super().__init__()
@@ -298,7 +267,6 @@ class Registration:
 
 
 def _added(hooks: list[_Hook], hook: _Hook) -> Undo:
-    """Add a hook; return what removes it."""
     hooks.append(hook)
 
     def undo() -> None:

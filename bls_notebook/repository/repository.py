@@ -173,8 +173,7 @@ class ModelRepository:
         version : int
             Number of the version.
         notebook_names : collection of str, optional
-            Variables of the notebook: what the source reads of them without defining it is told in the
-            record's warnings. (Names that are defined nowhere are told in any case.)
+            Variables of the notebook: the record's warnings name those that the source reads.
         place : SourcePlace, optional
             Where the source was written: debuggers, tracebacks and messages name that file and its lines.
 
@@ -192,9 +191,8 @@ class ModelRepository:
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
 
-        It is checked now and used by the next `define`. A model that serves is loaded again with it at
-        once, and its record is returned; where only the instance groups differ, the instances that it has in
-        common with them stay. An ensemble needs nothing else, so it is loaded at once.
+        It is checked now and used by the next `define`. A model that serves is loaded again with it at once, and
+        its record is returned; an ensemble needs nothing else, so it is loaded at once too.
 
         Raises
         ------
@@ -208,9 +206,8 @@ class ModelRepository:
     ) -> ModelRecord:
         """Load a model, or load it again; what is loaded and unchanged is left as it is.
 
-        The models of an ensemble's steps are loaded with it. Of several versions only those that changed
-        are loaded again; where only the instance groups changed, instances come or leave and the others go on
-        as they are. Those that leave finish what they run first, which is not waited for.
+        The models of an ensemble's steps are loaded with it. Of several versions only those that changed are loaded
+        again. If only the instance groups changed, instances are added, or leave once they have finished.
 
         Parameters
         ----------
@@ -239,14 +236,14 @@ class ModelRepository:
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
-        A model that is not loaded is no error, as in Triton, nor is a name that none can have. Ensembles that have it
-        as a step leave service with it, and come back when it does. Called by a model, it does not wait.
+        A model that is not loaded is no error, as in Triton. Ensembles that have it as a step leave service with
+        it, and come back when it does. Called by a model, it does not wait.
 
         Parameters
         ----------
         name : str
         unload_dependents : bool
-            Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it alone.
+            Of an ensemble: whether models that were loaded for its steps alone are unloaded too.
         """
         self._catalog.unload(name, unload_dependents)
 
@@ -296,8 +293,8 @@ class ModelRepository:
         timeout : int
             Microseconds, as in `pb_utils.InferenceRequest`.
         request_id, correlation_id, flags, parameters
-            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's
-            level of priority in a dynamic batcher's queue and does not reach the model, as over HTTP.
+            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's level in
+            a dynamic batcher's queue and does not reach the model, as over HTTP.
         trace : bool, str or mapping, optional
             True begins a trace; W3C's ``traceparent``, or a mapping with it (what OpenTelemetry's
             ``propagate.inject`` fills in), joins one. The model sees it by ``request.trace()``.
@@ -323,8 +320,8 @@ class ModelRepository:
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
 
-        A final flag that is sent alone ends the stream and is no response of its own: the last response
-        says `final` from then on. Leaving the iteration early cancels the request.
+        A final flag that is sent alone makes the last response `final`. Leaving the iteration early cancels the
+        request.
         """
         return self._sender.walk(self._sender.request(*arguments, **options))
 
@@ -359,12 +356,11 @@ class ModelRepository:
         Parameters
         ----------
         model : str
-            One that serves, and will serve again afterwards as it was; one in the folders, which is not
-            loaded; or any other, with `config`.
+            One that serves; one in the folders, which is not loaded; or any other, with `config`.
         answer : object
-            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error, or of a
-            decoupled model an iterable of these; an error (`TritonError`, an exception or text) for every request; a
-            list of these, one for each request in turn; a recording; None: made up from the configuration.
+            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error, or of
+            a decoupled model an iterable of these; an error (`TritonError`, an exception or text); a list of
+            these, one for each request in turn; a recording; None: made up from the configuration.
         delay : float
             Seconds before each response; it ends with the request.
         config : str or dict, optional
@@ -401,9 +397,8 @@ class ModelRepository:
         Parameters
         ----------
         seconds : float
-            How long to wait for requests in flight and for `finalize`. What is in flight then is answered
-            with an error; a request that runs in its caller's own thread ends when its `execute` does.
-            Whatever still runs is left to itself.
+            How long to wait for requests in flight and for `finalize`. Requests in flight are then answered with
+            an error; a request that runs in its caller's own thread ends when its `execute` does.
         """
         self._catalog.service.close(seconds)
 

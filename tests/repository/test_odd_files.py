@@ -150,8 +150,8 @@ def test_a_folder_that_goes_away_while_it_is_read(disk: bls.ModelRepository, mon
 
 MODEL_PY = GOOD.encode()
 OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
-    "a file as a folder": ({"file:1/model.py": b"", "file:1/model.py/x": b""}, "'1/model.py' cannot be its folder"),
-    "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "'1/a' cannot be its folder"),
+    "a file as a folder": ({"file:1/a": b"", "file:1/a/x": b""}, "its file '1/a/x' cannot be written"),
+    "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "its file '1/a' cannot be written"),
     "twice": ({"file:1/model.py": b"", "file:1//model.py": b""}, "two file overrides for '1/model.py'"),
     "too long": ({"file:1/" + "a/" * 3000 + "x": b""}, "cannot be written: File name too long"),
     "half a character": ({"file:1/\ud800": b""}, "cannot be used"),

@@ -47,15 +47,11 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) 
         if group.kind == kinds.KIND_GPU and not group.gpus:
             group.gpus.extend(range(gpus))
         refuse(config, _problems(config, group, gpus))
-    refuse(config, _too_many(config))
-
-
-def _too_many(config: ModelConfigMessage) -> Iterator[str]:
     count = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if count > MOST_INSTANCES:
-        yield (
-            f"its instance groups ask for {count:,} instances, expected at most {MOST_INSTANCES:,}: on a "
-            "server each is a process of its own; lower instance_group.count"
+        raise ConfigError(
+            f"model '{config.name}': its instance groups ask for {count:,} instances, expected at most "
+            f"{MOST_INSTANCES:,}: on a server each is a process of its own; lower instance_group.count"
         )
 
 

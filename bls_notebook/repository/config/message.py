@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -90,10 +88,6 @@ _LEFT_AS_TEXT = {
     "inference.ModelSequenceBatching.InitialState.dims",
 }
 
-Convert = Callable[[Any], Any]
-# For each message type: (name, how a value is written, "map" | "list" | "if set" | "always").
-_plans: dict[str, tuple[tuple[str, Convert | None, str], ...]] = {}
-
 
 def to_json(config: ModelConfigMessage) -> str:
     """Return a configuration as the JSON text that Triton hands to `initialize` as `model_config`.
@@ -106,20 +100,10 @@ def to_json(config: ModelConfigMessage) -> str:
 
 def to_dict(config: ModelConfigMessage) -> dict[str, Any]:
     """Return a configuration as the dict that `json.loads(args["model_config"])` gives in a model."""
-    descriptor = config.DESCRIPTOR
-    plan = _plans.get(descriptor.full_name) or _plan(descriptor)
-    out: dict[str, Any] = {}
-    for name, convert, how in plan:
-        if how == "if set" and not config.HasField(name):
-            continue
-        value = getattr(config, name)
-        if how == "map":
-            out[name] = {_key(k): value[k] if convert is None else convert(value[k]) for k in sorted(value)}
-        elif how == "list":
-            out[name] = list(value) if convert is None else [convert(v) for v in value]
-        else:
-            out[name] = value if convert is None else convert(value)
-    return out
+    from google.protobuf.json_format import MessageToDict
+
+    found = MessageToDict(config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return _with_numbers(found, config.DESCRIPTOR)
 
 
 def to_pbtxt(config: ModelConfigMessage) -> str:
@@ -129,53 +113,30 @@ def to_pbtxt(config: ModelConfigMessage) -> str:
     return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]
 
 
-def _plan(descriptor: Any) -> tuple[tuple[str, Convert | None, str], ...]:
-    plan = []
-    for field in descriptor.fields:
-        of, how = field, "always"
+def _with_numbers(found: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """Return protobuf's JSON form of a message as Triton writes it: in its order, integers as numbers."""
+    out: dict[str, Any] = {}
+    # As declared, but members of a oneof that are no messages come last.
+    for field in sorted(descriptor.fields, key=lambda f: f.containing_oneof is not None and f.message_type is None):
+        value = found.get(field.name)
+        if value is None:
+            continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            of, how = field.message_type.fields_by_name["value"], "map"
+            entry = field.message_type.fields_by_name
+            keys = sorted(value, key=str if entry["key"].cpp_type == field.CPPTYPE_STRING else int)
+            out[field.name] = {key: _with_number(value[key], entry["value"]) for key in keys}
         elif field.is_repeated:
-            how = "list"
-        elif field.message_type is not None or field.containing_oneof is not None:
-            how = "if set"
-        plan.append((field.name, _convert(of), how))
-    # Triton's order: as declared, but members of a oneof that are no messages come last.
-    plan.sort(key=lambda step: step[2] == "if set" and step[1] is not to_dict)
-    _plans[descriptor.full_name] = made = tuple(plan)
-    return made
+            out[field.name] = [_with_number(item, field) for item in value]
+        else:
+            out[field.name] = _with_number(value, field)
+    return out
 
 
-def _convert(field: Any) -> Convert | None:
+def _with_number(value: Any, field: Any) -> Any:
     if field.message_type is not None:
-        return to_dict
-    if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
-        return lambda number: names.get(number, number)
-    if field.full_name in _LEFT_AS_TEXT:
-        return str
-    if field.cpp_type == field.CPPTYPE_FLOAT:
-        return _float32
-    return _float64 if field.cpp_type == field.CPPTYPE_DOUBLE else None
-
-
-def _key(key: Any) -> str:
-    return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _float32(value: float) -> Any:
-    # The shortest text that reads back as the same 32-bit number, as protobuf prints it.
-    if math.isfinite(value):
-        import numpy as np
-
-        value = float(str(np.float32(value)))
-    return _float64(value)
-
-
-def _float64(value: float) -> Any:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    negative_zero = value == 0 and math.copysign(1.0, value) < 0  # whole numbers have no such thing
-    return int(value) if value.is_integer() and not negative_zero else value
+        return _with_numbers(value, field.message_type)
+    if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+        return value if field.full_name in _LEFT_AS_TEXT else int(value)
+    if isinstance(value, float) and value.is_integer() and str(value) != "-0.0":
+        return int(value)
+    return value

@@ -57,7 +57,6 @@ def _plain_reason(text: str, descriptor: Any) -> str:
 
 
 def _shown_line(line: str) -> str:
-    """Return the end of a message: the line that it is about, if that says anything."""
     stripped = line.strip()
     return f"; the line is: {visible(stripped[:160])}" if stripped else ""
 
@@ -106,7 +105,6 @@ def _too_deep(model: str, source: str) -> ConfigError:
 
 
 def _shown(value: object) -> str:
-    """What was given, for a message: the beginning of it, where it is long."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
 

@@ -71,6 +71,12 @@ class Template:
     whole: bool = False  # all of a parameter's value, by the parameter's key: no template, but may be filled
 
     @property
+    def is_number(self) -> bool:
+        """Whether it is in the place of a whole number."""
+        whole = ("CPPTYPE_INT32", "CPPTYPE_INT64", "CPPTYPE_UINT32", "CPPTYPE_UINT64")
+        return self.field is not None and self.field.cpp_type in [getattr(self.field, kind) for kind in whole]
+
+    @property
     def harmless(self) -> str | None:
         """A value that harms nothing here, where one is known."""
         if self.key in _BY_KEY:
@@ -119,7 +125,7 @@ def scan(text: str) -> Iterator[Template]:
             yield Template(keys[1], token[0], None, place, line, span, True, False, whole=True)
         for found in IN_TEXT.finditer(text, *token.span()) if quoted else (token,):
             template = _template(found, path, keys, quoted, in_list)
-            if template is not None and (token.lastgroup != "word" or _is_number(template)):
+            if template is not None and (token.lastgroup != "word" or template.is_number):
                 yield template
 
 
@@ -189,27 +195,13 @@ def _template(found: re.Match[str], path: list[str], keys: list[str], quoted: bo
     otherwise = parts[2] if written.startswith("${") else None
     before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
     line = found.string.count("\n", 0, found.start()) + 1
-    return Template(
-        parts[1], written, otherwise, place, line, found.span(), quoted, listed,
-        "" if before is None or quoted else before[0], _descriptor(path),
-    )  # fmt: skip
-
-
-def _descriptor(path: list[str]) -> Any:
-    message = model_config_class().DESCRIPTOR
-    field = None
+    message, field = model_config_class().DESCRIPTOR, None
     for name in filter(None, path):
         field = None if message is None else message.fields_by_name.get(name)
-        if field is None:
-            return None
-        message = field.message_type
-    return field
-
-
-def _is_number(template: Template) -> bool:
-    field = template.field
-    return field is not None and field.cpp_type in (
-        field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_UINT32, field.CPPTYPE_UINT64,
+        message = None if field is None else field.message_type
+    return Template(
+        parts[1], written, otherwise, place, line, found.span(), quoted, listed,
+        "" if before is None or quoted else before[0], field,
     )  # fmt: skip
 
 
@@ -226,10 +218,9 @@ def _typed(value: str, field: Any) -> str:
             raise ValueError(f"{got}, expected one of: {', '.join(known)}")
         return str(fits[0])
     if field.cpp_type == field.CPPTYPE_BOOL:
-        flags = {"true": "true", "1": "true", "yes": "true", "false": "false", "0": "false", "no": "false"}
-        if value.strip().lower() not in flags:
+        if value.strip().lower() not in ("true", "false"):
             raise ValueError(f"{got}, expected true or false")
-        return flags[value.strip().lower()]
+        return value.strip().lower()
     whole = field.cpp_type not in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE)
     try:
         return str(int(value) if whole else float(value))
@@ -269,7 +260,7 @@ def fill_templates(
     harms nothing, by its field, or by its key where that is one of tensorrtllm_backend's; text has none, so it
     mostly stays open.
     """
-    given = {key: _as_text(value) for key, value in (values or {}).items()}
+    given = {k: str(value).lower() if isinstance(value, bool) else str(value) for k, value in (values or {}).items()}
     given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}
     found = _disjoint([each for each in scan(text) if _counts(each, given, environment)], given)
     sources: tuple[tuple[str, Mapping[str, str]], ...] = (
@@ -350,7 +341,3 @@ def _counts(template: Template, given: Mapping[str, str], environment: Mapping[s
         return template.key in given
     sure = not template.quoted or template.written.startswith("${")
     return sure or template.key in given or bool(environment and template.key in environment)
-
-
-def _as_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

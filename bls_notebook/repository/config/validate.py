@@ -96,30 +96,24 @@ def _of_batch_tensors(config: ModelConfigMessage) -> Iterator[str]:
     pb = model_config_pb2()
     inputs = {tensor.name for tensor in config.input}
     outputs = {tensor.name for tensor in config.output}
-    for number, batch in enumerate(config.batch_input):
-        who = f"batch_input[{number}]"
-        yield from _of_source(who, pb.BatchInput.Kind, batch, inputs)
-        if batch.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
-            yield f"{who} must be of data_type TYPE_INT32 or TYPE_FP32"
-    for number, batch in enumerate(config.batch_output):
-        who = f"batch_output[{number}]"
-        yield from _of_source(who, pb.BatchOutput.Kind, batch, inputs)
-        targets = list(batch.target_name)
-        for target in targets:
-            if target not in outputs:
-                yield f"{who} names '{target}', which is no output; use one of {_listed(outputs)}"
-            if targets.count(target) > 1:
-                yield f"{who} names output '{target}' twice; keep one of them"
-
-
-def _of_source(who: str, kinds: Any, batch: Any, inputs: set[str]) -> Iterator[str]:
-    if batch.kind not in kinds.values():
-        yield f"{who} has kind {batch.kind}; use one of {', '.join(kinds.keys())}"
-    if len(batch.source_input) != 1:
-        yield f"{who} needs exactly one source_input, got {len(batch.source_input)}"
-    name = batch.source_input[0]
-    if name not in inputs:
-        yield f"{who} names source_input '{name}', which is no input; use one of {_listed(inputs)}"
+    for kind, kinds in ("batch_input", pb.BatchInput.Kind), ("batch_output", pb.BatchOutput.Kind):
+        for number, batch in enumerate(getattr(config, kind)):
+            who = f"{kind}[{number}]"
+            if batch.kind not in kinds.values():
+                yield f"{who} has kind {batch.kind}; use one of {', '.join(kinds.keys())}"
+            if len(batch.source_input) != 1:
+                yield f"{who} needs exactly one source_input, got {len(batch.source_input)}"
+            elif batch.source_input[0] not in inputs:
+                named = f"names source_input '{batch.source_input[0]}'"
+                yield f"{who} {named}, which is no input; use one of {_listed(inputs)}"
+            if kind == "batch_input" and batch.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
+                yield f"{who} must be of data_type TYPE_INT32 or TYPE_FP32"
+            targets = list(batch.target_name) if kind == "batch_output" else []
+            for target in targets:
+                if target not in outputs:
+                    yield f"{who} names '{target}', which is no output; use one of {_listed(outputs)}"
+                if targets.count(target) > 1:
+                    yield f"{who} names output '{target}' twice; keep one of them"
 
 
 def _listed(names: set[str]) -> str:
@@ -148,22 +142,27 @@ def _of_warmup_input(who: str, given: Any, declared: Any, folder: Path | None) -
     dims = list(given.dims)
     if any(dim < 0 for dim in dims):
         yield f"{who} has dims {dims}; a warm-up needs fixed sizes, none of them -1"
-    choice = given.WhichOneof("input_data_type")
-    if choice is None:
+    if given.WhichOneof("input_data_type") is None:
         yield f"{who} has no data; set zero_data: true, random_data: true or input_data_file"
-    if choice == "input_data_file" and folder is not None:
-        path = folder / "warmup" / given.input_data_file
-        if not path.is_file():
-            yield f"{who}: there is no file {path}; put the data there"
+    if given.input_data_file and folder is not None:
+        yield from _of_file(who, folder / "warmup" / given.input_data_file)
     # Names that are no inputs are controls of a sequence model.
     if declared is None:
         return
     has, wants = given.data_type, declared.data_type
     if has != wants:
         yield f"{who} has data_type {types.Name(has)}, but the model expects {types.Name(wants)}"
-    expected = list(declared.dims)
-    if len(dims) != len(expected) or any(e not in (-1, d) for d, e in zip(dims, expected, strict=True)):
-        yield f"{who} has dims {dims}, but the model expects {expected}"
+    if not _fits(dims, declared.dims):
+        yield f"{who} has dims {dims}, but the model expects {list(declared.dims)}"
+
+
+def _fits(dims: Sequence[int], declared: Sequence[int]) -> bool:
+    return len(dims) == len(declared) and all(d in (-1, dim) for d, dim in zip(declared, dims, strict=True))
+
+
+def _of_file(who: str, path: Path) -> Iterator[str]:
+    if not path.is_file():
+        yield f"{who}: there is no file {path}; put the data there"
 
 
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
@@ -171,7 +170,6 @@ _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", 
 
 
 def _of_preferred_sizes(config: ModelConfigMessage, sizes: Iterable[int], where: str) -> Iterator[str]:
-    """Yield the preferred batch sizes that are not in 1 .. max_batch_size."""
     for size in sizes:
         if not 0 < size <= config.max_batch_size:
             limit = (
@@ -281,19 +279,15 @@ def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -
         yield f"{who}: the data_type of its initial_state differs from its own; make them equal"
     if not initial.name:
         yield f"{who}: its initial_state has no name; give it one"
-    state_dims, dims = list(state.dims), list(initial.dims)
-    if len(dims) != len(state_dims) or any(d < 0 or s not in (-1, d) for d, s in zip(dims, state_dims, strict=True)):
+    if min(initial.dims, default=0) < 0 or not _fits(initial.dims, state.dims):
         yield (
-            f"{who}: dims {dims} of its initial_state do not fit its dims {state_dims}; "
+            f"{who}: dims {list(initial.dims)} of its initial_state do not fit its dims {list(state.dims)}; "
             "use as many, equal where fixed, and none of them -1"
         )
-    choice = initial.WhichOneof("state_data")
-    if choice is None:
+    if initial.WhichOneof("state_data") is None:
         yield f"{who}: its initial_state has no data; set zero_data: true, or data_file"
-    if choice == "data_file" and folder is not None:
-        path = folder / "initial_state" / initial.data_file
-        if not path.is_file():
-            yield f"{who}: there is no file {path}; put the initial state there"
+    if initial.data_file and folder is not None:
+        yield from _of_file(who, folder / "initial_state" / initial.data_file)
 
 
 def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:

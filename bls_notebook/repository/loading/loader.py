@@ -132,7 +132,6 @@ def read_config(source: ModelSource) -> ModelConfigMessage:
 
 
 def _load_ensemble(server: Server, config: ModelConfigMessage, version: int, folder: Path) -> LoadedModel:
-    """Load a version of an ensemble: no code and no instances, but steps that must fit together."""
 
     def find(name: str, number: int) -> ModelSpec | None:
         model = server.find(name, number)
@@ -246,7 +245,6 @@ class _ServerChecks(RequestCheck):
     __slots__ = ()
 
     def problem(self, request: InferenceRequest) -> str | None:
-        """Find nothing wrong."""
         return None
 
 

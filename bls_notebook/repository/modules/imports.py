@@ -253,7 +253,6 @@ class _Source(SourceFileLoader):
 
 
 def _importable(folders: Sequence[str]) -> Iterator[str]:
-    """Yield the top-level names of what may be imported from folders."""
     for folder in folders:
         try:
             names = os.listdir(folder)
@@ -265,7 +264,6 @@ def _importable(folders: Sequence[str]) -> Iterator[str]:
 
 
 def _inside(stand_in: Any, full: str) -> ModuleType:
-    """A module of the namespace that stands in for `cupy`, by its whole name."""
     found = stand_in
     for name in full.split(".")[1:]:
         try:

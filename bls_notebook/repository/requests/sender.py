@@ -81,7 +81,6 @@ class _Walk:
         return out
 
     def close(self) -> None:
-        """Give up: the request is cancelled if it is not over."""
         if not self._over:
             self._end()
             if self._stream is not None:
@@ -253,16 +252,15 @@ def _timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:
     """Say why a timeout, in microseconds, cannot act: a queue policy has to let requests ask for less."""
     if timeout <= 0 or spec.scheduler in ("sequence", "ensemble"):  # a sequence's waits for its slot have one
         return ()
-    start = f"model '{spec.name}': the timeout of {timeout:,} µs cannot act"
-    if spec.scheduler != "dynamic":
-        why = "without dynamic_batching no request expires in the queue; the model can only look at it"
-        return (f"{start}: {why}, by request.timeout()",)
     batching = spec.config.dynamic_batching
     policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-    if not any(p.allow_timeout_override for p in policies):
-        return (f"{start}: its queue policy does not have allow_timeout_override: true",)
-    most = max(p.default_timeout_microseconds for p in policies if p.allow_timeout_override)
-    if timeout >= most:
-        why = "a request may only ask for less than its queue policy's default_timeout_microseconds"
-        return (f"{start}: {why}, {most:,}",)
-    return ()
+    limits = [policy.default_timeout_microseconds for policy in policies if policy.allow_timeout_override]
+    if spec.scheduler != "dynamic":
+        why = "without dynamic_batching no request expires in the queue; the model can look at request.timeout()"
+    elif not limits:
+        why = "its queue policy does not have allow_timeout_override: true"
+    elif timeout >= max(limits):
+        why = f"a request may only ask for less than its queue policy's default_timeout_microseconds, {max(limits):,}"
+    else:
+        return ()
+    return (f"model '{spec.name}': the timeout of {timeout:,} µs cannot act: {why}",)

@@ -53,7 +53,6 @@ def _array(tensor: Tensor) -> Any:
 
 
 def _beside(first: Any, second: Any) -> tuple[Any, Any]:
-    """Two arrays on one device: the second comes to the first's."""
     if device_of(first) == device_of(second):
         return first, second
     if backend_of(first) is None:

@@ -188,7 +188,6 @@ def pictures(
 
 
 def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, str]:
-    """Numbers as shades from 0 to 255, and how they became that."""
     if values.dtype == np.uint8:
         return values, "0 to 255 as they are"
     if values.dtype == np.bool_:
@@ -214,7 +213,6 @@ def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, 
 
 
 def _range(low: float, high: float, is_float: bool) -> tuple[float, float, str]:
-    """Which numbers are black and white."""
     if is_float and low >= 0 and high <= 1:
         return 0, 1, "0 to 1 as black to white"
     if is_float and -1 <= low < 0 and high <= 1:

@@ -49,7 +49,6 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
 
 
 def _shared(folder: Path, versions: Iterable[int]) -> Signature:
-    """The part of a model folder's signature that is about neither config.pbtxt nor a version's own files."""
     own = {"config.pbtxt", *map(str, versions)}
     return tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in own)
 

@@ -59,17 +59,14 @@ def backend_folders(paths: Sequence[Path], given: Path | None) -> tuple[Path, ..
 
 def model_names(paths: Iterable[Path]) -> list[str]:
     """Return the names of the models in the folders; hidden ones are none."""
-    folders = [entry for path in paths for entry in _folders_in(path) if not _holds_backends(entry)]
-    return sorted({entry.name for entry in folders if not entry.name.startswith((".", "__"))})
-
-
-def _holds_backends(folder: Path) -> bool:
-    """Whether a folder of a repository is that of Python-based backends, and no model."""
-    return folder.name == BACKENDS and not (folder / "config.pbtxt").is_file() and not version_folders(folder)
+    folders = [entry for path in paths for entry in _folders_in(path) if not entry.name.startswith((".", "__"))]
+    # A folder `backends` is that of Python-based backends, unless it is a model.
+    return sorted(
+        {f.name for f in folders if f.name != BACKENDS or (f / "config.pbtxt").is_file() or version_folders(f)}
+    )
 
 
 def _folders_in(path: Path) -> list[Path]:
-    """The folders in a folder; none where it went away, or may not be looked into."""
     with contextlib.suppress(OSError):
         return [entry for entry in path.iterdir() if _is_folder(entry)]
     return []
@@ -147,29 +144,26 @@ def pointers_in(folder: Path) -> list[Path]:
 def config_text(folder: Path) -> str | ConfigError | None:
     """Return the text of a model's config.pbtxt, None where it has none; why, where it cannot be read."""
     file = folder / "config.pbtxt"
+    data = b""
     try:
         found = file.stat()
         if not stat.S_ISREG(found.st_mode):
-            return _unreadable(folder, "it is no file; put the configuration's text into a file of that name")
-        if found.st_size > MAX_CONFIG:
-            most = f"expected at most {MAX_CONFIG:,}: no configuration has"
-            return _unreadable(folder, f"it has {found.st_size:,} bytes, {most}")
-        data = file.read_bytes()
+            why = "it is no file; put the configuration's text into a file of that name"
+        elif found.st_size > MAX_CONFIG:
+            why = f"it has {found.st_size:,} bytes, expected at most {MAX_CONFIG:,}: no configuration has"
+        else:
+            data = file.read_bytes()
+            return data.decode()
     except FileNotFoundError:
         return None
     except OSError as error:
-        return _unreadable(folder, f"it cannot be read: {error.strerror}")
-    try:
-        return data.decode()
+        why = f"it cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
         if _UNDECODED.search(_COMMENT.sub(r"\1", data.decode(errors="surrogateescape"))) is None:
             return data.decode(errors="replace")  # in comments, which a server passes over
         number = data.count(b"\n", 0, error.start) + 1
         line = visible(data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace").strip())
-        return _unreadable(folder, f"line {number} is no UTF-8: {line}; save the file with the encoding UTF-8")
-
-
-def _unreadable(folder: Path, why: str) -> ConfigError:
+        why = f"line {number} is no UTF-8: {line}; save the file with the encoding UTF-8"
     return ConfigError(f"model '{folder.name}': config.pbtxt: {why}")
 
 
@@ -262,28 +256,19 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
     """
     what = command.rpartition(" ")[2]
     given = folder_path(folder, what, "give a folder with a model repository in it")
-    if is_repository(given):
-        return given
-    found = list(repositories_below(given))
+    found = [given] if is_repository(given) else list(repositories_below(given))
     if len(found) == 1:
         return found[0]
     if found:
-        shown = listed(map(shown_path, found), _LISTED)
-        raise BLSError(
-            f"{what}: {shown_path(given)} holds {len(found)} model repositories: {shown}; name one of "
-            f"them, such as `{command} {shown_path(found[0])}`"
-        )
-    if is_model(given):
-        raise BLSError(
-            f"{what}: {shown_path(given)} is a model, expected the folder that it lies in; "
-            f"`{command} {shown_path(given.parent)}`"
-        )
-    inside = sorted(each.name for each in given.iterdir())[:_LISTED]
-    raise BLSError(
-        f"{what}: {shown_path(given)} is no model repository and holds none: it has "
-        f"{', '.join(inside) or 'nothing in it'}; expected folders of models, each with config.pbtxt "
-        "or 1/model.py"
-    )
+        why = f"holds {len(found)} model repositories: {listed(map(shown_path, found), _LISTED)}; name one of them"
+        why += f", such as `{command} {shown_path(found[0])}`"
+    elif is_model(given):
+        why = f"is a model, expected the folder that it lies in; `{command} {shown_path(given.parent)}`"
+    else:
+        inside = ", ".join(sorted(each.name for each in given.iterdir())[:_LISTED]) or "nothing in it"
+        why = f"is no model repository and holds none: it has {inside}; expected folders of models, each with "
+        why += "config.pbtxt or 1/model.py"
+    raise BLSError(f"{what}: {shown_path(given)} {why}")
 
 
 def is_repository(folder: Path) -> bool:
@@ -309,17 +294,12 @@ def config_files(folder: Path) -> list[Path]:
 
 
 def repositories_below(folder: Path) -> Iterator[Path]:
-    """The repositories below a folder, from the top; none inside another."""
-    seen = 0
-    for within, folders, _ in os.walk(folder):
+    """Yield the repositories below a folder, from the top; none inside another."""
+    for within, folders, _ in islice(os.walk(folder), _MOST_FOLDERS):
         here = Path(within)
-        seen += 1
-        if seen > _MOST_FOLDERS:
-            return
         if here != folder and is_repository(here):
             folders.clear()
             yield here
             continue
         deep = len(here.relative_to(folder).parts) >= _DEEPEST
-        kept = () if deep else (f for f in sorted(folders) if not f.startswith(".") and f not in _PASSED_OVER)
-        folders[:] = list(kept)
+        folders[:] = [f for f in sorted(folders) if not (deep or f.startswith(".") or f in _PASSED_OVER)]

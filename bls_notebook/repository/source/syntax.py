@@ -75,7 +75,6 @@ def model_class_warnings(source: str, model: str) -> tuple[str, ...]:
 
 
 def _problem(tree: ast.Module, cls: ast.ClassDef) -> tuple[int, str] | None:
-    """The line and what is wrong there."""
     execute = next((n for n in reversed(cls.body) if isinstance(n, _Function) and n.name == "execute"), None)
     if execute is not None:
         every = [*execute.args.posonlyargs, *execute.args.args]

@@ -75,31 +75,12 @@ class Answers(Protocol):
 class Call:
     """One request to a substituted model.
 
-    Attributes
-    ----------
-    key : tuple
-        ``(key of the sender's call, callee, how many-th call from that sender to that callee)``, fixed when
-        the request is sent. The key of the notebook as a sender is ``()``; its calls are numbered from when
-        the substitution began, and those sent before have negative numbers.
-    model, version, instance
-        Name and version of the substituted model, and the instance that got the request.
-    inputs : mapping of str to Tensor
-        Copies on the CPU, read-only.
-    outputs : tuple of str
-        Names of the requested outputs.
-    parameters : mapping of str to bool, int or str
-    sequence : tuple of (int or str, int)
-        Correlation ID and flags.
-    chain : tuple of str
-        Names of the models that were running, outermost first; the last one sent the request. Empty for a
-        request from outside any model.
-    request_id : str
-    timeout : int
-        Microseconds.
-    batch : int
-        Number of requests in the same execution.
-    place : int
-        Index in the batch.
+    ``key`` is ``(key of the sender's call, callee, how many-th call from that sender to that callee)``, fixed when the
+    request is sent. The key of the notebook as a sender is ``()``; its calls are numbered from when the substitution
+    began, and those sent before have negative numbers. ``inputs`` are read-only copies on the CPU, ``sequence`` is the
+    correlation ID and the flags. ``chain`` names the models that were running, outermost first; the last one sent the
+    request. ``timeout`` is in microseconds. ``batch`` is the number of requests in the same execution, and ``place``
+    the index of this one.
     """
 
     key: Key
@@ -185,7 +166,7 @@ class CallProgress:
         self.server = server
         self.over = False
         self.answered: list[Key] = []  # in the order of completion
-        self._answered: set[Key] = set()
+        self.done: set[Key] = set()
         self._lock = threading.Lock()
         self._waiting: set[threading.Event] = set()
 
@@ -198,11 +179,8 @@ class CallProgress:
             yield
         finally:
             with self._lock:
-                self._answered.add(key)
+                self.done.add(key)
             self.wake()
-
-    def is_answered(self, key: Key) -> bool:
-        return key in self._answered
 
     def end(self) -> None:
         """End every wait."""
@@ -231,14 +209,8 @@ class CallProgress:
 class Waiter:
     """Waits for one call. Each wait ends at once when the request is cancelled or the substitution is over.
 
-    Attributes
-    ----------
-    request : InferenceRequest
-        The request as the substituted model received it. Do not keep it.
-    decoupled : bool
-        Whether the model may have any number of responses.
-    asked : bool
-        Whether the real model was asked.
+    ``request`` is the request as the substituted model received it; do not keep it. ``decoupled`` says whether the
+    model may have any number of responses, ``asked`` whether the real model was asked.
     """
 
     def __init__(
@@ -277,7 +249,7 @@ class Waiter:
         `seconds` limits the wait. With ``concurrent=True`` a call counts as answered once its sender has the
         response, otherwise once the response is made.
         """
-        return self.until(lambda: all(map(self._progress.is_answered, keys)), seconds)
+        return self.until(lambda: self._progress.done.issuperset(keys), seconds)
 
     def until(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until `done()`, asked 50 times a second and after each answer; return False if the wait ended.

@@ -78,13 +78,6 @@ def fingerprint(tensors: Sequence[Tensor]) -> int:
     return out
 
 
-def fitted(array: _Array, rows: int | None) -> _Array:
-    """Return a recorded array with so many rows: repeated, or cut off; None for as it is."""
-    if rows is None or array.ndim == 0 or len(array) in (0, rows):
-        return array.copy()
-    return array[np.arange(rows) % len(array)]
-
-
 Shape = tuple[int, ...]
 _FEW = 8  # the size of what nothing tells the size of
 
@@ -184,10 +177,7 @@ class Stub:
 class MadeUpResponses:
     """Makes the responses of a stub; `config` is the completed configuration's JSON form.
 
-    Attributes
-    ----------
-    mark : tuple of Stubbed
-        Rides with the warnings of each response that a stub had a part in.
+    ``mark`` rides with the warnings of each response that a stub had a part in.
     """
 
     def __init__(self, config: Mapping[str, Any], stub: Stub) -> None:
@@ -203,7 +193,10 @@ class MadeUpResponses:
         try:
             tensors = list(self._tensors(request, number))
             if self._stub.gpu is not None:
-                tensors = [_on_gpu(tensor, self._stub.gpu) for tensor in tensors]
+                tensors = [
+                    t if t._datatype == "BYTES" else Tensor._of(t._name, to_gpu(t._array, self._stub.gpu), t._datatype)
+                    for t in tensors
+                ]
             response = InferenceResponse(tensors)
         except OutputTooLargeError as error:
             response = InferenceResponse([], TritonError(str(error)))
@@ -226,14 +219,9 @@ class MadeUpResponses:
                 continue
             recorded = self._stub.recorded.get(name)
             if recorded is not None:
-                yield Tensor._of(name, fitted(recorded, rows), spec.datatype)
+                if rows is not None and recorded.ndim and len(recorded) not in (0, rows):
+                    recorded = recorded[np.arange(rows) % len(recorded)]  # repeated, or cut off
+                yield Tensor._of(name, recorded.copy(), spec.datatype)
                 continue
             shape = output_dims(spec, inputs)
             yield made(self._name, name, spec.datatype, shape if rows is None else (rows, *shape), seeds)
-
-
-def _on_gpu(tensor: Tensor, gpu: int) -> Tensor:
-    if tensor._datatype == "BYTES":
-        return tensor
-    array: Any = to_gpu(tensor._array, gpu)
-    return Tensor._of(tensor._name, array, tensor._datatype)

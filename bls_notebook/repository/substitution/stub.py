@@ -45,10 +45,7 @@ _EXPECTED = (
 class StubCall(Call):
     """One request that a model received, as a test reads it.
 
-    Attributes
-    ----------
-    inputs : mapping of str to numpy.ndarray
-        Copies, read-only, on the CPU; BYTES as object arrays of bytes, BF16 as float32.
+    Its inputs are read-only arrays on the CPU: BYTES as objects of bytes, BF16 as float32.
     """
 
     inputs: Mapping[str, Any]
@@ -114,12 +111,8 @@ class ModelStub(Substitution):
 class GivenAnswers:
     """The answers of a stub as a person gave them; see `ModelRepository.stub`.
 
-    Attributes
-    ----------
-    needs_loop : bool
-        Whether one of the functions is a coroutine function or an async generator function.
-    failed : list of BaseException
-        Assertions that failed in a function of the person.
+    ``needs_loop`` says whether a function is a coroutine or async generator function; ``failed`` are the assertions
+    that failed in a function.
     """
 
     def __init__(self, model: str, answer: object, delay: float, clock: Any) -> None:
@@ -209,7 +202,6 @@ class GivenAnswers:
         return answer
 
     def _many(self, answer: Any) -> Any:
-        """Return the answers of a stream."""
         if answer is None:
             return [None] * _RESPONSES
         if _is_plain(answer) or not (isinstance(answer, Iterable) or hasattr(answer, "__aiter__")):
@@ -221,7 +213,6 @@ class GivenAnswers:
             yield from answers
 
     def _made(self, answer: Any, wait: Waiter) -> InferenceResponse | Any:
-        """Return the response that an answer stands for."""
         if answer is None:
             return MADE_UP
         if isinstance(answer, InferenceResponse):

@@ -236,7 +236,6 @@ class SubstituteInstance(StubInstance):
     async def _one(
         self, request: InferenceRequest, call: Call | None, batch: list[InferenceRequest]
     ) -> InferenceResponse:
-        """The answer of a model that is not decoupled."""
         if call is None:
             return self._made_up.response(request)
         with nullcontext() if self._answers_from.concurrent else self._answers_from.progress.answering(call.key):
@@ -256,7 +255,6 @@ class SubstituteInstance(StubInstance):
         return response
 
     async def _send_all(self, request: InferenceRequest, call: Call | None, batch: list[InferenceRequest]) -> None:
-        """Send the answers of a decoupled model as they come."""
         sender = request.get_response_sender()
         if call is None:
             sender.send(self._made_up.response(request), flags=FINAL)

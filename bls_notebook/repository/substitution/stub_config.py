@@ -84,7 +84,7 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
         tensor.is_non_linear_format_io = False
     for state in out.sequence_batching.state:
         state.ClearField("initial_state")
-    if not picks_some(out, versions):
+    if out.HasField("version_policy") and not pick_versions(out, versions):
         out.ClearField("version_policy")
     out.ClearField("default_model_filename")
     if backend == "ensemble":
@@ -97,13 +97,7 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
     return out
 
 
-def picks_some(config: ModelConfigMessage, versions: list[int]) -> bool:
-    """Whether a configuration's version policy picks any of the versions that are there."""
-    return not config.HasField("version_policy") or bool(pick_versions(config, versions))
-
-
 def _complete_vllm(config: ModelConfigMessage) -> None:
-    """Fill in, in place, what the backend adds to the configuration of a model."""
     types = model_config_pb2().DataType
     for tensors, named in ((config.input, {**_INPUTS, **_OPTIONAL}), (config.output, _OUTPUTS)):
         there = {tensor.name for tensor in tensors}

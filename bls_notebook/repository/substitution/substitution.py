@@ -58,37 +58,27 @@ from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 Check = Callable[[str, ModelSpec], None]
 
 
-class _Repository(Protocol):
+class HasCatalog(Protocol):
+    """A `ModelRepository`, which imports this package."""
+
     _catalog: Catalog
 
 
 def substitute(
-    repo: _Repository,
+    repo: HasCatalog,
     answers: Mapping[str, Answers | None],
     *,
     configs: Mapping[str, Config] | None = None,
     concurrent: bool = False,
     check: Check | None = None,
 ) -> Substitution:
-    """Return a context manager in which these models are answered for.
+    """Return a context manager in which `answers` answer for these models; None makes a model not ready.
 
-    Parameters
-    ----------
-    repo : ModelRepository
-    answers : mapping of str to Answers or None
-        By model name; None for a model that is not ready. One that serves is not touched; one in the folders
-        is not loaded.
-    configs : mapping of str to str or dict, optional
-        Configurations of models that are in no folder, or that replace the one in the folder.
-    concurrent : bool
-        Answer any number of calls at a time, each as soon as it arrives. By default a model answers as many
-        as it has instances, in batches if it has a batcher, like the real model.
-    check : callable, optional
-        Called with each name and specification before the model is substituted; an exception refuses.
-
-    Returns
-    -------
-    Substitution
+    A model that serves is not touched; one in the folders is not loaded. `configs` are the configurations of models
+    that are in no folder, or replace the folder's. With `concurrent`, any number of calls are answered at a time, each
+    as soon as it arrives; by default a model answers as many as it has instances, in batches if it has a batcher, like
+    the real model. `check` is called with each name and specification before the model is substituted; an exception
+    refuses.
     """
     return Substitution(repo._catalog, answers, configs or {}, concurrent, check)
 
@@ -308,7 +298,6 @@ class _SubstitutedModel:
         return dict(serving)
 
     def close_replaced(self) -> None:
-        """Close the substitutes of versions that have been replaced."""
         stale, self._stale = self._stale, []
         for model in stale:
             model.close()

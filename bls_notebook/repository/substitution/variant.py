@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
@@ -31,19 +31,15 @@ from bls_notebook.repository.loading.loader import load_versions
 from bls_notebook.repository.locks import UndividedContext
 from bls_notebook.repository.source.model_source import ModelSource, SourcePlace
 
+from .substitution import HasCatalog
+
 
 @dataclass(frozen=True)
 class VariantChange:
     """What a variant has otherwise than the serving model; nothing for the same model with fresh state.
 
-    Attributes
-    ----------
-    source : str or None
-        Of model.py.
-    label : str
-        What tracebacks and messages call the source.
-    config : dict or None
-        The whole configuration, in its JSON form.
+    ``source`` is that of model.py, ``label`` what tracebacks and messages call it, ``config`` the whole configuration
+    in its JSON form.
     """
 
     source: str | None = None
@@ -51,11 +47,7 @@ class VariantChange:
     config: Mapping[str, Any] | None = None
 
 
-class _Repository(Protocol):
-    _catalog: Catalog
-
-
-def variant(repo: _Repository, changes: Mapping[str, VariantChange]) -> Variant:
+def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
     """Return a context manager that loads the newest versions of these models, changed, beside the serving ones.
 
     Raises
@@ -149,20 +141,20 @@ def _config_of(model: LoadedModel) -> dict[str, Any]:
 
 
 @contextmanager
-def with_instances(repo: _Repository, models: Iterable[str], count: int) -> Iterator[None]:
+def with_instances(repo: HasCatalog, models: Iterable[str], count: int) -> Iterator[None]:
     """Serve these models with another instance count; of several instance groups the first is kept."""
     with with_fields(repo, {name: with_count(repo, name, count) for name in models}):
         yield
 
 
-def with_count(repo: _Repository, name: str, count: int) -> dict[str, Any]:
+def with_count(repo: HasCatalog, name: str, count: int) -> dict[str, Any]:
     """Return the field of a model's configuration that gives it another instance count, for `with_fields`."""
     group = _config_of(repo._catalog.ready_model(name)).get("instance_group") or [{}]
     return {"instance_group": [{**group[0], "count": count}]}
 
 
 @contextmanager
-def with_fields(repo: _Repository, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Serve models with other fields in their configurations; None removes a field."""
     variants = {}
     for name, fields in changes.items():
