@@ -17,7 +17,7 @@ from bls_notebook.repository.substitution.variant import with_instances
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
-_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one", "a lock", "lock of", "response", "an ens")
+_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one", "a lock", "lock of", "response")
 
 
 def named(name: str) -> Workload:
