@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .records.base import Record
-from .records.quantities import seconds_in
+from .records.units import seconds_in
 
 
 @dataclass(frozen=True)

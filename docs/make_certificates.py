@@ -27,7 +27,7 @@ from google.protobuf.json_format import MessageToDict
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.display.units import ns
+from bls_notebook.records.units import ns
 from bls_notebook.repository.requests.sender import Sender
 from bls_notebook.shipping.proof.prover import proving
 from bls_notebook.shipping.records import Certificate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bls_notebook.extending import host_of
 from bls_notebook.records.progress import stepped
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import shown_path

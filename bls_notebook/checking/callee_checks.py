@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.advice import nearest
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bls_notebook.records.advice import nearest
-from bls_notebook.records.quantities import count, duration, listed
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
+from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.complete import KNOWN_BACKENDS
 from bls_notebook.repository.config.templates import line_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.units import count, size
+from bls_notebook.records.units import count, size
 
 from .records import SEVERITIES, Finding, Findings
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.quantities import size
+from bls_notebook.records.units import size
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.spec import datatypes
 

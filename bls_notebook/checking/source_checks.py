@@ -145,8 +145,8 @@ def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> I
         yield model.in_code(
             "note", "environment-variable", code, next(iter(needed.values())),
             f"it reads {names} from the environment, without a value for when there is none",
-            "A model runs in a process that inherits the server's environment: a variable of this one is not "
-            "there by itself.",
+            "A model runs in a process that inherits the server's environment: a variable set in this process "
+            "is not set there.",
             "Give it to the server's container (`docker run -e`), or use `os.environ.get` with a default.",
         )  # fmt: skip
 

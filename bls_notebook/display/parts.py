@@ -9,13 +9,13 @@ from typing import Protocol
 from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said, Warnings, Words, piece
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.palette import LINE
-from bls_notebook.display.units import duration, size
 from bls_notebook.records.raw_events import went_through
 from bls_notebook.records.repository import Figures, Media
+from bls_notebook.records.units import duration, size
 from bls_notebook.records.visible_text import visible
 
 from .as_text import clip
-from .pen import picture_html
+from .svg import picture_html
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
 _WRAPS = 40  # characters, from where on a list in a table takes several lines

@@ -29,7 +29,7 @@ from .calling import SendingExecution
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
-from .core.statistics import FOLD_AT
+from .core.model_counters import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError
 from .failures import error_response, with_warnings

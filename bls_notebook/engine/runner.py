@@ -28,7 +28,7 @@ from .calling import SendingExecution
 from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
-from .core.statistics import FOLD_AT
+from .core.model_counters import FOLD_AT
 from .error_messages import execute_failed
 from .exception_text import ReturnError, is_a
 from .failures import alike, cancelled_response, error_response, failed_response, seen_inputs, with_warnings

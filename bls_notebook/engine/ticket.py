@@ -23,7 +23,7 @@ from bls_notebook.devices.transfers import nbytes
 from bls_notebook.pb_utils.errors import ErrorCode, TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import CLOSED, InferenceResponse
-from bls_notebook.records import quantities
+from bls_notebook.records import units
 
 from .core.execution import Execution
 from .core.instance import Instance
@@ -167,7 +167,7 @@ class Ticket:
         size = nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
         if size + number * _RESPONSE_BYTES >= UNREAD_BYTES:
             warning = (
-                f"model '{self.model.name}': {number:,} responses to one request ({quantities.size(size)}) wait to be "
+                f"model '{self.model.name}': {number:,} responses to one request ({units.size(size)}) wait to be "
                 "read, and stay in memory until then; Triton holds no sender back either, unless it has "
                 "--grpc-max-response-pool-size. Read them as they come, or cancel the request"
             )

@@ -26,11 +26,11 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import model_blocks
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.records.statistics import statistics_document
-from bls_notebook.display.units import count, duration, shape, size
 from bls_notebook.display.widgets import covered, has_kernel, new_place, widget_source
 from bls_notebook.display.widgets import live as live_widget
 from bls_notebook.records.devices import DeviceTable
 from bls_notebook.records.repository import Figures, TextSeen
+from bls_notebook.records.units import count, duration, shape, size
 from bls_notebook.records.visible_text import visible
 
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord

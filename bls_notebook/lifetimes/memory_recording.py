@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from time import perf_counter_ns
 from weakref import ref
 
-from bls_notebook.devices import allocation_log, pool_hooks
+from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.code_lines import place_finder
@@ -135,8 +135,8 @@ class MemoryTrack(LifetimesAnalysis):
         allocation_log.place = recording.place
         found = gpus()
         if found is not None and not found.simulated:
-            pool_hooks.begin(found.array_module(), recording)
-            in_every_loop(pool_hooks.follow)
+            cupy_memory_hook.begin(found.array_module(), recording)
+            in_every_loop(cupy_memory_hook.follow)
         self._switching = False
 
     def __exit__(self, *error: object) -> None:
@@ -265,9 +265,9 @@ def _quiet(recording: allocation_log.AllocationRecorder) -> None:
     with _starting:
         if allocation_log.recording is recording:
             allocation_log.recording = allocation_log.place = None
-            if pool_hooks.used:
-                pool_hooks.end()
-                in_every_loop(pool_hooks.follow)
+            if cupy_memory_hook.used:
+                cupy_memory_hook.end()
+                in_every_loop(cupy_memory_hook.follow)
 
 
 def _abandoned(_: object) -> None:

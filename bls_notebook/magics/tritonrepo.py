@@ -78,7 +78,7 @@ def _each_model(
 ) -> ModelRecord | Records[ModelRecord]:
     """Return the records that the action gave, one by itself or several as a table.
 
-    The last error is raised; those before have been shown, as has what went well.
+    Earlier errors and successes are displayed; the last error is raised.
     """
     done, failed = Records["ModelRecord"](), list[bls.BLSError]()
     wanted = list(dict.fromkeys(names))
@@ -130,7 +130,7 @@ def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
     where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
     notebook.say(
         f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
-        hint=f"the repository before is closed; models of cells that went with it: {lost}" if lost else "",
+        hint=f"the previous repository is closed; its models defined in cells are gone: {lost}" if lost else "",
     )
 
 
@@ -222,7 +222,6 @@ def _metric_names() -> Iterable[str]:
 LIST = Verb(
     "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Records(bls.current_repository().index()),
-    "A model of a cell is stale when one that it calls has other inputs or outputs than it knew.",
 )  # fmt: skip
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
 CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a model that is loaded")

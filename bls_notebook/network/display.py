@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.models import models_table
-from bls_notebook.display.units import count
+from bls_notebook.records.units import count
 
 from .records import ConnectionRecord, EndpointModel, EndpointRecord
 

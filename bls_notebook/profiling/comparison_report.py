@@ -10,8 +10,8 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
 from bls_notebook.display.records.models import change_block, config_block
-from bls_notebook.display.units import count, factor, ns, percent
 from bls_notebook.records.measurements import Quartiles
+from bls_notebook.records.units import count, factor, ns, percent
 
 from .analysis.difference import Difference, ModelChange, TimeChange
 from .analysis.tuning import TunedModel, Tuning, batches_of

@@ -29,8 +29,9 @@ from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
 
+from .gil import LockProbe
+from .processor_time import Processors, cores
 from .records.session import Session, SessionAnalysis
-from .samplers import LockProbe, Processors, cores
 from .session_builder import server_counts, session_of, with_server_times
 
 _LONGEST = 200  # characters
@@ -39,8 +40,8 @@ _LONGEST = 200  # characters
 def mark(name: str) -> None:
     """Name this moment: a point with a word on the timeline of every profile that is on.
 
-    Works in the notebook and in the code of models, in any thread or task; a model that is to run on Triton
-    too imports it where it is there. While no profile is on it does nothing.
+    Works in the notebook and in the code of models, in any thread or task; a model that also
+    runs on Triton should import it only if bls_notebook is installed. Without a profile it does nothing.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ class Profile(SessionAnalysis):
                 self._dropped = self._log.dropped
                 self._before = counted()
                 self._servers = [server_counts()]
-                if self._tape is None:  # it would take the requests longer than all that is kept of them
+                if self._tape is None:  # the probe would slow requests more than recording them does
                     self._probe.start(self._log)
                 self._processors = Processors()  # which takes a while to read: before it begins
                 self._start = perf_counter_ns()
@@ -222,9 +223,9 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> P
 
 
 def _record_running(log: recording.Log) -> None:
-    """Record that the requests that run now are running: the shortest ways record one when it is over.
+    """Record the requests that are running now: fast paths otherwise record a request only at its end.
 
-    Nothing is waited for; what ends just now may be missed by this, and is then recorded by itself.
+    It waits for nothing. A request that ends at this moment records itself.
     """
     for model in list(in_memory):
         for instance in (*model.instances, *model.leaving):

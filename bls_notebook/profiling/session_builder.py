@@ -38,8 +38,8 @@ from bls_notebook.engine.recording.log import (
     entries,
 )
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.records.quantities import duration
 from bls_notebook.records.statistics import StatisticsRecord, Times, statistics_record
+from bls_notebook.records.units import duration
 
 from .records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 

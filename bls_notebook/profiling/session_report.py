@@ -11,7 +11,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.as_text import clip, table
 from bls_notebook.display.bundle import Display
 from bls_notebook.display.html import Html, text
-from bls_notebook.display.units import count, ns, percent, size, some_ns
+from bls_notebook.records.units import count, ns, percent, size, some_ns
 from bls_notebook.records.visible_text import spoken, visible
 
 from .analysis.call_graph import CallGraph, Edge, Node

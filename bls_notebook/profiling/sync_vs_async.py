@@ -28,11 +28,13 @@ from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.variant import with_instances
 
 from .analysis.verdict import COUNTS, DISTURBED, verdict
+from .gil import gil_share_of
+from .processor_time import Others, cores, rate
 from .profiler import profile
 from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
 from .records.session import Session
 from .records.verdicts import WORTH
-from .samplers import Others, StackSampler, cores, gil_share_of, rate
+from .stack_sampler import StackSampler
 
 Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel

@@ -12,7 +12,7 @@ from itertools import pairwise, permutations
 from math import prod
 from pathlib import Path
 
-from . import quantities
+from . import units
 from .errors import ErrorRecord, FrameRecord, InputSeen
 from .repository import ModelRecord, TensorSpecRecord
 from .visible_text import first_line, spoken
@@ -73,7 +73,7 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """Spell names as a list, in which many become few."""
-    return quantities.listed([f"`{name}`" for name in names], _MOST_NAMES) or "none"
+    return units.listed([f"`{name}`" for name in names], _MOST_NAMES) or "none"
 
 
 def signature(tensors: Sequence[TensorSpecRecord | InputSeen], batch: bool = False) -> str:

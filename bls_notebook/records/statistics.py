@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Record
-from .quantities import count
+from .units import count
 
 _PHASES = (
     "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss",

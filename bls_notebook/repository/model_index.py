@@ -69,7 +69,7 @@ class Index:
         return None if record is None else self._as_it_serves(record)
 
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
-        """Return all records by name and version, with those of models that lie in `paths` unloaded."""
+        """Return all records by name and version, plus a record "not loaded" for each model in `paths` without one."""
         rows = {name: dict(records) for name, records in list(self._records.items())}
         for folder in [path / name for path in paths for name in model_names([path])]:
             newest = max(version_folders(folder) or (1,))

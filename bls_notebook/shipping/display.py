@@ -8,7 +8,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
-from bls_notebook.display.units import count, duration, ns, size
+from bls_notebook.records.units import count, duration, ns, size
 from bls_notebook.records.visible_text import visible
 
 from .records import Certificate, Exported, ExportedModel, ModelCounts, ServedModel, ServerRecord, Unequal

@@ -14,7 +14,7 @@ from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import ErrorRecord
-from bls_notebook.records.quantities import bytes_in, count
+from bls_notebook.records.units import bytes_in, count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.layout import find_model
 from bls_notebook.repository.substitution.stub import StubCall

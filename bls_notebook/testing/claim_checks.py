@@ -20,8 +20,8 @@ from bls_notebook.profiling.records.spans import Span
 from bls_notebook.records.base import Record
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, levels
-from bls_notebook.records.quantities import count, duration, quantity, size
 from bls_notebook.records.repository import MessageRecord, ResponseRecord
+from bls_notebook.records.units import count, duration, quantity, size
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {

@@ -22,7 +22,7 @@ import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line, without_traceback
 
 from .failure_text import differences_text, error_text, unlike

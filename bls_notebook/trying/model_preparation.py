@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError
-from bls_notebook.records.quantities import listed
+from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import repository_folder, shown_path
 from bls_notebook.repository.substitution.made_up import VALUES, Stub, Values

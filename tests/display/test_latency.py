@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import render
-from bls_notebook.display.records.statistics import histogram_html, histogram_line
+from bls_notebook.display.latency import histogram_html, histogram_line
 from bls_notebook.records.measurements import latency
 from bls_notebook.records.repository import StreamRecord
 from tests.display.page import Page

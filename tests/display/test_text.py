@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display.as_text import cells, clip, note, table
-from bls_notebook.display.units import TIME_WIDTH, count, duration, shape, size
+from bls_notebook.records.units import TIME_WIDTH, count, duration, shape, size
 
 TIME_PATTERN = r"[ \t]*\b\d+(?:\.\d+)? (?:µs|ms|s)\b"  # with the padding before it
 

@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import runner
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.statistics import FOLD_AT
+from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import Interrupted
 from tests.engine import gates

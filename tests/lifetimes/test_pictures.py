@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from bls_notebook.display import render
-from bls_notebook.display.pen import Pen, width_of
+from bls_notebook.display.svg import Pen, width_of
 from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg
 from bls_notebook.lifetimes.display.widget import packed
 from bls_notebook.lifetimes.records import Lifetimes

@@ -10,8 +10,8 @@ from bls_notebook.lifetimes.records import Lifetimes
 from bls_notebook.profiling.records.comparison import Comparison, Measured, MeasuredSetting, Verdict
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.errors import BLSError, ErrorRecord
-from bls_notebook.records.quantities import quantity
 from bls_notebook.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.records.units import quantity
 from bls_notebook.testing.claim_checks import FORMS, Judgement, judge
 from tests.lifetimes.samples import ALL
 from tests.profiling.simulated import Model, Simulation

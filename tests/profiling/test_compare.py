@@ -10,9 +10,9 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import sync_vs_async as measuring
+from bls_notebook.profiling.processor_time import Others, Processors
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import Verdict
-from bls_notebook.profiling.samplers import Others, Processors
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 

@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import profiler as profile
-from bls_notebook.profiling.samplers import Processors
+from bls_notebook.profiling.processor_time import Processors
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
 from tests.profiling.workloads import CONFIG, HEAD, Workload, define

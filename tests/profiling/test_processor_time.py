@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.profiling import samplers as processor_time
-from bls_notebook.profiling.samplers import Others, Processors, cores, gil_share_of, rate
+from bls_notebook.profiling import gil, processor_time
+from bls_notebook.profiling.gil import gil_share_of
+from bls_notebook.profiling.processor_time import Others, Processors, cores, rate
 
 
 def probes() -> list[threading.Thread]:
@@ -36,17 +37,17 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
 
 def test_the_lock_is_held_by_python_and_not_by_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking for the lock takes so long that nothing else can.
-    monkeypatch.setattr(processor_time, "_SWITCH", 0.1)
-    monkeypatch.setattr(processor_time, "_LATE_NS", 80_000_000)
-    monkeypatch.setattr(processor_time, "_SAMPLES", 4)
-    monkeypatch.setattr(processor_time, "_LONGEST", 10.0)
+    monkeypatch.setattr(gil, "_SWITCH", 0.1)
+    monkeypatch.setattr(gil, "_LATE_NS", 80_000_000)
+    monkeypatch.setattr(gil, "_SAMPLES", 4)
+    monkeypatch.setattr(gil, "_LONGEST", 10.0)
     assert gil_share_of(lambda: sum(i * i for i in range(1_000_000))) > 0.5
     assert gil_share_of(lambda: threading.Event().wait(0.01)) < 0.5
 
 
 def test_a_run_without_samples_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor_time, "_SAMPLES", 0)
-    monkeypatch.setattr(processor_time, "_SLEEP", 60.0)
+    monkeypatch.setattr(gil, "_SAMPLES", 0)
+    monkeypatch.setattr(gil, "_SLEEP", 60.0)
     assert gil_share_of(lambda: None) == -1.0
 
 
@@ -64,7 +65,7 @@ def test_times_and_rates() -> None:
 def test_a_system_that_does_not_say_who_waited(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
     assert Processors().waited() == 0
-    monkeypatch.setattr(processor_time, "_OWN", tmp_path / "none")
+    monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
     assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from bls_notebook.display import units
 from bls_notebook.display.bundle import render
 from bls_notebook.profiling.comparison_report import code_sentence
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text, session_figures
+from bls_notebook.records import units
 from tests.display.page import as_html, as_text
 from tests.profiling.simulated import Model, session
 from tests.profiling.strategies import sessions

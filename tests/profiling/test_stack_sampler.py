@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bls_notebook.profiling.samplers import _waiting
+from bls_notebook.profiling.stack_sampler import _waiting
 
 
 def test_who_gathers_waits_where_what_is_gathered_does() -> None:

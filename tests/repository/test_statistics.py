@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.core.statistics import FOLD_AT
+from bls_notebook.engine.core.model_counters import FOLD_AT
 from tests.engine import gates
 from tests.engine.harness import until
 from tests.repository.models import ECHO, ECHOES, HEAD

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bls_notebook.display import parts
 from bls_notebook.display.document import Document, Piece, Row, Table, Words, columns
 from bls_notebook.display.html import Html, tag
-from bls_notebook.display.units import size
 from bls_notebook.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.records.units import size
 
 _BAR = 10  # cells of a bar of text
 _NONE = "no GPU here; simulate one with %config BLSNotebook.simulated_gpus = 1"

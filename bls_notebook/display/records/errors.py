@@ -8,10 +8,10 @@ from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.units import shape
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.records.raw_events import LogLine
 from bls_notebook.records.repository import MessageRecord
+from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback

@@ -9,8 +9,8 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.as_text import clip
 from bls_notebook.display.html import Html, join, tag
-from bls_notebook.display.units import count
 from bls_notebook.records.metrics import FamilyRecord, MetricRecord
+from bls_notebook.records.units import count
 
 _OWN = "Triton's own metrics"
 _MOST = 50  # metrics of a family that are shown

@@ -14,14 +14,13 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.as_text import clip, wrap
 from bls_notebook.display.html import Html, join, prose, tag, text
+from bls_notebook.display.latency import LATENCY_STYLES, LEAST, latency_blocks
 from bls_notebook.display.parts import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.units import count, duration, shape
 from bls_notebook.records.measurements import quartiles
 from bls_notebook.records.repository import ResponseRecord, StreamRecord, TensorRecord
+from bls_notebook.records.units import count, duration, shape
 from bls_notebook.records.visible_text import first_line, spoken, visible
-
-from .statistics import LATENCY_STYLES, LEAST, latency_blocks
 
 _COLUMNS = doc.columns("name | datatype | shape | device | size:r")
 _FIGURES = doc.Column("range and mean", in_html=False)

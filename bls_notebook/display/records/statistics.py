@@ -1,123 +1,15 @@
-"""Displays of statistics and of latencies: a row for each model version, percentiles, and a histogram of
-many times.
-"""
+"""Statistics of models as a table: requests, executions, and the time of a request by phase."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from math import ceil, log
+from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import as_text as text
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Box,
-    Column,
-    Document,
-    Forms,
-    Piece,
-    Row,
-    Said,
-    Table,
-    Tiles,
-    Words,
-)
-from bls_notebook.display.html import Html, tag
-from bls_notebook.display.palette import LINE
-from bls_notebook.display.pen import Look, Pen, picture_html
-from bls_notebook.display.units import count, duration
-from bls_notebook.records.measurements import Latency, latency
+from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Said, Table, Words
+from bls_notebook.display.html import tag
 from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
-
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_TOP, _HEIGHT = 18.0, 64.0
-_TICKS = 6
-TAIL = 100  # requests of which one in a hundred is more than the slowest by another name
-
-
-def histogram_line(latency: Latency) -> str:
-    """Return a histogram as one line: quickest, blocks, slowest."""
-    most = max(latency.counts)
-    blocks = "".join(_BLOCKS[ceil(8 * n / most)] for n in latency.counts)
-    return f"{duration(latency.least)} {blocks} {duration(latency.most)}"
-
-
-def histogram_html(latency: Latency, alt: str) -> Html:
-    """Return a histogram as a picture with its percentiles."""
-    pen = Pen(1.0, 8, 16)
-    pen.ticks = [(_at(latency, time), duration(time)) for time in _ticks(latency)]
-    bottom, most = _TOP + _HEIGHT, max(latency.counts)
-    places = [_at(latency, edge) for edge in latency.edges]
-    bars = [
-        (places[i], bottom - max(_HEIGHT * n / most, 1.5), places[i + 1] - places[i], max(_HEIGHT * n / most, 1.5))
-        for i, n in enumerate(latency.counts)
-        if n
-    ]
-    pen.boxes(bars, Look(LINE.light, 0.85))
-    after = -1.0
-    tail = [("p99", latency.p99)] if latency.count >= TAIL else []
-    for name, time in (("median", latency.median), ("p90", latency.p90), *tail):
-        x = _at(latency, time)
-        pen.stems([(x, _TOP - 6, bottom)], Look("#333333"), 1.4)
-        if x - after > 0.09:  # or it would stand on the one before
-            align = "start" if x < 0.06 else "end" if x > 0.94 else "middle"
-            pen.words(name, x, 6, align=align, size=10.5, colour="#333333")
-            after = x
-    for x, words in pen.ticks:
-        pen.words(words, x, bottom + 9, align="middle", size=10, colour="#555555")
-    picture = picture_html(pen.document(bottom + 18, bottom), alt)
-    return tag("div", picture, cls="latency-histogram")
-
-
-def _at(latency: Latency, time: float) -> float:
-    """Where a time is on an axis from 0 to 1."""
-    low, high = latency.edges[0], latency.edges[-1]
-    if high <= low:
-        return 0.5
-    if latency.log:
-        return log(time / low) / log(high / low)
-    return (time - low) / (high - low)
-
-
-def _ticks(latency: Latency) -> list[float]:
-    """The round times between the quickest and the slowest."""
-    low, high = latency.edges[0], latency.edges[-1]
-    if high <= low:
-        return [low]
-    if latency.log:
-        steps = (1, 2, 5) if high / low < 100 else (1,)
-        found = [s * 10.0**e for e in range(-10, 8) for s in steps]
-    else:
-        step = next(s * 10.0**e for e in range(-12, 8) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS)
-        first = ceil(low / step)
-        found = [(first + i) * step for i in range(_TICKS + 1)]
-    return [time for time in found if low <= time <= high]
-
-
-LATENCY_STYLES = "latency figure session"
-LEAST = 21  # requests that a histogram says something of
-
-
-def latency_blocks(seconds: Iterable[float], what: str = "") -> Iterator[Block]:
-    """Give the figures of times, and their histogram; nothing of a few."""
-    found = latency(seconds)
-    if found is None or found.count < LEAST:
-        return
-    before = f"{what}: " if what else ""  # once is enough
-    tail = [("p99", duration(found.p99), "99 of 100 took no longer")] if found.count >= TAIL else []
-    yield Tiles([
-        (f"{before}median", duration(found.median), "half of them took no longer"),
-        ("p90", duration(found.p90), "9 of 10 took no longer"),
-        *tail,
-        ("quickest", duration(found.least), ""),
-        ("slowest", duration(found.most), ""),
-    ])  # fmt: skip
-    yield Both(
-        lambda _: [f"  {histogram_line(found)}"],
-        histogram_html(found, f"Histogram of {found.count:,} times: {histogram_line(found)}"),
-    )
-
+from bls_notebook.records.units import count, duration
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means of one request; they begin anew when a model is loaded"
@@ -187,7 +79,7 @@ def _times(record: StatisticsRecord) -> tuple[Times, ...]:
 
 
 def _bar(record: StatisticsRecord) -> Piece:
-    """The bar: as long for every model, so that it says which phase it is, and the figures how long."""
+    """Return each phase's share of the time as a bar; all bars have equal length, the columns give the times."""
     spent = [times.ns for times in _times(record)]
     shares = [ns / sum(spent) if sum(spent) else 0.0 for ns in spent]
     pieces, cells, done = [], "", 0.0

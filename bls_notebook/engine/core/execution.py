@@ -58,7 +58,7 @@ class Execution:
     track: int  # the number of its request, while a memory track is on
     causes: list[ErrorRecord] | None  # errors of requests that it sent
     _children: set[Any] | None  # of `Ticket`
-    # Under it `thread` is trusted by `interrupt`, and `finished` is set: its scheduler's, or one of its own.
+    # Held to set `finished` and while `interrupt` uses `thread`: the scheduler's lock, or its own.
     _guard: threading.Lock | None
     _inline: set[Execution] | None
 

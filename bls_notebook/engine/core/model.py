@@ -31,8 +31,8 @@ from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.raw_events import ModelSeen, TensorSeen
 
 from .instance import Instance, is_ready
+from .model_counters import ModelCounters
 from .spec import ModelSpec
-from .statistics import ModelCounters
 
 log = logging.getLogger("bls_notebook")
 _SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # as a profile calls them

@@ -20,7 +20,7 @@ from typing import cast
 from bls_notebook.backends.protocol import REPORT_SECONDS, Exchange, RemoteBackend
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.statistics import FOLD_AT
+from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.error_messages import running
 from bls_notebook.engine.failures import cancelled_response, error_response, with_warnings
 from bls_notebook.engine.recording import log as recording

@@ -1,121 +1,13 @@
-"""`scheduler_for`: the scheduler that a model's configuration asks for, behind the response cache or not.
-
-Guarantees of the cache: an answer from it needs no instance and no queue; it keeps only whole answers without
-an error. It is not for decoupled and sequence models.
-"""
+"""`scheduler_for`: the scheduler that a model's configuration requires, with or without a response cache."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from functools import partial
-from time import perf_counter_ns
-
-from bls_notebook.devices import allocation_log
-from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.failures import with_warnings
-from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.recording.spans import record_at_once
-from bls_notebook.engine.tensors.outputs import placed
-from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.request import InferenceRequest
-from bls_notebook.pb_utils.response import InferenceResponse
 
+from .caching import CachingScheduler
 from .default import DefaultScheduler
 from .dynamic import DynamicBatcher
 from .protocol import Scheduler
-from .response_cache import Key
-
-_numbers = itertools.count(1)
-
-
-class CachingScheduler:
-    """The repository's response cache in front of another scheduler."""
-
-    def __init__(self, model: LoadedModel, inner: Scheduler) -> None:
-        self._model = model
-        self._inner = inner
-        self.withdraw, self.settled, self.resize = inner.withdraw, inner.settled, inner.resize
-        self._cache = model.server.cache
-        self._number = next(_numbers)
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        parent.note_blocking(self._model.name)
-        begun = perf_counter_ns()
-        if not self._cache.takes(request):
-            box = [request]
-            del request
-            return self._inner.call(parent, box.pop())
-        key = self._cache.key(self._number, request)
-        requested = request._requested
-        found = self._cache.lookup(key, requested)
-        looked = perf_counter_ns() - begun
-        if found is not None:
-            self._hit(begun + looked - request._arrived, looked)
-            if request._span:
-                record_at_once(self._model, parent, request, found, cached=True)
-            return self._response(found, requested, getattr(request, "_track", 0), parent)
-        box = [request]
-        del request  # nobody but the model may hold it
-        response = self._inner.call(parent, box.pop())
-        self._keep(key, requested, looked, response)
-        return response
-
-    def submit(self, ticket: Ticket) -> None:
-        request = ticket.request
-        if request is None or not self._cache.takes(request):
-            del request
-            self._inner.submit(ticket)
-            return
-        begun = perf_counter_ns()
-        key = self._cache.key(self._number, request)
-        found = self._cache.lookup(key, ticket.requested)
-        looked = perf_counter_ns() - begun
-        if found is None:
-            ticket.keep = partial(self._keep, key, ticket.requested, looked)
-            del request
-            self._inner.submit(ticket)
-            return
-        self._hit(begun + looked - ticket.arrived, looked)
-        ticket.request = None
-        ticket.outside = True
-        log = recording.active
-        if ticket.span and log is not None:
-            log.cached.append(ticket.span)
-        ticket.finish(self._response(found, ticket.requested, ticket.track, ticket.parent))
-
-    def _response(
-        self, found: InferenceResponse, requested: tuple[str, ...], track: int, parent: Execution | None
-    ) -> InferenceResponse:
-        response = placed(found, requested)
-        if allocation_log.recording is not None:
-            allocation_log.recording.answered(track, "", response._outputs)
-        return with_warnings(response, self._model, None, parent)
-
-    def _hit(self, request_ns: int, lookup_ns: int) -> None:
-        self._cache.timed(lookup_ns, 0)
-        self._model.statistics.hit(request_ns, lookup_ns)
-
-    def _keep(self, key: Key, requested: tuple[str, ...], looked: int, response: InferenceResponse) -> None:
-        if response._error is not None:
-            return
-        begun = perf_counter_ns()
-        self._cache.insert(key, requested, response)
-        took = perf_counter_ns() - begun
-        self._cache.timed(looked, took)
-        self._model.statistics.miss(looked + took)
-
-    @property
-    def pending(self) -> int:
-        return self._inner.pending
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        def drained() -> None:
-            self._cache.forget(self._number)
-            on_drained()
-
-        self._inner.close(drained)
 
 
 def _made(model: LoadedModel) -> Scheduler:

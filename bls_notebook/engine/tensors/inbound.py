@@ -8,7 +8,7 @@ from dataclasses import replace
 from sys import _getframe
 from time import perf_counter_ns
 
-from bls_notebook.devices import allocation_log, pool_hooks
+from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.transfers import nbytes
 from bls_notebook.engine import call_keys
@@ -105,8 +105,8 @@ def received(
         out._call_key = call_keys.next_key(sender, model.name)
     tracked = allocation_log.recording
     if tracked is not None:
-        if pool_hooks.used:
-            pool_hooks.follow()
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
         out._track = number = tracked.number()
         span = out._span and recording.span_id(out._span)
         tracked.crossed(

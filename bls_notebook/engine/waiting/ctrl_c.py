@@ -65,7 +65,7 @@ _default = signal.default_int_handler
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
-# Those that Python calls where it drops what they raise: destructors, callbacks of weak references.
+# Functions whose exceptions Python discards: destructors, callbacks of weak references.
 _unheard: set[CodeType] = set()
 # Set when Ctrl-C has cancelled a cell that awaits: by a notebook's kernel, not by us.
 awaited = threading.Event()
@@ -134,7 +134,7 @@ def pressed(error: BaseException | None) -> bool:
 
 
 def comes_back(error: BaseException) -> None:
-    """Repeat a Ctrl-C a moment later that the caller caught and cannot pass on."""
+    """Send a Ctrl-C again a moment later, if the caller caught it and cannot raise it again."""
     if pressed(error):
         _press_later()
 
@@ -240,7 +240,7 @@ class CtrlC:
 
 
 class Critical(CtrlC):
-    """As `CtrlC`, for code outside the core: what its caller's file runs is protected as the engine is."""
+    """Return a `CtrlC` that also treats code in the caller's file as engine code."""
 
     __slots__ = ("_file",)
 

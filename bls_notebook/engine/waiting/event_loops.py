@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
-from bls_notebook.devices import pool_hooks
+from bls_notebook.devices import cupy_memory_hook
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, describe, is_a
 from bls_notebook.pb_utils._runtime import caller_var
 
@@ -166,8 +166,8 @@ def _run_in_executor(weak: ref[Any], executor: Any, func: Any, *args: Any) -> An
 
     def call(*arguments: Any) -> Any:
         job.thread, job.state = threading.get_ident(), "running"
-        if pool_hooks.used:
-            pool_hooks.follow()
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
         try:
             return func(*arguments)
         finally:
@@ -324,8 +324,8 @@ class ModelLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        if pool_hooks.used:
-            pool_hooks.follow()
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
         try:
             while not self._stopping:
                 try:

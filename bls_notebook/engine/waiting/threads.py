@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from bls_notebook.devices import pool_hooks
+from bls_notebook.devices import cupy_memory_hook
 
 from .ctrl_c import may_be_interrupted
 
@@ -101,8 +101,8 @@ def _work() -> None:
             except RuntimeError:  # the system has no more threads, or Python ends: jobs wait for this one
                 with _lock:
                     _idle -= 1
-        if pool_hooks.used:
-            pool_hooks.follow()
+        if cupy_memory_hook.used:
+            cupy_memory_hook.follow()
         try:
             job()
         except BaseException as error:

@@ -79,8 +79,8 @@ def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[No
 def needs(node: Node, closer: bool = True) -> Need:
     """What a node needs before it can move (see `deadlocked`). Lock held.
 
-    The quick look (not `closer`) is as if only its execution could answer a running request, or cancel those
-    it sent, and only its loop could complete a future.
+    Without `closer`, assume that only its own execution can answer a running request or cancel those it sent, and
+    that only its own loop can complete a future.
     """
     if isinstance(node, Ticket):
         return _needs_of_ticket(node, closer)
@@ -282,7 +282,7 @@ def _find_elsewhere(ticket: Ticket) -> bool:
     reader = None if ticket.parent is None else ticket.parent.model
     if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
         return True
-    # Asked last: who held it a moment ago has answered, if nobody holds it any more.
+    # Checked last: a former holder may have answered meanwhile.
     return ticket.ready or ticket.cancelled
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bls_notebook.display.units import count, shape, size
 from bls_notebook.lifetimes.records import CodeLine, DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
+from bls_notebook.records.units import count, shape, size
 
 # Of several holders, the first of these is named: the user can do something about it.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "frame", "unknown")

@@ -19,10 +19,10 @@ from math import inf
 from bls_notebook.display import as_text as text
 from bls_notebook.display.as_text import clip
 from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, model_inks
-from bls_notebook.display.pen import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
-from bls_notebook.display.units import count, size
+from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, Box, Look, Pen, legend_signs, steps_area, width_of
 from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time, is_left_behind
 from bls_notebook.records.intervals import Rows
+from bls_notebook.records.units import count, size
 
 from .block_facts import (
     DeviceFacts,

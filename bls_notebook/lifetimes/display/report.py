@@ -5,9 +5,9 @@ from __future__ import annotations
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.pen import picture_html
-from bls_notebook.display.units import count, duration, size
+from bls_notebook.display.svg import picture_html
 from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.records.units import count, duration, size
 
 from .block_facts import (
     BlockGroup,

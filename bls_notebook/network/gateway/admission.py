@@ -82,7 +82,7 @@ class Admission:
 
     @contextmanager
     def request(self, model: str) -> Iterator[list[BaseException]]:
-        """Enter, and leave at the end of the ``with``. Errors in the list count, though they are not raised."""
+        """Enter, and leave at the end of the ``with``. An error appended to the yielded list counts as a failure."""
         self.enter()
         errors: list[BaseException] = []
         try:

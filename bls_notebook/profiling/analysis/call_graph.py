@@ -80,7 +80,7 @@ def label(span: Span, several: frozenset[str]) -> str:
 
 
 def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
-    """Return the models that several versions of served."""
+    """Return the names of models of which several versions served."""
     seen = Counter(name for name, _ in {(s.model, s.version) for s in spans})
     return frozenset(name for name, versions in seen.items() if versions > 1)
 

@@ -15,7 +15,7 @@ from bls_notebook.display.as_text import cells, clip
 from bls_notebook.display.document import Both
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, Ink, model_inks
-from bls_notebook.display.pen import (
+from bls_notebook.display.svg import (
     DIM,
     INK,
     Box,
@@ -27,11 +27,11 @@ from bls_notebook.display.pen import (
     steps_area,
     width_of,
 )
-from bls_notebook.display.units import count, duration
 from bls_notebook.display.widgets import covered
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import Interval
+from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time

@@ -20,13 +20,13 @@ import traitlets
 
 from bls_notebook.display.as_html import output
 from bls_notebook.display.palette import NOTEBOOK, Ink, model_inks
-from bls_notebook.display.units import count, duration
 from bls_notebook.display.widgets import Names, new_place, pack_columns, widget_source, with_view
 from bls_notebook.profiling.analysis.critical_path import Step
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits
 from bls_notebook.profiling.records.session import Session, Source, Span
 from bls_notebook.records.intervals import Interval, total
 from bls_notebook.records.raw_events import ModelSeen, TensorSeen
+from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
 from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, titles

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
-from bls_notebook.records.quantities import listed
 from bls_notebook.records.repository import Fill
+from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import visible
 
 from .message import model_config_class

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelNotFoundError
-from bls_notebook.records.quantities import listed
+from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import encodable, first_line, visible
 
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
@@ -108,7 +108,7 @@ def version_folders(folder: Path) -> dict[int, Path]:
 def files_below(folder: Path) -> Iterator[str]:
     """Yield the paths of what is in a folder and those in it, but for Python's caches.
 
-    Links are followed, but one to a folder that it lies in; what cannot be read is passed over.
+    Links are followed, except links to a folder above the link; unreadable files are skipped.
     """
     around: dict[str, tuple[str, ...]] = {str(folder): (os.path.realpath(folder),)}
     for within, folders, names in os.walk(folder, followlinks=True):
@@ -168,7 +168,7 @@ def config_text(folder: Path) -> str | ConfigError | None:
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as a person would write it: from the working folder where that is no longer."""
+    """Return a path relative to the working folder, unless that is longer."""
     try:
         relative = os.path.relpath(path)
     except (ValueError, OSError):  # another drive; or the working folder has gone
@@ -201,7 +201,7 @@ def check_model_name(name: object) -> str:
 
 
 def check_launchable(name: str, what: str) -> None:
-    """Refuse a name, that of `what`, by which a server's Python backend starts no process.
+    """Raise for a name (described as `what`) with which a server's Python backend cannot start a process.
 
     Current servers refuse the load; older ones, which start it by a shell, never answer.
     """
@@ -250,9 +250,9 @@ _PASSED_OVER = frozenset({"node_modules", "venv", "site-packages", "__pycache__"
 
 
 def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:
-    """Return the folder whose sub-folders are models: the one given, or the only one that it holds.
+    """Return the model repository: the given folder, or the only repository below it.
 
-    `command` is what it is for, which errors begin with, and tell to give another folder.
+    `command` is the command given the folder: errors begin with its last word and suggest a corrected command.
     """
     what = command.rpartition(" ")[2]
     given = folder_path(folder, what, "give a folder with a model repository in it")

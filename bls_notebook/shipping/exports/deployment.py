@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.kserve.address import PLAIN
-from bls_notebook.records.quantities import size
+from bls_notebook.records.units import size
 from bls_notebook.shipping.records import Exported
 
 IMAGE = "nvcr.io/nvidia/tritonserver"

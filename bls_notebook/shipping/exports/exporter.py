@@ -72,7 +72,7 @@ def export(
     place : str or Path
         A folder (replaced if an export wrote it), or a file that ends with ``.zip``.
     *names : str
-        Of models that serve; by default all.
+        Names of loaded models; by default all.
     target : str
         Where they are to be served: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``.
     replicas : int

@@ -73,7 +73,7 @@ class LocalServer(TritonServer):
         return self
 
     def __enter__(self) -> LocalServer:
-        """Return it: it runs already."""
+        """Return the server; start it if it is not running."""
         return self if self.pid is not None else self.start()
 
     def stop(self, graceful: bool = True) -> None:
@@ -193,7 +193,7 @@ def serve(
     Parameters
     ----------
     *models : str
-        Of models that serve; by default all.
+        Names of loaded models; by default all.
     repo : ModelRepository, optional
         Where they serve; default: `current_repository`.
     environment : ServerEnvironment, InstalledServer or Container, optional
@@ -245,7 +245,8 @@ def serve(
             notes = [f"its own Python has to have what the models import: {', '.join(needs)}"]
         _refuse_backends(exported, found)
         notes += [
-            f"{each} is imported, and not installed here: nor is it there; name its package in requirements="
+            f"the models import {each}, which neither this environment nor the server has; name its package in "
+            "requirements="
             for each in exported.unknown
             if requirements is None
         ]

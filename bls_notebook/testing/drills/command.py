@@ -16,11 +16,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("model", help="the model that is asked; what it calls misbehaves")
     parser.add_argument(
-        "inputs", nargs="*", metavar="INPUT=VALUE", help="JSON, or @FILE.npy: of a request that is answered"
+        "inputs", nargs="*", metavar="INPUT=VALUE", help="inputs of a request that succeeds, as JSON or @FILE.npy"
     )
     parser.add_argument("--faults", type=names, metavar="FAULT,...", help="these faults alone, such as error,stall,nan")
     parser.add_argument(
-        "--load", type=names, default=[], metavar="MODEL,...", help="models that it calls by names in its inputs"
+        "--load",
+        type=names,
+        default=[],
+        metavar="MODEL,...",
+        help="also load these: models whose names it reads from its inputs",
     )
     parser.add_argument("--pairs", action="store_true", help="try two models at a time too")
     parser.add_argument(

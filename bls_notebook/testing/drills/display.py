@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
-from bls_notebook.display.units import count
+from bls_notebook.records.units import count
 from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}

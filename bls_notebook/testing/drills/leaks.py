@@ -15,7 +15,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.lifetimes.memory_recording import track_memory
 from bls_notebook.lifetimes.records import Lifetimes
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 
 from .verdicts import Outcome
 

@@ -12,7 +12,7 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
 from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
-from bls_notebook.display.units import count, ns, shape, size
+from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
 

@@ -7,7 +7,7 @@ from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, iden
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.quantities import count
+from bls_notebook.records.units import count
 
 _KEYS = "; n: next line, s: into a call, p VALUE: print, c: go on, q: leave"
 

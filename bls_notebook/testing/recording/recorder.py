@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
-from bls_notebook.records.quantities import bytes_in, count, size
+from bls_notebook.records.units import bytes_in, count, size
 from bls_notebook.testing.recording.payload_tape import Tape
 from bls_notebook.testing.records import Recorded, TensorKept
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import allocation_log, pool_hooks
+from bls_notebook.devices import allocation_log, cupy_memory_hook
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.lifetimes.allocation_table import AllocationTable
 
@@ -55,12 +55,12 @@ class Pool:
 @pytest.fixture
 def pool() -> Iterator[Pool]:
     yield Pool()
-    pool_hooks.end()
+    cupy_memory_hook.end()
 
 
 def begun(pool: Pool) -> tuple[allocation_log.AllocationRecorder, AllocationTable]:
     recording = allocation_log.AllocationRecorder(1 << 30, lambda: None)
-    pool_hooks.begin(pool.cupy, recording)
+    cupy_memory_hook.begin(pool.cupy, recording)
     return recording, AllocationTable(100)
 
 
@@ -119,7 +119,7 @@ def test_worker_threads_install_the_hook_and_take_it_away(pool: Pool) -> None:
 
     for address in (1, 2, 3):
         in_worker(lambda a=address: pool.malloc(a * 512, 100))
-    pool_hooks.end()
+    cupy_memory_hook.end()
     in_worker(lambda: pool.malloc(9 * 512, 100))
     seen: list[dict[str, Any]] = []
     in_worker(lambda: seen.append(dict(pool.hooks())))
@@ -129,7 +129,7 @@ def test_worker_threads_install_the_hook_and_take_it_away(pool: Pool) -> None:
 
 
 def test_without_a_gpu_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_hooks, "used", False)
-    monkeypatch.setattr(pool_hooks, "follow", lambda: pytest.fail("called"))
+    monkeypatch.setattr(cupy_memory_hook, "used", False)
+    monkeypatch.setattr(cupy_memory_hook, "follow", lambda: pytest.fail("called"))
     with bls.track_memory(), bls.ModelRepository() as repo:
         assert repo.index() == []

@@ -42,7 +42,7 @@ class Look:
 
 
 class Pen:
-    """Writes a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
+    """An SVG picture with an x axis from 0 to `end`; `left` and `right` are margins in pixels."""
 
     def __init__(self, end: float, left: float, right: float) -> None:
         self.ticks = list(times(end))
@@ -121,7 +121,7 @@ class Pen:
         self._words.append(f'<text{place} y="{_n(y + size * 0.36)}"{look}>{said}</text>')
 
     def document(self, height: float, bottom: float) -> str:
-        """Return the picture as an SVG document, as wide as its page; lines of times end at `bottom`."""
+        """Return the picture as an SVG document, as wide as its page; vertical grid lines end at `bottom`."""
         self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
         grid = self._shapes.pop()
         place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'

@@ -1,0 +1,159 @@
+"""Waits for the GIL: `LockProbe` records them during a profile, `gil_share_of` measures the GIL's share of a run.
+
+`LockProbe` wakes up periodically. If it gets the GIL late although it did not wait for a processor, and the process
+computed meanwhile, another thread held the GIL.
+
+Guarantees: threads are inspected, never stopped. `LockProbe` costs one sleeping thread, which ends soon after its
+profile; nothing waits for it. Only `gil_share_of` changes anything: it raises the interpreter's switch interval for the
+run and restores it. Waits for processors are known on Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+
+from bls_notebook.engine.recording import log as recording
+
+from .records.spans import LockHeld
+
+_PROBE_PAUSE = 3_000_000  # ns between two samples
+_PROBE_LATE = 0.6  # fraction of the GIL switch interval
+_COMPUTED = 0.1  # fraction that the process computed, else the machine stood still
+_MOST_HELD = 10_000  # intervals kept
+_WORKED = 0.02  # of the time that the GIL was held: a thread with less processor time did not hold it
+_TASKS = Path("/proc/self/task")
+_OWN = Path("/proc/thread-self/schedstat")
+
+
+class LockProbe:
+    """Looks from `start` until `stop`, or until nobody records."""
+
+    def __init__(self) -> None:
+        self._found: list[LockHeld] = []
+        self._over = threading.Event()
+
+    def start(self, log: recording.Log) -> None:
+        """Begin to look; nothing happens where there is no such lock, or it cannot be told."""
+        if _TASKS.exists() and getattr(sys, "_is_gil_enabled", lambda: True)():
+            threading.Thread(target=self._look, args=(log,), name="bls-lock-probe", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+    def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:
+        """Return when the lock was held between two readings of `perf_counter_ns`, from the first on."""
+        return tuple(
+            LockHeld(max(each.begin - begin, 0), min(each.end, end) - begin, each.threads)
+            for each in list(self._found)
+            if each.begin < end and each.end > begin
+        )
+
+    def _look(self, log: recording.Log) -> None:
+        late_from = round(1e9 * _PROBE_LATE * sys.getswitchinterval())
+        turns: _Turns | None = None
+        with (_TASKS / str(threading.get_native_id()) / "schedstat").open("rb") as file:
+            own = file.fileno()
+            while recording.active is log and len(self._found) < _MOST_HELD:
+                begun, used, waited = perf_counter_ns(), process_time_ns(), _schedstat(own)[1]
+                if self._over.wait(_PROBE_PAUSE / 1e9):
+                    return
+                now = perf_counter_ns()
+                late = now - begun - _PROBE_PAUSE - (_schedstat(own)[1] - waited)
+                if late < late_from or process_time_ns() - used < _COMPUTED * late:
+                    turns = None
+                elif turns is None:
+                    turns = _Turns(now - late)
+                    self._found.append(turns.record(now))
+                else:
+                    self._found[-1] = turns.record(now)
+
+
+class _Turns:
+    """A time in which the GIL is held, and the threads that compute."""
+
+    def __init__(self, begin: int) -> None:
+        self._begin = begin
+        self._before = _worked()
+
+    def record(self, now: int) -> LockHeld:
+        worked, least = _worked(), _WORKED * (now - self._begin)
+        found = [t for t, ns in worked.items() if ns - self._before.get(t, ns) > least]
+        return LockHeld(self._begin, now, tuple(sorted(found)))
+
+
+def _worked() -> dict[int, int]:
+    """Return the processor time of each thread (ns), by `threading.get_ident`."""
+    found = {}
+    for thread in threading.enumerate():
+        # It may end meanwhile.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if thread.ident is not None and thread.native_id is not None:
+                text = (_TASKS / str(thread.native_id) / "schedstat").read_bytes()
+                found[thread.ident] = int(text.split()[0])
+    return found
+
+
+def _schedstat(file: int) -> tuple[int, int]:
+    """Return a thread's processor time and its wait for processors (ns), from its open schedstat file."""
+    worked, waited, *_ = os.pread(file, 80, 0).split()
+    return int(worked), int(waited)
+
+
+_SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
+_SLEEP = 0.001
+_LATE_NS = round(1e9 * (_SLEEP + 0.7 * _SWITCH))
+_SAMPLES = 12
+_LONGEST = 0.5
+
+
+def gil_share_of(run: Callable[[], object]) -> float:
+    """Return the fraction (0 to 1) of the time of `run` in which the GIL was held; -1 for too few samples.
+
+    A thread wakes up periodically while `run` is called, again and again until there are samples enough, or half a
+    second has passed. A thread that computes in Python gives the GIL up only when asked, after the switch interval, so
+    the sampler gets it late. What the sampler waited for a processor does not count.
+    """
+    samples: list[int] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        with contextlib.ExitStack() as stack:
+            own = -1
+            with contextlib.suppress(OSError):
+                own = stack.enter_context(_OWN.open("rb")).fileno()
+            now, waited = time.perf_counter_ns(), _has_waited(own)
+            while not stop.wait(_SLEEP):
+                # The clock and the wait of the same moment, as asking may itself have to wait for the GIL.
+                before, had_waited = now, waited
+                now, waited = time.perf_counter_ns(), _has_waited(own)
+                samples.append(now - before - (waited - had_waited))
+
+    thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        thread.start()
+        begun = time.perf_counter()
+        while True:
+            run()
+            if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
+                break
+        took = samples[:]
+    finally:
+        stop.set()
+        sys.setswitchinterval(before)
+        thread.join()
+    return sum(ns for ns in took if ns > _LATE_NS) / sum(took) if len(took) > 2 else -1.0
+
+
+def _has_waited(schedstat: int) -> int:
+    """Return a thread's wait for processors (ns), from its open schedstat file; 0 without one."""
+    return 0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1])
