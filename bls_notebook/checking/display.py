@@ -31,7 +31,7 @@ def _summary(found: Findings) -> doc.Piece:
     of = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
     checked = f"{count(len(found.models), 'model')} checked"
     if not of:
-        words = f"{checked}: nothing that bites"
+        words = f"{checked}: no problems found"
         return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
     shown = (tag("b", each, cls=f"findings-tally-{each.split()[1].rstrip('s')}") for each in of)
     return doc.Piece(f"{checked}: {', '.join(of)}", join(f"{checked}:", *shown, by=" "))

@@ -126,8 +126,8 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
 def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
     """Return the response of an `execute` that raised; raise Ctrl-C again.
 
-    An interrupt of a worker thread is meant for the execution at the bottom of its stack, so one `inline` above
-    raises it again.
+    An interrupt of a worker thread is meant for the outermost execution on its stack, so an `inline` execution
+    inside it raises the interrupt again.
     """
     model = execution.model
     assert model is not None
@@ -179,7 +179,7 @@ async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | No
 class BatchRunner:
     """Runs batches of one model version.
 
-    `lock`: the scheduler's; executions are counted under it. `prepare`: returns a ticket's request as the model
+    `lock`: the scheduler's; it guards marking an execution as finished. `prepare`: returns a ticket's request as the model
     receives it, or None if it may not run any more. `see_again`: called before the model releases a request that it
     rescheduled; without it, rescheduling is an error.
     """
@@ -202,7 +202,8 @@ class BatchRunner:
     ) -> list[Ticket]:
         """Run a batch of a sync model on this worker thread; return the tickets to run again. Raises nothing.
 
-        `over` is called with the lock held once the batch has been counted, before it is answered; not if nothing ran.
+        `over` is called with the lock held when the batch has ended, before its responses are sent and counted; it is
+        not called if nothing ran.
         """
         try:
             for ticket in tickets:

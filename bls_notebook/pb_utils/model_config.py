@@ -1,6 +1,6 @@
 """`pb_utils.ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a config dict.
 
-What it refuses it refuses in Triton's words: they reach the model, and who loads it.
+Errors use Triton's wording: the model's code and its loader see them.
 """
 
 from __future__ import annotations

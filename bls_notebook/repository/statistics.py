@@ -34,7 +34,7 @@ _DURATIONS = (
 def statistics_of(model: LoadedModel) -> dict[str, Any]:
     """Return the statistics of a version in Triton's shape.
 
-    Of a remote model they are its server's, of all who ask it; where that gives none, what was counted here.
+    For a remote model: its server's, over all clients, or the local counts if the server gives none.
     """
     if model.seen.remote:
         backend: Any = model.instances[0].backend

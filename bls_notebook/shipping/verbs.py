@@ -126,8 +126,8 @@ PROVE = Verb(
     "code, of decoupled models the whole stream, rows of batches once more alone; then Triton's counts of "
     "requests and executions, those of the models that it calls included. Requests are given "
     "(INPUT=EXPRESSION, as in %bls), recorded (--requests), or "
-    f"generated from the model's config ({_GENERATED} where nothing is given); generated ones take given "
-    "inputs over at times. The smallest request that shows a difference is told. In scripts: "
+    f"generated from the model's config ({_GENERATED} where nothing is given); generated ones sometimes reuse given "
+    "inputs. The smallest request that shows a difference is reported. In scripts: "
     "bls.prove(); in a shell: python -m bls_notebook prove REPOSITORY.",
     "  %tritonrepo prove add_sub --generate 200\n"
     "  %tritonrepo prove add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
@@ -142,7 +142,7 @@ _add_to_prove("model", metavar="MODEL", help="a model that serves")
 _add_to_prove("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
 _add_to_prove(
     "--seed", type=whole_number(0), default=0, metavar="N",
-    help="the same makes the same requests, by the same hypothesis and where the same modules are imported",
+    help="the same seed makes the same requests, with the same version of hypothesis and the same imported modules",
 )  # fmt: skip
 add_tolerance(PROVE.parser)
 _add_to_prove(

@@ -1,6 +1,6 @@
 """`Scheduler`: what the engine asks of every scheduler.
 
-Below all that it speaks of, so tickets and executions are untyped here (`Ticket`, `SendingExecution`).
+`Ticket` and `SendingExecution` are `Any` here: the modules that define them import this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Scheduler(Protocol):
         """Take a request out of the queue; False where it is not there any more."""
 
     def settled(self, ticket: Any) -> Callable[[], None] | None:
-        """A ticket has been answered; what to call once who waits for it has been told."""
+        """Note that a ticket was answered; return a function to call after its waiter was notified, if any."""
 
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]

@@ -184,7 +184,7 @@ def endpoint(
 
     Any client of the KServe v2 protocol can ask them, over HTTP and gRPC, on 127.0.0.1 alone: those of
     tritonclient, ``perf_analyzer``, curl. Each request goes to the model as it is at that moment, so a cell
-    can be run again meanwhile, and stops at its breakpoints. Questions and answers are Triton's.
+    can be run again meanwhile; breakpoints in the model stop it. Requests and responses are as Triton's.
 
     Parameters
     ----------

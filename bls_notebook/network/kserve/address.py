@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 _SCHEMES = {"grpc": 8001, "grpcs": 8001, "http": 8000, "https": 443}
 _EXPECTED = "expected one such as grpc://127.0.0.1:8001, http://host:8000, grpcs:// or https:// for TLS"
 PLAIN = "!$&'()*+,:;=@"
-"""What stays as it is in a model's name in a URL: Triton takes a path as it comes, and undoes no quoting."""
+"""Characters not quoted when a model's name is put in a URL: Triton does not unquote paths."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -21,7 +21,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True)
 class TLS:
-    """Files in PEM form; None for the system's certificates, and for none of one's own."""
+    """PEM files; None means the system's root certificates, or no client key or certificate."""
 
     root_certificates: Path | None = None
     private_key: Path | None = None

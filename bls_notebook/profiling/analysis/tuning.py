@@ -389,7 +389,7 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
     elif not found.confirmed and not found.problem:
         shared = (
-            "What one request after the other does not show limits it: something that instances share (a "
+            "The limit does not show when requests run one after the other: something that instances share (a "
             "lock, a connection, the bandwidth of memory), or sending so many at once."
         )
         # Beside other programs nothing can be told of the models.

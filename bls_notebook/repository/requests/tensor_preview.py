@@ -98,7 +98,7 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
 
 
 def sampled(array: Any, most: int) -> tuple[Any, int]:
-    """Return a view of at most so many elements, evenly taken, and of how many one of them is."""
+    """Return an evenly spaced view of at most `most` elements, and how many elements each one stands for."""
     every = 1
     while array.size > most:
         axis = int(np.argmax(array.shape))
@@ -251,7 +251,7 @@ _KINDS = {
 def at_a_glance(tensor: Tensor) -> dict[str, Any]:
     """Return figures and small pictures of a tensor, as fields of its record.
 
-    Nothing is looked at on a GPU, where a glance could take seconds, nor what is shown whole in any case.
+    Skips tensors on a GPU, where this could take seconds, and tensors small enough to be shown whole.
     """
     array: Any = tensor._array
     if not tensor.is_cpu():
