@@ -221,7 +221,7 @@ def load(target: str) -> Any:
 def _built_in() -> list[Capability]:
     folders = sorted(file.parent.name for file in _FOLDER.glob("*/capability.py"))
     modules = [import_module(f"{_PACKAGE}.{folder}.capability") for folder in folders]
-    return [import_module(f"{_PACKAGE}.core").CAPABILITY, *(module.CAPABILITY for module in modules)]
+    return [import_module(f"{_PACKAGE}.core_capability").CAPABILITY, *(module.CAPABILITY for module in modules)]
 
 
 @cache

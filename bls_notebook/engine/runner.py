@@ -39,7 +39,7 @@ from .tensors.inbound import rows_of
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import Interrupted, clear_interrupt, may_be_interrupted, pressed
-from .waiting.reachability import leave_to_senders
+from .waiting.object_reachability import leave_to_senders
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]
@@ -179,9 +179,9 @@ async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | No
 class BatchRunner:
     """Runs batches of one model version.
 
-    `lock`: the scheduler's; it guards marking an execution as finished. `prepare`: returns a ticket's request as the model
-    receives it, or None if it may not run any more. `see_again`: called before the model releases a request that it
-    rescheduled; without it, rescheduling is an error.
+    `lock`: the scheduler's; it guards marking an execution as finished. `prepare`: returns a ticket's request as the
+    model receives it, or None if it may not run any more. `see_again`: called before the model releases a request that
+    it rescheduled; without it, rescheduling is an error.
     """
 
     def __init__(

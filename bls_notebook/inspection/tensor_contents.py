@@ -22,7 +22,7 @@ from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import Figures, Media, TextSeen
-from bls_notebook.repository.requests.tensor_preview import (
+from bls_notebook.repository.requests.tensor_summary import (
     GLANCE,
     LARGEST,
     figures,

@@ -12,7 +12,7 @@ import pytest
 from bls_notebook import pb_utils
 from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.records.repository import Figures, Media
-from bls_notebook.repository.requests.tensor_preview import GLANCE, at_a_glance, figures, layout_of, pictures, png
+from bls_notebook.repository.requests.tensor_summary import GLANCE, at_a_glance, figures, layout_of, pictures, png
 
 
 def pixels(media: Media) -> np.ndarray[Any, Any]:

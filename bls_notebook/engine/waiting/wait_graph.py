@@ -26,7 +26,7 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .event_loops import Job, RequestFuture, WatchedSelector, blocked, job_of
-from .reachability import can_be_reached
+from .object_reachability import can_be_reached
 from .stack_frames import frame_of, stack_of, stacks, variables_of
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job

@@ -165,7 +165,7 @@ class Response:
 
     def looked_at(self) -> ResponseRecord:
         """Return `record` with figures and small pictures of the outputs, at a cost that is bounded."""
-        from bls_notebook.repository.requests.tensor_preview import at_a_glance
+        from .tensor_summary import at_a_glance
 
         seen = map(at_a_glance, self._response._outputs)
         record = self.record

@@ -13,7 +13,7 @@ from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import Media, TensorRecord, TensorsCompared
 
-from .tensor_preview import CHUNK, GLANCE, figures, layout_of, numbers, pictures, sampled, to_host, working_on
+from .tensor_summary import CHUNK, GLANCE, figures, layout_of, numbers, pictures, sampled, to_host, working_on
 
 LOOK = 1 << 26  # elements that are compared
 _PIXELS = 200
