@@ -11,8 +11,8 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.units import count, size
 
 from .records import SEVERITIES, Finding, Findings
+from .shared_memory import DOCKER
 
-_DOCKER = 64 << 20  # bytes of /dev/shm in a container started without --shm-size
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
@@ -76,7 +76,7 @@ def _needs(found: Findings) -> str:
     return (
         f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{more}, for "
         f"{count(len(found.memory), 'Python model')} "
-        f"(a container has {size(_DOCKER)} unless it is started with --shm-size)"
+        f"(a container has {size(DOCKER)} unless it is started with --shm-size)"
     )
 
 

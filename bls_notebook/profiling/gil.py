@@ -102,7 +102,9 @@ def _worked() -> dict[int, int]:
 
 
 def _schedstat(file: int) -> tuple[int, int]:
-    """Return a thread's processor time and its wait for processors (ns), from its open schedstat file."""
+    """Return a thread's processor time and its wait for processors (ns) from its open schedstat file; 0 if none."""
+    if file < 0:
+        return 0, 0
     worked, waited, *_ = os.pread(file, 80, 0).split()
     return int(worked), int(waited)
 
@@ -129,11 +131,11 @@ def gil_share_of(run: Callable[[], object]) -> float:
             own = -1
             with contextlib.suppress(OSError):
                 own = stack.enter_context(_OWN.open("rb")).fileno()
-            now, waited = time.perf_counter_ns(), _has_waited(own)
+            now, waited = time.perf_counter_ns(), _schedstat(own)[1]
             while not stop.wait(_SLEEP):
                 # The clock and the wait of the same moment, as asking may itself have to wait for the GIL.
                 before, had_waited = now, waited
-                now, waited = time.perf_counter_ns(), _has_waited(own)
+                now, waited = time.perf_counter_ns(), _schedstat(own)[1]
                 samples.append(now - before - (waited - had_waited))
 
     thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
@@ -152,8 +154,3 @@ def gil_share_of(run: Callable[[], object]) -> float:
         sys.setswitchinterval(before)
         thread.join()
     return sum(ns for ns in took if ns > _LATE_NS) / sum(took) if len(took) > 2 else -1.0
-
-
-def _has_waited(schedstat: int) -> int:
-    """Return a thread's wait for processors (ns), from its open schedstat file; 0 without one."""
-    return 0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1])

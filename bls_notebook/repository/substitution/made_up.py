@@ -28,7 +28,6 @@ Values = Literal["zeros", "random"]
 VALUES: tuple[Values, ...] = ("zeros", "random")
 MOST_BYTES = 2 << 30  # of one output
 _LOOKED_AT = 1 << 12  # bytes of an input that random values depend on
-_ONE = 0x3F80  # 1.0 in bfloat16's bits
 
 _Array = np.ndarray[Any, Any]
 
