@@ -105,14 +105,14 @@ _alive: deque[Any] = deque()
 
 
 def has_kernel() -> bool:
-    """Whether this is a notebook's kernel."""
+    """Return whether this process is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None
 
 
 def can_live() -> bool:
-    """Whether a widget can be shown: there is a kernel, and anywidget is installed."""
+    """Return whether a widget can be shown: in a kernel with anywidget installed."""
     return has_kernel() and importlib.util.find_spec("anywidget") is not None
 
 

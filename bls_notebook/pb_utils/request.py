@@ -1,4 +1,4 @@
-"""`InferenceRequest`: what a model receives, and what it sends by BLS.
+"""`InferenceRequest`: the requests that a model receives, and those it sends by BLS.
 
 A request that its sender does not keep gives its tensors away without a copy; `RecordingNumber` measures the
 reference count that shows this.

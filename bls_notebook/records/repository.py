@@ -10,7 +10,7 @@ from .errors import ErrorRecord
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Figures(Record):
-    """Figures of the elements of a numeric tensor; least, greatest and mean are of those that are finite.
+    """Figures of the elements of a numeric tensor; least, greatest and mean ignore NaN and infinite ones.
 
     ``every`` is 1 where all elements were looked at, and n where one of n was. ``histogram`` counts them in
     bins of one width from the least to the greatest.

@@ -208,16 +208,16 @@ def _victim(start: Node) -> Ticket | None:
     """The request to refuse so that a node can move; None if it can, or if no refusal helps. Lock held."""
     if isinstance(start, Ticket) and _served_soon(start):
         return None
-    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    # Searching the heap for other objects that may answer a running request is slow, so it comes last.
     forget_answers()
     if not deadlocked(start, partial(needs, closer=False)):
         return None
     look_closer()
-    stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
+    stuck = deadlocked(start, needs)  # decide by this one snapshot: running threads may change the next
     waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
     if not waiting:
         return None
-    # One of a circle, and not one that waits behind it.
+    # Refuse a request of the cycle, not one that waits behind it.
     in_circle = next((ticket for ticket in waiting if ticket in _reached(stuck[ticket], stuck)), None)
     victim: Ticket = in_circle or waiting[0]
     victim.circle = () if in_circle is None else _cycle(victim, stuck)
@@ -251,7 +251,7 @@ def _senders(ticket: Ticket) -> Iterator[Execution]:
 
 
 def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
-    """Names of the models of the cycle that a queued request closes, its own model last."""
+    """Return the names of the models in the cycle that a queued request closes, its own model last."""
     names = [ticket.model.name]
     for execution in _senders(ticket):
         names.append(execution.model_name)

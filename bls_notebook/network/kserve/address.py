@@ -1,4 +1,4 @@
-"""Addresses of servers: those to connect to, with TLS and headers, and those of local servers."""
+"""Addresses of remote servers, with TLS and headers, and of local ones."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def difference(
 
 @dataclass
 class Evidence:
-    """What is known about each pair of calls.
+    """Evidence for each pair of calls.
 
     ``possible`` has for each call the earlier ones of its `execute` whose answers came before it was sent,
     ``ordered`` those that it has to follow for another reason. ``found`` are dependences (earlier, later) by kind

@@ -225,7 +225,7 @@ def _wrong(before: DrillResponse, now: DrillResponse, healthy: Healthy) -> str:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """An output: ``digest`` is equal for equal values, ``strange`` counts what is NaN or infinite.
+    """An output. Equal values have equal ``digest``; ``strange`` is the number of NaN and infinite elements.
 
     ``blank`` says that there is nothing but zeros or empty texts.
     """
