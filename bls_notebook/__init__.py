@@ -14,10 +14,10 @@ from multiprocessing import util as _processes
 from typing import Any
 
 from . import pb_utils
+from . import progress as _progress
 from .backends.registry import register_backend_module
 from .capabilities import MissingCapabilityError, registry
 from .devices.registry import register_simulator
-from .records import progress as _progress
 
 __version__ = "0.1.0"
 __all__ = ["pb_utils"]
@@ -33,7 +33,7 @@ for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
 
 
 def _new_bar() -> Any:
-    from .display.progress import new_bar
+    from .display.progress_bar import new_bar
 
     return new_bar()
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from bls_notebook.extending import host_of
-from bls_notebook.records.progress import stepped
+from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository

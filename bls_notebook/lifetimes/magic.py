@@ -13,7 +13,7 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 
 from .owners import SearchRoot, providers
 

@@ -20,7 +20,7 @@ from bls_notebook.capabilities import load as imported
 from .arguments import HelpWanted
 from .cell_errors import add_handler, hear_interrupts
 from .cell_log import show_logs
-from .completion.frontend import add_completion, add_tooltips
+from .completion.completer import add_completion, add_tooltips
 from .debugger import help_debugger
 from .magic import Magic, magic_named
 from .notebook import Notebook, add_formatters

@@ -27,7 +27,7 @@ from .notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.display import Display
-    from bls_notebook.records.repository import MessageRecord, ModelRecord
+    from bls_notebook.records.repository import MessageRecord
 
 
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # the second where a cell awaits
@@ -220,21 +220,3 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
             shell.custom_exceptions, shell.CustomTB = before
 
     return give_back
-
-
-def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
-    """Return a record with the changes to show; ``content`` is what the cell says of the model."""
-    if not notebook.has_kernel:  # a terminal has no cells that are run again
-        return record
-    key = (record.name, _cell_id(notebook.shell) or content)  # who runs notebooks by program tells no ids
-    known, had_none = notebook.definitions.get(key, ((), False))
-    if known != content:
-        notebook.definitions[key] = (content, not record.changes)
-        return record
-    return replace(record, changes=()) if had_none else record
-
-
-def _cell_id(shell: Any) -> str:
-    parent = shell.get_parent() if hasattr(shell, "get_parent") else None
-    metadata = parent.get("metadata") if isinstance(parent, dict) else None
-    return str(metadata.get("cellId") or "") if isinstance(metadata, dict) else ""

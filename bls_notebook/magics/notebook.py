@@ -19,7 +19,7 @@ from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
 
-from .results import Records, Responses, Streams, answers_of
+from .result_lists import Records, Responses, Streams, answers_of
 from .settings import BLSNotebook
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.records.progress import Progress, progress
+from bls_notebook.progress import Progress, progress
 
 from .arguments import (
     Parser,
@@ -29,7 +29,7 @@ from .arguments import (
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook
-from .results import Responses, Streams, answers_of
+from .result_lists import Responses, Streams, answers_of
 
 # A stream that is over sooner is shown once, at its end.
 FIRST_AFTER = 0.25

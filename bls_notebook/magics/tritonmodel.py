@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import bls_notebook as bls
 
 from .arguments import Parser, Variables, whole_number
 from .cell_body import place_of
-from .cell_errors import reported, with_changes_to_show
+from .cell_errors import reported
 from .magic import Magic
 from .notebook import Notebook
 
@@ -149,6 +150,24 @@ def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables)
         notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
         return None
     return with_changes_to_show(notebook, ("", cell), record)
+
+
+def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
+    """Return a record with the changes to show; ``content`` is what the cell says of the model."""
+    if not notebook.has_kernel:  # a terminal has no cells that are run again
+        return record
+    key = (record.name, _cell_id(notebook.shell) or content)  # who runs notebooks by program tells no ids
+    known, had_none = notebook.definitions.get(key, ((), False))
+    if known != content:
+        notebook.definitions[key] = (content, not record.changes)
+        return record
+    return replace(record, changes=()) if had_none else record
+
+
+def _cell_id(shell: Any) -> str:
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else None
+    metadata = parent.get("metadata") if isinstance(parent, dict) else None
+    return str(metadata.get("cellId") or "") if isinstance(metadata, dict) else ""
 
 
 MAGIC = Magic(PARSER, tritonmodel)

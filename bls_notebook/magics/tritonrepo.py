@@ -16,14 +16,14 @@ from IPython.core.error import UsageError
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.capabilities import registry
-from bls_notebook.records.progress import stepped
+from bls_notebook.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
 
 from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value, read_line
 from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
-from .results import Records
+from .result_lists import Records
 from .settings import use_repository
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.source.layout import check_model_name
 

@@ -25,8 +25,8 @@ from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, 
 from bls_notebook.engine.metrics import Metrics
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.progress import progress
 from bls_notebook.records.advice import Known, missing_model
-from bls_notebook.records.progress import progress
 
 from .config import ModelConfigMessage, parse_config
 from .loading.ensembles import (

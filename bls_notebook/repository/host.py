@@ -25,8 +25,8 @@ from bls_notebook.engine.waiting.ctrl_c import Interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.progress import stepped
 from bls_notebook.records.advice import Known
-from bls_notebook.records.progress import stepped
 
 from .catalog import Catalog
 from .requests.response import Response

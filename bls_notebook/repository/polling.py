@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.progress import stepped
+from bls_notebook.progress import stepped
 
 from .locks import NameLock
 from .source.changes import signature

@@ -22,7 +22,7 @@ from bls_notebook.engine.ticket import give_up
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 
 from .loading.ensembles import Dependencies, members_of_source
 from .loading.loader import load_versions

@@ -17,7 +17,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import is_a
 from bls_notebook.engine.waiting.ctrl_c import Interrupted
 from bls_notebook.extending import Host
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.records.units import listed
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.call_order import calls_of, in_order, runs_python, sources_in

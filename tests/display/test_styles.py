@@ -12,7 +12,7 @@ from bls_notebook.capabilities import registry
 from bls_notebook.course.guess_magic import Guess, Shown, guess_display
 from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
-from bls_notebook.display.progress import bar_html
+from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.style import COMMON, parts, stylesheet
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.inspection.records import ResponseView

@@ -5,7 +5,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.magics import request as live
-from bls_notebook.magics.results import Responses
+from bls_notebook.magics.result_lists import Responses
 
 
 def test_the_value_is_the_response_and_is_shown_in_both_forms(cells) -> None:

@@ -96,7 +96,7 @@ def data_of(outputs: list[dict[str, Any]], kind: str) -> list[dict[str, str]]:
 
 LONG = """\
 import time
-from bls_notebook.records import progress as told
+from bls_notebook import progress as told
 soon, told.FIRST_AFTER = told.FIRST_AFTER, 0.0
 with told.progress("loading it") as one:
     until = time.monotonic() + SECONDS

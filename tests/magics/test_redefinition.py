@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.magics.cell_errors import with_changes_to_show
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.magics.tritonmodel import with_changes_to_show
 from bls_notebook.records.repository import Change, ModelRecord
 
 CHANGED = (Change("model.py", 1, 1),)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bls_notebook as bls
-from bls_notebook.magics.results import Records
+from bls_notebook.magics.result_lists import Records
 
 
 def test_without_a_verb_it_lists(cells) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import IPython
 import pytest
 
-from bls_notebook.display import progress as shown
-from bls_notebook.records import progress as module
-from bls_notebook.records.progress import Progress, progress, stepped
+from bls_notebook import progress as module
+from bls_notebook.display import progress_bar as shown
+from bls_notebook.progress import Progress, progress, stepped
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
 

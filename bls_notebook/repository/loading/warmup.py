@@ -30,7 +30,7 @@ from bls_notebook.engine.waiting.threads import Parker
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.spec import datatypes
 

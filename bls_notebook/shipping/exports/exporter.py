@@ -21,7 +21,7 @@ from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
 from bls_notebook.repository.repository import ModelRepository

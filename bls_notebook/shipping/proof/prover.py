@@ -22,8 +22,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.progress import Progress, progress
 from bls_notebook.records.preview import tensor_record
-from bls_notebook.records.progress import Progress, progress
 from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.shipping.exports.folder_writer import is_cache

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.records.progress import Progress, progress
+from bls_notebook.progress import Progress, progress
 from bls_notebook.shipping.exports.deployment import IMAGE, RELEASE, shm_mib
 from bls_notebook.shipping.records import Exported
 

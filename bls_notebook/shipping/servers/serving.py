@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.kserve.address import HOST
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord

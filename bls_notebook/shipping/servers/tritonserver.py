@@ -41,7 +41,7 @@ from bls_notebook.network.kserve.tensors import DTYPES
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.records.progress import progress
+from bls_notebook.progress import progress
 from bls_notebook.repository.requests.inputs import client_parameters
 
 from .environment import (

@@ -21,9 +21,9 @@ from typing import Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
 from bls_notebook.profiling.profiler import profile
+from bls_notebook.progress import progress
 from bls_notebook.records.advice import advised
 from bls_notebook.records.errors import FrameRecord
-from bls_notebook.records.progress import progress
 from bls_notebook.records.visible_text import first_line, spoken
 from bls_notebook.repository.host import load_again
 from bls_notebook.repository.repository import ModelRepository, current_repository

@@ -12,7 +12,7 @@ from typing import Any
 
 from bls_notebook.display.as_html import output
 from bls_notebook.display.html import Html, tag
-from bls_notebook.records.progress import Bar
+from bls_notebook.progress import Bar
 from bls_notebook.records.visible_text import visible
 
 
