@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from tests.magics.conftest import cells, complete, shell  # noqa: F401 - fixtures
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from _pytest.pytester import SysModulesSnapshot
 
+from tests.magics.conftest import cells, complete, shell  # noqa: F401 - fixtures
+
 CONFIG = """
 input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.course.check_magic import after
+from bls_notebook.testing.claim_checks import FORMS
 
 
 @pytest.fixture
@@ -139,3 +141,17 @@ def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
     assert "did you mean called" in sender("%%blscheck caled times\n1").text
     for line in ("", "and", "called times and"):
         assert "missing: a claim" in sender(f"%%blscheck {line}\n1").stderr
+
+
+def test_a_claim_begins_with_one_of_its_forms() -> None:
+    assert after([], []) == list(FORMS)
+    assert after(["speedup", ">", "2", "and"], []) == list(FORMS)
+
+
+def test_nothing_follows_a_word_that_begins_no_claim() -> None:
+    assert after(["nonsense"], []) == []
+
+
+def test_a_comparison_or_a_second_claim_follows() -> None:
+    assert after(["speedup"], []) == ["==", "!=", "<", "<=", ">", ">="]
+    assert after(["speedup", ">", "2"], []) == ["and"]

@@ -1,4 +1,4 @@
-"""``%tritonrepo serve``, with a stand-in for the server on PATH."""
+"""``%tritonrepo serve`` with a fake tritonserver on PATH."""
 
 from __future__ import annotations
 
