@@ -43,7 +43,7 @@ from .tensors.outputs import answer, check_returned, rescheduled_in_vain, return
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted
 from .waiting.deadlock import first_response
-from .waiting.object_reachability import leave_to_senders
+from .waiting.lost_senders import leave_to_senders
 
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]
 _get_ident = threading.get_ident

@@ -39,7 +39,7 @@ from .tensors.inbound import rows_of
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import Interrupted, clear_interrupt, may_be_interrupted, pressed
-from .waiting.object_reachability import leave_to_senders
+from .waiting.lost_senders import leave_to_senders
 
 Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]

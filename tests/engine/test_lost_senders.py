@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import runner
-from bls_notebook.engine.waiting import object_reachability as left_to_senders
+from bls_notebook.engine.waiting import lost_senders as left_to_senders
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, until, value
 
 LOSES = """

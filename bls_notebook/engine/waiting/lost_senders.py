@@ -1,0 +1,61 @@
+"""Collect garbage while requests wait for their response senders, so that a lost sender is noticed.
+
+Only a garbage collection notices a sender lost in a reference cycle, and nothing causes one while every thread waits.
+So while a request waits long for its senders, garbage is collected now and then, for a twentieth of the time at most.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from weakref import WeakSet
+
+from bls_notebook.engine.schedulers.clock import NextAlarm, system_clock
+from bls_notebook.engine.ticket import Ticket
+
+from .threads import start_in_thread
+
+FIRST_AFTER = 1.0
+LONGEST_PAUSE = 60.0
+SHARE = 20
+
+_lock = threading.Lock()
+_left: WeakSet[Ticket] = WeakSet()
+_pause = FIRST_AFTER
+_took = 0.0
+
+
+def leave_to_senders(ticket: Ticket) -> None:
+    """Register a request whose `execute` is over without an answer."""
+    global _pause
+    with _lock:
+        _left.add(ticket)
+        _pause = FIRST_AFTER
+        _set_alarm()
+
+
+def _set_alarm() -> None:
+    """Collect garbage after the pause, or earlier if that is set already. Lock held."""
+    _alarm.at_latest(system_clock.now() + int(max(_pause, SHARE * _took) * 1e9))
+
+
+def _collect() -> None:
+    global _pause, _took
+    waiting = [ticket.model.server for ticket in list(_left) if not ticket.done]
+    if waiting:
+        began = time.monotonic()
+        for server in waiting:
+            server.last_failure = None  # its frames keep those of its callers, and what is in them
+        gc.collect()
+        _took = time.monotonic() - began
+    with _lock:
+        _alarm.rung()
+        for ticket in [t for t in _left if t.done]:
+            _left.discard(ticket)
+        if _left:
+            _pause = min(2 * _pause, LONGEST_PAUSE)
+            _set_alarm()
+
+
+_alarm = NextAlarm(system_clock, lambda: start_in_thread(_collect))
