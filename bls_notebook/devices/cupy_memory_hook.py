@@ -47,7 +47,7 @@ def follow() -> None:
 def _hook(cupy: Any, recording: AllocationRecorder) -> Any:
     allocated, freed = recording.allocated, recording.freed
 
-    class LedgerHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
+    class AllocationHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
         """Record the allocation."""
 
         name = "bls_notebook.allocation_log"
@@ -60,4 +60,4 @@ def _hook(cupy: Any, recording: AllocationRecorder) -> Any:
             """Record before the memory is freed, because then another thread may get it."""
             freed(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
 
-    return LedgerHook()
+    return AllocationHook()
