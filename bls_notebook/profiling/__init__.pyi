@@ -7,7 +7,7 @@ from .profiler import Profile as Profile
 from .records.session import Session as Session
 from .analysis.session_statistics import SessionStatistics as SessionStatistics
 from .records.session import SideBySide as SideBySide
-from .analysis.tuning import Tuning as Tuning
+from .records.tuning import Tuning as Tuning
 from .sync_vs_async import compare as compare
 from .profiler import mark as mark
 from .dependences.analysis import overlap as overlap

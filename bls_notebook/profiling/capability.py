@@ -20,7 +20,7 @@ CAPABILITY = Capability(
         "Session": ".records.session:Session",
         "SessionStatistics": ".analysis.session_statistics:SessionStatistics",
         "SideBySide": ".records.session:SideBySide",
-        "Tuning": ".analysis.tuning:Tuning",
+        "Tuning": ".records.tuning:Tuning",
     },
     loaders={
         "bls_notebook session": ".records.session:load_session",
@@ -45,7 +45,7 @@ CAPABILITY = Capability(
         ".records.session:SideBySide": Drawing(
             ".comparison_report:beside_document", widget=".comparison_report:beside_widget"
         ),
-        ".analysis.tuning:Tuning": Drawing(
+        ".records.tuning:Tuning": Drawing(
             ".comparison_report:tuning_document", widget=".comparison_report:tuning_widget"
         ),
     },

@@ -14,11 +14,12 @@ from bls_notebook.records.measurements import Quartiles
 from bls_notebook.records.units import count, factor, ns, percent
 
 from .analysis.difference import Difference, ModelChange, TimeChange
-from .analysis.tuning import TunedModel, Tuning, batches_of
+from .analysis.tuning_words import batches_of
 from .dependences.analysis import named
 from .dependences.records import CodeChange, Overlap
 from .records.comparison import Comparison, Verification, failures
 from .records.session import SideBySide
+from .records.tuning import TunedModel, Tuning
 from .records.verdicts import give_or_take, times
 from .session_report import verdict_words
 from .timeline.picture import timeline_block

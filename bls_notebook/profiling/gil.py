@@ -21,6 +21,7 @@ from time import perf_counter_ns, process_time_ns
 
 from bls_notebook.engine.recording import log as recording
 
+from .processor_time import thread_times
 from .records.spans import LockHeld
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
@@ -90,15 +91,10 @@ class _Turns:
 
 
 def _worked() -> dict[int, int]:
-    """Return the processor time of each thread (ns), by `threading.get_ident`."""
-    found = {}
-    for thread in threading.enumerate():
-        # It may end meanwhile.
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if thread.ident is not None and thread.native_id is not None:
-                text = (_TASKS / str(thread.native_id) / "schedstat").read_bytes()
-                found[thread.ident] = int(text.split()[0])
-    return found
+    """Return the processor time of each Python thread (ns), by `threading.get_ident`."""
+    times = thread_times()
+    threads = [(thread.ident, thread.native_id) for thread in threading.enumerate()]
+    return {ident: times[native].worked for ident, native in threads if ident is not None and native in times}
 
 
 def _schedstat(file: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Processors:
     """What this process gets of the processors from when this is made; times in ns."""
 
     def __init__(self) -> None:
-        self._waited = _waited()
+        self._waited = {thread: times.waited for thread, times in thread_times().items()}
         self._used = time.process_time_ns()
 
     def used(self) -> int:
@@ -40,7 +41,7 @@ class Processors:
         That is another program, or another of its threads. Known on Linux alone, of threads that live on; 0
         elsewhere.
         """
-        return sum(max(0, ns - self._waited.get(task, 0)) for task, ns in _waited().items())
+        return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in thread_times().items())
 
 
 class Others:
@@ -103,15 +104,22 @@ def _idle() -> dict[str, int]:
         return {}
 
 
-def _waited() -> dict[str, int]:
-    """Return each thread's wait for processors (ns); empty if the system does not report it."""
+class ThreadTimes(NamedTuple):
+    """How long a thread ran on a processor and how long it waited for one, ns."""
+
+    worked: int
+    waited: int
+
+
+def thread_times() -> dict[int, ThreadTimes]:
+    """Return the times of each thread of this process, by native id; empty if the system does not report them."""
     try:
         tasks = list(_TASKS.iterdir())
     except OSError:
         return {}
-    waited = {}
+    times = {}
     for task in tasks:
-        # A thread may have ended meanwhile.
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            waited[task.name] = int((task / "schedstat").read_text().split()[1])
-    return waited
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended since
+            worked, waited, *_ = map(int, (task / "schedstat").read_text().split())
+            times[int(task.name)] = ThreadTimes(worked, waited)
+    return times

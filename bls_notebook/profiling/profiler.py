@@ -10,14 +10,10 @@ other streams is not. A session also says why requests were not batched, from th
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from typing import Any, NamedTuple
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel, in_memory
@@ -27,9 +23,11 @@ from bls_notebook.engine.recording.log import Placed
 from bls_notebook.engine.recording.spans import record_begun
 from bls_notebook.extending import critical, observe
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_batched
+from bls_notebook.records.statistics import StatisticsRecord
 
+from .batch_counters import BatchCounters, counted, unbatched
 from .gil import LockProbe
+from .gpu_time import device_timer
 from .processor_time import Processors, cores
 from .records.session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
@@ -236,106 +234,3 @@ def _record_running(log: recording.Log) -> None:
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
                     log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))
-
-
-class DeviceTime:
-    """The time between two events of a stream; begins when it is made.
-
-    `cuda`: ``cupy.cuda``. `index`: number of the GPU.
-    """
-
-    __slots__ = ("_begin", "_cuda", "_end", "_index", "_stream")
-
-    def __init__(self, cuda: Any, index: int) -> None:
-        self._cuda = cuda
-        self._index = index
-        self._end: Any = None
-        with cuda.Device(index):
-            self._stream: Any = cuda.get_current_stream()
-            self._begin = cuda.Event()
-            self._begin.record(self._stream)
-
-    def end(self) -> None:
-        """Put the second event into the same stream; what follows is not measured. It never raises."""
-        if self._stream is None:
-            return
-        try:
-            with self._cuda.Device(self._index):
-                event = self._cuda.Event()
-                event.record(self._stream)
-            self._end = event
-        except Exception:
-            pass  # the GPU has failed, or the model has closed its stream: not measured
-        self._stream = None
-
-    def ns(self) -> int:
-        """Return the time, once the GPU is done; -1 where it cannot be known."""
-        if self._end is None:
-            return -1
-        try:
-            self._end.synchronize()
-            return int(self._cuda.get_elapsed_time(self._begin, self._end) * 1e6)
-        except Exception:  # the GPU has failed since: what is recorded of the requests stays good
-            return -1
-
-
-def device_timer() -> Callable[[int], DeviceTime | None] | None:
-    """Return what begins to measure on a GPU of a number, None where there is no CUDA GPU in use."""
-    cupy = sys.modules.get("cupy")
-    cuda = getattr(cupy, "cuda", None)
-    try:
-        if cuda is None or not cuda.runtime.getDeviceCount():
-            return None
-    except Exception:  # CuPy is there, and a driver is not
-        return None
-
-    def begin(index: int) -> DeviceTime | None:
-        try:
-            return DeviceTime(cuda, index)
-        except Exception:
-            return None
-
-    return begin
-
-
-class BatchCounters(NamedTuple):
-    """What a version has counted so far: requests that were computed, executions, and what held them up."""
-
-    requests: int
-    executions: int
-    waited: int
-    ended: Counter[str]
-
-
-def counted() -> dict[LoadedModel, BatchCounters]:
-    """Return the counters of the models that batch."""
-    return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
-
-
-def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
-    """Return a line for each batching model whose requests have run one by one since."""
-    none = BatchCounters(0, 0, 0, Counter())
-    lines = []
-    for model, now in counted().items():
-        then = before.get(model, none)
-        why = why_not_batched(
-            StatisticsRecord(
-                model.name,
-                executions=now.executions - then.executions,
-                success=Times(now.requests - then.requests),
-                scheduler=model.spec.scheduler,
-                max_batch_size=model.spec.max_batch_size,
-                waited=now.waited - then.waited,
-                ended=tuple((now.ended - then.ended).items()),
-            )
-        )
-        if why is not None:
-            lines.append(f"`{model.name}`: {why.sentence}")
-    return tuple(sorted(lines))
-
-
-def _counted(model: LoadedModel) -> BatchCounters:
-    statistics = model.statistics
-    row = statistics.as_dict()
-    requests = row["inference_stats"]["compute_infer"]["count"]
-    return BatchCounters(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from bls_notebook.records.base import plain
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Interval, Rows
-from bls_notebook.records.record_file import read_json, told, write_file
+from bls_notebook.records.record_file import ending_of, read_json, told, write_file
 from bls_notebook.records.visible_text import encodable
 
 from .analysis.span_tree import SpanTree, lock_waits
@@ -288,11 +288,6 @@ def save_session(session: SessionData, path: str | Path) -> Path:
     Raises BLSError: the name ends with none of them, or the file cannot be written.
     """
     file = Path(path)
-    for ending, write in _WRITERS.items():
-        if file.name.endswith(ending) and file.name != ending:
-            data = write(session)  # before the file is opened: what fails leaves a file as it was
-            return write_file(file, data, "session")
-    raise BLSError(
-        f"session: cannot save to {file.name!r}: the name must end with {', '.join(_WRITERS)}; "
-        "use .json to load it again"
-    )
+    ending = ending_of(file, _WRITERS, "session", "use .json to load it again")
+    data = _WRITERS[ending](session)  # before the file is opened: an error here leaves an existing file unchanged
+    return write_file(file, data, "session")

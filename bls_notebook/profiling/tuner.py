@@ -29,25 +29,13 @@ from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 
 from .analysis.queue_simulation import UNLIMITED, Batcher, Queued
+from .analysis.setting_search import MOST, Found, Setting, Space, search
 from .analysis.span_tree import SpanTree
-from .analysis.tuning import (
-    MOST,
-    NOTHING_TO_TUNE,
-    Found,
-    ModelSetting,
-    Setting,
-    Space,
-    TunedModel,
-    Tuning,
-    Walls,
-    advice,
-    config_lines,
-    search,
-    sentence,
-)
+from .analysis.tuning_words import advice, config_lines, sentence
 from .analysis.verdict import SimulatedWorkload, verdict
 from .profiler import profile
 from .records.comparison import Verdict, failures
+from .records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from .sync_vs_async import (
     LEAST,
     Inputs,
@@ -61,6 +49,8 @@ from .sync_vs_async import (
     with_line,
 )
 
+# Causes with which more instances bring nothing, or nothing can be told.
+NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
 _NOTICED = 4 << 20  # bytes: less cannot be told from what else the process does
 _ROOM = 0.8  # of what is free now
 

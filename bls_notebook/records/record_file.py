@@ -14,6 +14,7 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -93,6 +94,17 @@ def write_file(path: Path, data: bytes, what: str) -> Path:
         why = getattr(error, "strerror", None) or error
         raise FileError(f"{what}: cannot save to {told(path.name)!r}: {why}") from error
     return path
+
+
+def ending_of(path: Path, endings: Iterable[str], content: str, hint: str) -> str:
+    """Return the first of `endings` that a file's name has, or raise a FileError; `content` is what would be saved."""
+    allowed = list(endings)
+    for ending in allowed:
+        if path.name.endswith(ending) and path.name != ending:
+            return ending
+    raise FileError(
+        f"{content}: cannot save to {told(path.name)!r}: the name must end with {', '.join(allowed)}; {hint}"
+    )
 
 
 def told(text: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.profiling.profiler import DeviceTime, device_timer
+from bls_notebook.profiling.gpu_time import DeviceTime, device_timer
 from tests.engine.harness import ASYNC_DOUBLE, DOUBLE, infer, pbtxt
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, Batcher, Recipe, Sent, recipes
-from bls_notebook.profiling.analysis.tuning import ENOUGH, NEVER, ModelSetting, Space, search
+from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, search
+from bls_notebook.profiling.records.tuning import ModelSetting
 from tests.profiling.simulated import Model, session
 
 MS = 1_000_000

@@ -8,16 +8,9 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.profiling.analysis.tuning import (
-    ModelSetting,
-    TunedModel,
-    Tuning,
-    Walls,
-    advice,
-    config_lines,
-    sentence,
-)
+from bls_notebook.profiling.analysis.tuning_words import advice, config_lines, sentence
 from bls_notebook.profiling.records.comparison import Verdict
+from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning, Walls
 from tests.display.samples import HOSTILE
 from tests.profiling.simulated import Model, session
 

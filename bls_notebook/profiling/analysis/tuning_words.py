@@ -1,0 +1,152 @@
+"""The result of `tune` in words: its sentence, its advice, and the lines of config.pbtxt that change. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from bls_notebook.profiling.records.tuning import ModelSetting, TunedModel, Tuning
+from bls_notebook.profiling.records.verdicts import time_of, times
+from bls_notebook.records.visible_text import visible
+
+from .setting_search import ENOUGH, MOST
+
+_AS_LONG = 1.02  # times as long: no difference
+
+
+def sentence(found: Tuning) -> str:
+    """Return the one sentence that says which setting is enough, and what it brings."""
+    if not found.models:
+        return f"Nothing to tune. {found.verdict.sentence}"
+    walls, several = found.predicted, f"{found.requests} requests at once"
+    setting = in_words((m.name, m.now, m.found) for m in found.models)
+    if found.problem:
+        return f"With {setting}, it could not be run: {found.problem}."
+    took = f"{several} take {time_of(walls.found)}"
+    best = "More brings nothing."
+    if walls.found > _AS_LONG * walls.best:
+        part = f"{walls.best / walls.found:.0%} of the best"
+        best = f"That is {part}: with more it is {time_of(walls.best)} at best."
+    if not found.changed:
+        return f"The setting is the smallest that gets there: {took}. {best}"
+    if not found.confirmed:
+        return (
+            f"With {setting}, {several} took {time_of(found.measured.found)}, not the {time_of(walls.found)} "
+            f"that was predicted; as it is {time_of(found.measured.now)}."
+        )
+    run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
+    gain = walls.now / max(1, walls.found)
+    if gain < 1 / ENOUGH:
+        return f"Less would do, {setting}: {took}{run}, and as it is {time_of(walls.now)}. {best}"
+    return f"With {setting}, {took}{run} instead of {time_of(walls.now)}: {times(gain)} times as fast. {best}"
+
+
+def advice(found: Tuning) -> tuple[str, ...]:
+    """Return what else there is to know."""
+    return tuple(each.strip() for each in _advice(found) if each.strip())
+
+
+def _advice(found: Tuning) -> Iterator[str]:
+    took, walls = found.measured.now, found.predicted
+    if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
+        yield (
+            f"As it is, the requests took {time_of(took)}, and what was recorded explains "
+            f"{time_of(walls.now)}: the figures are rough."
+        )
+    if found.verdict.note:
+        yield found.verdict.note
+    if found.verdict.advice and not found.models:
+        yield found.verdict.advice
+    leave = "" if found.pbtxt else " Leave the setting as it is."
+    if found.models and found.verdict.cause == "contention":
+        yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
+    elif not found.confirmed and not found.problem:
+        shared = (
+            "The limit does not show when requests run one after the other: something that instances share (a "
+            "lock, a connection, the bandwidth of memory), or sending so many at once."
+        )
+        # Beside other programs nothing can be told of the models.
+        yield ("" if found.verdict.note else shared) + leave
+    here, there = found.predicted, found.on_server
+    differs = [m for m in found.models if m.on_server != m.found]
+    if found.models and differs and there.found * _WORTH < here.found:
+        setting = in_words((m.name, m.now, m.on_server) for m in found.models)
+        yield (
+            "Here instances share one Python, whose lock one at a time holds. On a Triton server each is a "
+            f"process: with {setting or 'the setting as it is'}, on as many processors, "
+            f"{time_of(there.found)} is predicted there."
+        )
+    for model in found.models:
+        if model.most < _wanted(model, found) and model.most < MOST:
+            takes = model.device_bytes if model.device_bytes > 0 else model.host_bytes
+            yield f"An instance of `{model.name}` takes {_size(takes)}: there is memory for {model.most}."
+    blind = [
+        f"`{m.name}`"
+        for m in found.models
+        if m.found.count > m.now.count and m.kind == "KIND_GPU" and m.device_bytes < 0
+    ]
+    if blind:
+        yield f"What memory of the GPU an instance of {_and(blind)} takes was not seen."
+    yield from (f"{each[0].upper()}{each[1:]}." for each in found.unseen)
+
+
+_WORTH = 1.15
+_ROUGH = 1.3  # times as long as predicted
+
+
+def _wanted(model: TunedModel, found: Tuning) -> int:
+    """Return how many instances the requests could use."""
+    return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
+
+
+def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
+    """Say what changes: "3 instances of `resize`, 2 of `detect` and batches of 8 for `detect`"; by model."""
+    counts: list[str] = []
+    batches: list[str] = []
+    for name, now, then in settings:
+        if then.count != now.count:
+            unit = "" if counts else f" instance{'' if then.count == 1 else 's'}"
+            counts.append(f"{then.count}{unit} of `{name}`")
+        if batches_of(then) != batches_of(now):
+            batches.append(f"{batches_of(then)} for `{name}`")
+    return _and([*counts, *batches])
+
+
+def batches_of(setting: ModelSetting) -> str:
+    """Say how a model batches."""
+    if not setting.batches:
+        return "no batches"
+    sizes = " or ".join(map(str, setting.preferred)) or f"up to {setting.max_batch_size}"
+    delay = f" within {time_of(1000 * setting.delay)}" if setting.delay else ""
+    return f"batches of {sizes}{delay}"
+
+
+def config_lines(model: TunedModel) -> str:
+    """Return the lines of a model's config.pbtxt that its setting changes; empty for none.
+
+    A configuration is for a server too: where that needs more instances, which do no harm here, it has them.
+    """
+    now, found = model.now, model.found
+    lines = [f"# config.pbtxt of {visible(model.name)}"]
+    total = max(found.count, model.on_server.count)
+    if total != now.count:
+        count, was = -(-total // model.devices), -(-now.count // model.devices)
+        fields = " ".join(filter(None, (f"count: {count}", visible(model.group))))
+        group = f"instance_group [{{ {fields} }}]"
+        here = f"; {found.count} in this kernel" if found.count < total else ""
+        lines.append(f"{group}  # {was} now{here}")
+    if found.max_batch_size != now.max_batch_size:
+        lines.append(f"max_batch_size: {found.max_batch_size}  # {now.max_batch_size} now")
+    if batches_of(found) != batches_of(now):
+        fields = f"preferred_batch_size: [ {', '.join(map(str, found.preferred))} ]"
+        if found.delay:
+            fields += f" max_queue_delay_microseconds: {found.delay}"
+        lines.append(f"dynamic_batching {{ {fields} }}  # {batches_of(now)} now")
+    return "\n".join(lines) + "\n" if lines[1:] else ""
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def _size(number: int) -> str:
+    return f"{number / (1 << 30):.1f} GiB" if number >= 1 << 30 else f"{number / (1 << 20):.0f} MiB"
