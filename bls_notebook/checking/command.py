@@ -16,12 +16,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from bls_notebook.repository.source.layout import (
-        is_repository,
-        repositories_below,
-        repository_folder,
-        version_folders,
-    )
+    from bls_notebook.repository.source.discovery import is_repository, repositories_below, repository_folder
+    from bls_notebook.repository.source.layout import version_folders
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):

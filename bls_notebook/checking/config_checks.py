@@ -10,7 +10,7 @@ from bls_notebook.records.advice import nearest
 from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
-from bls_notebook.repository.config.complete import KNOWN_BACKENDS
+from bls_notebook.repository.config.completion import KNOWN_BACKENDS
 from bls_notebook.repository.config.templates import line_of
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 

@@ -18,13 +18,8 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
-from bls_notebook.repository.source.syntax import (
-    imported_modules,
-    installed_as,
-    model_class_warnings,
-    package_of,
-    undefined_names,
-)
+from bls_notebook.repository.source.pip_packages import installed_as, package_of
+from bls_notebook.repository.source.syntax import imported_modules, model_class_warnings, undefined_names
 
 from .check_input import CheckedModel
 from .python_source import PythonSource, argument, last_name, spreads

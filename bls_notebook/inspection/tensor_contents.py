@@ -22,18 +22,9 @@ from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import Figures, Media, TextSeen
-from bls_notebook.repository.requests.tensor_summary import (
-    GLANCE,
-    LARGEST,
-    figures,
-    layout_of,
-    media_of,
-    numbers,
-    pictures,
-    sampled,
-    to_host,
-    working_on,
-)
+from bls_notebook.repository.requests.array_access import numbers, sampled, to_host, working_on
+from bls_notebook.repository.requests.tensor_images import LARGEST, layout_of, media_of, pictures
+from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
 
 from .records import TensorView
 

@@ -18,7 +18,7 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
 from bls_notebook.progress import progress
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.source.layout import check_model_name
+from bls_notebook.repository.source.names import check_model_name
 
 from .kserve.address import TLS, Address, AddressError, address_of
 from .kserve.client import Client, ServerError

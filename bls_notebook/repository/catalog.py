@@ -39,13 +39,15 @@ from .loading.ensembles import (
 )
 from .loading.loader import POLL_FAILED
 from .locks import undivided
+from .metric_families import server_families
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
-from .source.changes import changes, signature, texts_of
-from .source.layout import check_model_name, check_version, config_text, find_model, shown_path
+from .source.definition_changes import changes, texts_of
+from .source.fingerprints import signature
+from .source.layout import config_text, find_model, shown_path
 from .source.model_source import ModelSource, SourcePlace
+from .source.names import check_model_name, check_version
 from .source.syntax import model_class_warnings, stray_import_warnings, undefined_name_warnings
-from .statistics import server_families
 
 if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord

@@ -12,8 +12,9 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.progress import stepped
 
 from .locks import NameLock
-from .source.changes import signature
-from .source.layout import check_model_name, find_model, model_names
+from .source.fingerprints import signature
+from .source.layout import find_model, model_names
+from .source.names import check_model_name
 
 log = logging.getLogger("bls_notebook")
 

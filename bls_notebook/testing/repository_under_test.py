@@ -24,7 +24,7 @@ from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.source.layout import check_model_name
+from bls_notebook.repository.source.names import check_model_name
 
 from .assertions import Assertions
 from .call_log import Calls

@@ -13,7 +13,7 @@ from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import find_templates
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.syntax import needs_gpu, package_of
+from bls_notebook.repository.source.pip_packages import needs_gpu, package_of
 
 _LONGEST = 240
 _GPU = re.compile(

@@ -27,7 +27,7 @@ from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.instances import python_backend
 from bls_notebook.repository.source.layout import backend_folders, find_model, is_pointer, pointers_in, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
-from bls_notebook.repository.substitution.made_up import Stub
+from bls_notebook.repository.substitution.made_up_responses import Stub
 from bls_notebook.repository.substitution.stub_config import as_stub, backend_of, main_file
 
 from . import failure_reasons as reasons

@@ -24,16 +24,10 @@ from bls_notebook.records.visible_text import visible
 from bls_notebook.repository.call_order import sources_in
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, parse_pbtxt
 from bls_notebook.repository.config.templates import fill_templates, filled_config
-from bls_notebook.repository.source.layout import (
-    check_model_name,
-    config_files,
-    config_text,
-    is_model,
-    model_names,
-    shown_path,
-    version_folders,
-)
+from bls_notebook.repository.source.discovery import config_files, is_model
+from bls_notebook.repository.source.layout import config_text, model_names, shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_model_name
 
 
 def model_folders(path: Path, values: Mapping[str, object]) -> tuple[Path, list[str], tuple[str, ...]]:

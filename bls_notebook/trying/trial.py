@@ -12,8 +12,9 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.records.units import count
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import repository_folder, shown_path
-from bls_notebook.repository.substitution.made_up import VALUES, Stub, Values
+from bls_notebook.repository.source.discovery import repository_folder
+from bls_notebook.repository.source.layout import shown_path
+from bls_notebook.repository.substitution.made_up_responses import VALUES, Stub, Values
 
 from .example_request import example_requests
 from .load_or_stub import ModelLoader

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.substitution.made_up import Declared, Stub, output_dims
+from bls_notebook.repository.substitution.made_up_responses import Declared, Stub, output_dims
 
 Repository = bls.ModelRepository
 

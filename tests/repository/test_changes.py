@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
-from bls_notebook.repository.source.changes import changes
+from bls_notebook.repository.source.definition_changes import changes
 from tests.repository.models import ECHO, saying
 
 

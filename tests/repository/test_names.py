@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.repository.source.layout import check_model_name, check_version, file_override_path
+from bls_notebook.repository.source.names import check_model_name, check_version, file_override_path
 from tests.repository.models import TEXT, saying, write
 
 BAD_NAMES = [

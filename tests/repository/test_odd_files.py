@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.config.complete import MOST_INSTANCES
+from bls_notebook.repository.config.completion import MOST_INSTANCES
 from bls_notebook.repository.source import layout, syntax
 from bls_notebook.repository.source.model_source import SourceFolder
 from bls_notebook.repository.source.syntax import undefined_names

@@ -30,7 +30,7 @@ from bls_notebook.records.measurements import ratio, relative_error
 from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
-from bls_notebook.repository.source.changes import numbered_change
+from bls_notebook.repository.source.definition_changes import numbered_change
 
 from .counterfactual import RUNS, SECONDS, CalleeStates, ExhaustedError, ObservedRun, Runs, callee_states, equal
 from .evidence import ENOUGH, Evidence, closure, explore, stages

@@ -5,11 +5,11 @@ Importing this package is cheap: protobuf and Triton's message are loaded when t
 
 from __future__ import annotations
 
-from .complete import auto_complete, complete
+from .completion import auto_complete, complete
 from .message import ModelConfigMessage, model_config_class, model_config_pb2, new_config, to_dict, to_json, to_pbtxt
-from .parse import parse_config, parse_json, parse_pbtxt
+from .parsing import parse_config, parse_json, parse_pbtxt
 from .spec import model_spec, pick_versions
-from .validate import validate
+from .validation import validate
 
 __all__ = [
     "ModelConfigMessage",

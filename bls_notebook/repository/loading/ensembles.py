@@ -15,7 +15,7 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config import ModelConfigMessage
-from bls_notebook.repository.config.validate import cache_refused
+from bls_notebook.repository.config.validation import cache_refused
 from bls_notebook.repository.source.model_source import ModelSource
 
 

@@ -44,9 +44,9 @@ from bls_notebook.repository.config import (
     validate,
 )
 from bls_notebook.repository.modules.code_owner import whose
-from bls_notebook.repository.source.changes import code_hash, version_fingerprint
-from bls_notebook.repository.source.layout import check_launchable
+from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
 from bls_notebook.repository.source.model_source import ModelSource, RemoteModel
+from bls_notebook.repository.source.names import check_launchable
 
 from .ensembles import check_members
 from .instances import InstanceMaker, Regrouping, regrouped_spec

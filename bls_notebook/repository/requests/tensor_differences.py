@@ -13,7 +13,9 @@ from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.repository import Media, TensorRecord, TensorsCompared
 
-from .tensor_summary import CHUNK, GLANCE, figures, layout_of, numbers, pictures, sampled, to_host, working_on
+from .array_access import CHUNK, numbers, sampled, to_host, working_on
+from .tensor_images import layout_of, pictures
+from .tensor_summary import GLANCE, figures
 
 LOOK = 1 << 26  # elements that are compared
 _PIXELS = 200

@@ -11,11 +11,10 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelNotFoundError
-from bls_notebook.records.units import listed
-from bls_notebook.records.visible_text import encodable, first_line, visible
+from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
+from bls_notebook.records.visible_text import first_line, visible
 
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 _POINTER = b"version https://git-lfs"
@@ -174,132 +173,3 @@ def shown_path(path: Path) -> str:
     except (ValueError, OSError):  # another drive; or the working folder has gone
         return str(path)
     return relative if len(relative) <= len(str(path)) else str(path)
-
-
-_FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
-_SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h
-_NO_STUB = "Invalid argument: Invalid stub name: contains invalid characters"
-
-
-def check_model_name(name: object) -> str:
-    """Return a model's name, if it may be one: a plain folder name that cannot lead to another folder."""
-    if not isinstance(name, str):
-        raise InvalidNameError(
-            f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
-        )
-    found = _FORBIDDEN.search(name)
-    plain = name and encodable(name) == name.strip() and not name.startswith(".") and len(name.encode()) <= 255
-    if found or not plain:
-        shown = name if len(name) <= 60 else name[:57] + "..."
-        why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
-        raise InvalidNameError(
-            f"model name {shown!r} cannot be used: {why}. A model's name is the name of its "
-            "folder; use letters, digits, '_', '-' and '.'",
-            _NO_STUB if found and _SHELL.match(found[0]) else "",
-        )
-    return name
-
-
-def check_launchable(name: str, what: str) -> None:
-    """Raise for a name (described as `what`) with which a server's Python backend cannot start a process.
-
-    Current servers refuse the load; older ones, which start it by a shell, never answer.
-    """
-    found = _SHELL.search(name)
-    if found:
-        raise InvalidNameError(
-            f"{what} cannot be used by a model of the Python backend: it has {found[0]!r} in it, which means "
-            "something to a shell, and the server refuses it; use letters, digits, '_', '-' and '.'",
-            _NO_STUB,
-        )
-
-
-def check_version(version: object) -> int:
-    """Return a model's version number, if it may be one: a whole number above 0."""
-    if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**63:
-        raise InvalidNameError(f"model version: got {version!r}, expected a whole number from 1, such as version=1")
-    return version
-
-
-def file_override_path(name: str) -> PurePosixPath:
-    """Return where a file of `load_model(files=...)` goes, relative to the model's folder, never out of it.
-
-    It is named ``file:<version>/<path>``, as in Triton, which takes ``file:/<version>/<path>`` for the same.
-    """
-    plain = name[5:] if isinstance(name, str) and name.startswith("file:") else ""
-    path = PurePosixPath(plain.lstrip("/"))
-    parts = path.parts
-    if (
-        len(parts) < 2
-        or any(p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts)
-        or "\\" in plain
-        or encodable(plain) != plain
-    ):
-        shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
-        raise InvalidNameError(
-            f"file override {shown} cannot be used: expected 'file:<version>/<file name>' inside the "
-            "model's folder, such as 'file:1/model.py'"
-        )
-    return path
-
-
-_DEEPEST = 7
-_MOST_FOLDERS = 20_000  # that are looked into
-_LISTED = 12
-_PASSED_OVER = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
-
-
-def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:
-    """Return the model repository: the given folder, or the only repository below it.
-
-    `command` is the command given the folder: errors begin with its last word and suggest a corrected command.
-    """
-    what = command.rpartition(" ")[2]
-    given = folder_path(folder, what, "give a folder with a model repository in it")
-    found = [given] if is_repository(given) else list(repositories_below(given))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        why = f"holds {len(found)} model repositories: {listed(map(shown_path, found), _LISTED)}; name one of them"
-        why += f", such as `{command} {shown_path(found[0])}`"
-    elif is_model(given):
-        why = f"is a model, expected the folder that it lies in; `{command} {shown_path(given.parent)}`"
-    else:
-        inside = ", ".join(sorted(each.name for each in given.iterdir())[:_LISTED]) or "nothing in it"
-        why = f"is no model repository and holds none: it has {inside}; expected folders of models, each with "
-        why += "config.pbtxt or 1/model.py"
-    raise BLSError(f"{what}: {shown_path(given)} {why}")
-
-
-def is_repository(folder: Path) -> bool:
-    return any(is_model(folder / name) for name in model_names([folder]))
-
-
-def is_model(folder: Path) -> bool:
-    """Whether a folder has a configuration, or a version with a model's file in it."""
-    if config_files(folder):
-        return True
-    return any(any(version.glob("model.*")) for version in version_folders(folder).values())
-
-
-def config_files(folder: Path) -> list[Path]:
-    """Return what may be a model's configuration, the best first: config.pbtxt, its variants, templates."""
-    try:
-        files = [f for f in sorted(folder.iterdir()) if ".pbtxt" in f.name and f.is_file()]
-        more = sorted((folder / "configs").glob("*.pbtxt"))
-    except OSError:
-        return []
-    files.sort(key=lambda f: (f.name != "config.pbtxt", not f.name.startswith("config"), f.name))
-    return files + more
-
-
-def repositories_below(folder: Path) -> Iterator[Path]:
-    """Yield the repositories below a folder, from the top; none inside another."""
-    for within, folders, _ in islice(os.walk(folder), _MOST_FOLDERS):
-        here = Path(within)
-        if here != folder and is_repository(here):
-            folders.clear()
-            yield here
-            continue
-        deep = len(here.relative_to(folder).parts) >= _DEEPEST
-        folders[:] = [f for f in sorted(folders) if not (deep or f.startswith(".") or f in _PASSED_OVER)]

@@ -22,11 +22,12 @@ from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, Reposit
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
-from .layout import file_override_path, version_folders
+from .layout import version_folders
+from .names import file_override_path
 
 if TYPE_CHECKING:
     from bls_notebook.backends.protocol import RemoteBackend
-    from bls_notebook.repository.substitution.made_up import Stub
+    from bls_notebook.repository.substitution.made_up_responses import Stub
 
 
 class RemoteModel(Protocol):

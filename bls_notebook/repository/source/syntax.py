@@ -14,7 +14,6 @@ import dis
 import importlib.machinery
 import inspect
 import os
-import re
 import sys
 import threading
 from collections.abc import Collection, Iterator
@@ -23,7 +22,7 @@ from types import CodeType
 
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
-from bls_notebook.repository.modules.imports import FINDER, SHARED
+from bls_notebook.repository.modules.module_home import FINDER, SHARED
 
 TIMES = 5  # others in this process parse too, and hold no lock of ours
 _lock = threading.Lock()
@@ -210,44 +209,6 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or any(
         name in ast.unparse(handler.type) for name in ("ImportError", "ModuleNotFoundError", "Exception")
     )
-
-
-_PACKAGES = {
-    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "clip": "openai-clip",
-    "Crypto": "pycryptodome", "cuda": "cuda-python", "cupy": "cupy-cuda12x", "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv", "faiss": "faiss-cpu",
-    "fitz": "pymupdf", "git": "gitpython", "google.protobuf": "protobuf", "grpc": "grpcio",
-    "hydra": "hydra-core", "jwt": "pyjwt", "magic": "python-magic", "MeCab": "mecab-python3",
-    "mmcv": "mmcv-lite", "nemo": "nemo_toolkit", "nvidia.dali": "nvidia-dali-cuda120", "OpenSSL": "pyopenssl",
-    "paddle": "paddlepaddle", "PIL": "pillow", "pkg_resources": "setuptools<81", "pywt": "PyWavelets",
-    "pynvml": "nvidia-ml-py",
-    "rapidjson": "python-rapidjson", "serial": "pyserial", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "speech_recognition": "SpeechRecognition",
-    "torch": "torch --index-url https://download.pytorch.org/whl/cpu", "tritonclient": "tritonclient[all]",
-    "umap": "umap-learn", "whisper": "openai-whisper", "yaml": "PyYAML", "zmq": "pyzmq",
-}  # fmt: skip
-_STEMS = {"cv2": "opencv", "cupy": "cupy", "faiss": "faiss", "nvidia": "nvidia-"}
-_NOT_HERE = frozenset({"tensorrt", "tensorrt_llm", "pycuda", "cudf", "flash_attn", "nvidia.dali", "deepspeed"})
-
-
-def package_of(module: str) -> str:
-    """Return what `pip install` takes for a module, by its dotted name."""
-    parts = module.split(".")
-    for length in range(len(parts), 0, -1):
-        found = _PACKAGES.get(".".join(parts[:length]))
-        if found is not None:
-            return found
-    return parts[0]
-
-
-def installed_as(module: str) -> str:
-    """Return how the name of a package begins in files that install it; it may come in several builds."""
-    return _STEMS.get(module) or re.split(r"[\s<\[]", package_of(module))[0].lower()
-
-
-def needs_gpu(module: str) -> bool:
-    """Whether a module is of no use without a CUDA GPU."""
-    return module.partition(".")[0] in _NOT_HERE or module in _NOT_HERE
 
 
 def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:

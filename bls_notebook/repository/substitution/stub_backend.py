@@ -30,7 +30,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.visible_text import first_line
 
 from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waiter, call_of, is_null
-from .made_up import MadeUpResponses, Stub
+from .made_up_responses import MadeUpResponses, Stub
 
 log = logging.getLogger("bls_notebook")
 _SLICE = 0.05  # seconds after which an interrupt ends a wait

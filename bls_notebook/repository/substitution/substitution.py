@@ -47,11 +47,11 @@ from bls_notebook.repository.catalog import Catalog, Config
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.locks import UndividedContext
 from bls_notebook.repository.model_index import STUBBED
-from bls_notebook.repository.source.layout import check_model_name
 from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_model_name
 
 from .call import Answers, Call, CallProgress
-from .made_up import Stub
+from .made_up_responses import Stub
 from .stub_backend import AnswerSource, SubstituteInstance
 from .stub_config import FOR_ENSEMBLE, as_stub, backend_of
 

@@ -16,8 +16,8 @@ from bls_notebook.engine.errors import ConfigError
 from bls_notebook.pb_utils.model_config import ModelConfig
 
 from .message import ModelConfigMessage, model_config_pb2, to_json
-from .parse import parse_json
-from .validate import refuse, validate_model
+from .parsing import parse_json
+from .validation import refuse, validate_model
 
 MOST_INSTANCES = 1024
 # Backends that get two instances a group on a CPU where no count is given.

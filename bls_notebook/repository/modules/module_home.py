@@ -2,7 +2,7 @@
 
 On Triton each instance is a process of its own, whose path ends with the folders of the version and of the model. Here
 the modules beside model.py are imported once for each instance, under the names that they have on Triton, and are found
-by whatever runs on behalf of that instance, also by libraries and on other threads (`whose_code.py`): two models'
+by whatever runs on behalf of that instance, also by libraries and on other threads (`code_owner.py`): two models'
 `helper.py` never meet, nor does either meet a notebook's, and each reload is fresh. Installed packages and the standard
 library come first and are shared, as Python has them. While GPUs are simulated, `cupy` is what stands in for it there;
 that is for models alone, the notebook's own `import cupy` stays as it is.

@@ -1,0 +1,155 @@
+"""Pictures of arrays that are shaped as images, and of elements that are encoded images or sounds."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.records.repository import Figures, Media
+
+from .array_access import to_host, working_on
+
+LEAST = 8  # pixels of a side
+LONGEST = 8  # times the other side
+_ALARM = (213, 94, 0)  # what is no number
+_Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """Which axes of an array are what; -1 for one that is not there."""
+
+    batch: int
+    height: int
+    width: int
+    channel: int
+    said: str
+
+
+def layout_of(shape: tuple[int, ...]) -> ImageLayout | None:
+    """Return how an array of this shape is a picture, or a batch of them; None where it is not.
+
+    H×W, H×W×1, ×3 and ×4, 1×H×W, 3×H×W and 4×H×W, and batches of these.
+    """
+    ways = {
+        2: [ImageLayout(-1, 0, 1, -1, "grey")],
+        3: [
+            ImageLayout(-1, 0, 1, 2, "channels last"),
+            ImageLayout(-1, 1, 2, 0, "channels first"),
+            ImageLayout(0, 1, 2, -1, "a batch of grey pictures"),
+        ],
+        4: [ImageLayout(0, 1, 2, 3, "channels last"), ImageLayout(0, 2, 3, 1, "channels first")],
+    }
+    for way in ways.get(len(shape), ()):
+        sides = shape[way.height], shape[way.width]
+        channels = 1 if way.channel < 0 else shape[way.channel]
+        if min(sides) >= LEAST and max(sides) <= LONGEST * min(sides) and channels in (1, 3, 4):
+            return way
+    return None
+
+
+def pictures(
+    array: Any, figures: Figures | None, most: int, pixels: int, *, stretched: bool = False
+) -> tuple[Media, ...]:
+    """Return pictures of an array that is shaped as one or a batch, the first so many of them.
+
+    Only what is shown is copied to the host: of a longer side than `pixels` every n-th row and column. The
+    `figures` of the array say how its numbers become shades; `stretched`, the least and the greatest are
+    black and white, whatever they are.
+    """
+    way = layout_of(array.shape)
+    if way is None or figures is None or array.dtype.kind not in "biuf":
+        return ()
+    axes = [axis for axis in (way.batch, way.height, way.width, way.channel) if axis >= 0]
+    ordered = array.transpose(axes)
+    ordered = ordered if way.batch >= 0 else ordered[None]
+    ordered = ordered if way.channel >= 0 else ordered[..., None]
+    count, height, width, channels = ordered.shape
+    step = -(-max(height, width) // pixels)
+    with working_on(ordered):
+        shown = to_host(ordered[:most, ::step, ::step])
+    shades, said = _shades(shown, figures, stretched)
+    words = [said, way.said if channels > 1 or way.batch < 0 < array.ndim - 2 else ""]
+    words += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" * (count > most)]
+    told = ", ".join(word for word in words if word)
+    return tuple(Media("image/png", b64encode(png(each)).decode(), width, height, told) for each in shades)
+
+
+def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, str]:
+    if values.dtype == np.uint8:
+        return values, "0 to 255 as they are"
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * 255, "True is white"
+    if figures.least is None or figures.greatest is None:
+        low, high, said = 0.0, 1.0, "no number in it"
+    elif stretched:
+        low, high = float(figures.least), float(figures.greatest)
+        said = f"{low:.4g} black, {high:.4g} white"
+    else:
+        low, high, said = _range(float(figures.least), float(figures.greatest), values.dtype.kind == "f")
+    numbers = values.astype(np.float64)
+    good = np.isfinite(numbers)
+    with np.errstate(all="ignore"):
+        scaled = (numbers - low) * (255 / (high - low) if high > low else 0)
+    shades = np.where(good, np.clip(np.nan_to_num(scaled), 0, 255), 0).round().astype(np.uint8)
+    if good.all():
+        return shades, said
+    bad = ~good.all(axis=-1)
+    shades = np.repeat(shades, 3, axis=-1) if shades.shape[-1] == 1 else shades
+    shades[bad, :3] = _ALARM
+    return shades, f"{said}, NaN and infinities red"
+
+
+def _range(low: float, high: float, is_float: bool) -> tuple[float, float, str]:
+    if is_float and low >= 0 and high <= 1:
+        return 0, 1, "0 to 1 as black to white"
+    if is_float and -1 <= low < 0 and high <= 1:
+        return -1, 1, "-1 to 1 as black to white"
+    if low >= 0 and 16 <= high <= 255:
+        return 0, 255, "0 to 255 as black to white"
+    if not np.isfinite(high - low):
+        return low / 2, high / 2, "stretched"
+    return low, high, f"stretched: {low:.4g} black, {high:.4g} white"
+
+
+def png(pixels: _Array) -> bytes:
+    """Return pixels, of uint8 and shape height × width × 1, 3 or 4, as a file."""
+    height, width, channels = pixels.shape
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with its filter: none
+    rows[:, 1:] = pixels.reshape(height, -1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+LARGEST = 600_000  # bytes of a file that is shown
+_KINDS = {
+    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}  # fmt: skip
+
+
+def media_of(element: object, largest: int = LARGEST) -> Media | None:
+    """Return an element that is an encoded picture or a sound as such, None for any other."""
+    if not isinstance(element, bytes):
+        return None
+    kind = next((kind for start, kind in _KINDS.items() if element.startswith(start)), "")
+    if element[:4] == b"RIFF":
+        kind = {b"WAVE": "audio/wav", b"WEBP": "image/webp"}.get(element[8:12], "")
+    if not kind:
+        return None
+    width = height = 0
+    if kind == "image/png" and len(element) >= 24:
+        width, height = int.from_bytes(element[16:20], "big"), int.from_bytes(element[20:24], "big")
+    if len(element) > largest:
+        return Media(kind, "", width, height, f"larger than the {largest:,} bytes that are shown")
+    return Media(kind, b64encode(element).decode(), width, height)

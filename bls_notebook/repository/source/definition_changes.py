@@ -1,0 +1,64 @@
+"""Detect changes of a model: fingerprints of its files, and the differences between two definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.records.repository import Change
+from bls_notebook.repository.config import to_pbtxt
+
+_NEIGHBOURS = 1
+_MOST = 40  # lines that are kept
+_LONGEST = 4000  # lines of a text that is compared: the time grows with their square
+
+
+def texts_of(model: LoadedModel | None) -> dict[str, str]:
+    """Return the files that a cell gave a model; none where there is no model."""
+    if model is None:
+        return {}
+    try:
+        code = Path(model.directory, "model.py").read_text(encoding="utf-8")
+    except (OSError, ValueError):  # an ensemble has none
+        code = ""
+    return {"model.py": code, "config.pbtxt": to_pbtxt(model.spec.config)}
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:
+    """Return the files that differ; none where there was no definition before."""
+    return tuple(
+        _change(name, before[name].splitlines(), text.splitlines())
+        for name, text in after.items()
+        if name in before and before[name] != text
+    )
+
+
+def numbered_change(name: str, before: str, after: str, first: int) -> Change:
+    """Return how a text changes, with the numbers of its lines, of which the first is `first`."""
+    return _change(name, before.splitlines(), after.splitlines(), first)
+
+
+def _change(name: str, before: list[str], after: list[str], first: int | None = None) -> Change:
+    if max(len(before), len(after)) > _LONGEST:
+        return Change(name, len(after), len(before), (("…", "too long to be compared"),))
+    lines = list(_lines(before, after))
+    signs = [sign for sign, _, _ in lines]
+    more = len(lines) - _MOST
+    kept = [*lines[:_MOST], ("…", f"{more} more lines", -1)] if more > 1 else lines
+    numbers = () if first is None else tuple(first + at if at >= 0 else 0 for _, _, at in kept)
+    return Change(name, signs.count("+"), signs.count("-"), tuple((s, text) for s, text, _ in kept), numbers)
+
+
+def _lines(before: list[str], after: list[str]) -> Iterator[tuple[str, str, int]]:
+    from difflib import SequenceMatcher
+
+    for number, group in enumerate(SequenceMatcher(None, before, after).get_grouped_opcodes(_NEIGHBOURS)):
+        if number:
+            yield "…", "", -1
+        for kind, a, b, c, d in group:
+            if kind == "equal":
+                yield from ((" ", before[at], at) for at in range(a, b))
+            else:
+                yield from (("-", before[at], at) for at in range(a, b))
+                yield from (("+", line, -1) for line in after[c:d])
