@@ -15,13 +15,13 @@ from .capabilities import Capability, Drawing, lazily, load
 
 if TYPE_CHECKING:
     from .engine.recording.log import Observation, TapeProtocol
-    from .engine.waiting.ctrl_c import Critical
+    from .engine.waiting.interrupts import Critical
     from .repository.host import Host, Registration, SentRequest, Undo
     from .repository.repository import ModelRepository
 
 # Imported when first used: every capability's package imports this module.
 _RUNTIME = {
-    "Critical": "bls_notebook.engine.waiting.ctrl_c:Critical",
+    "Critical": "bls_notebook.engine.waiting.interrupts:Critical",
     "Host": "bls_notebook.repository.host:Host",
     "Observation": "bls_notebook.engine.recording.log:Observation",
     "Registration": "bls_notebook.repository.host:Registration",
@@ -76,7 +76,7 @@ def critical() -> Critical:
 
     Waits of the engine, and code of models, can be interrupted within it.
     """
-    from .engine.waiting.ctrl_c import Critical
+    from .engine.waiting.interrupts import Critical
 
     return Critical()
 

@@ -63,7 +63,7 @@ class BackendInstance(Protocol):
         """Let go of everything; called once, when no request is in flight."""
 
     def ready(self) -> bool:
-        """Whether the instance says that it can serve."""
+        """Return whether the instance says that it can serve."""
 
 
 class BackendModel(Protocol):

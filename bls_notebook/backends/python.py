@@ -96,7 +96,7 @@ class PythonInstance:
             self._modules.forget()
 
     def ready(self) -> bool:
-        """Whether the model's `is_ready` returns True; True if it has none."""
+        """Return whether the model's `is_ready` returns True; True if it has none."""
         check = getattr(self.model, "is_ready", None)
         if check is None:
             return True

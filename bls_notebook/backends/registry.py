@@ -51,12 +51,12 @@ def find_backend(name: str) -> OpenModel | None:
 
 
 def has_runtime(name: str, runtime: str) -> bool:
-    """Whether a backend here runs Python-based models with this `runtime`."""
+    """Return whether a backend here runs Python-based models with this `runtime`."""
     return name in _modules and runtime in getattr(_modules[name](), "RUNTIMES", ())
 
 
 def runs_on_gpu(name: str) -> bool:
-    """Whether `KIND_AUTO` may become `KIND_GPU` for a backend on a machine with a GPU."""
+    """Return whether `KIND_AUTO` may become `KIND_GPU` for a backend on a machine with a GPU."""
     if name not in _modules or name in _registered:
         return True
     has_gpu = getattr(_modules[name](), "has_gpu", None)

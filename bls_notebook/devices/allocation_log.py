@@ -271,7 +271,7 @@ def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
 
 
 def unwatched(array: Any) -> bool:
-    """Whether nobody has a weak reference to an object, except perhaps the log."""
+    """Return whether nobody has a weak reference to an object, except perhaps the log."""
     known, on = getweakrefs(array), recording
     return not known or (on is not None and len(known) == 1 and known[0].__callback__ is on._died)
 

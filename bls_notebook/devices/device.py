@@ -119,7 +119,7 @@ class GPUs(Protocol):
         """Wait for all work on an array's GPU that has been handed to it."""
 
     def unheld(self, array: Any) -> bool:
-        """Whether the array alone has its memory: no view, no capsule, nobody who knows the memory."""
+        """Return whether the array alone has its memory: no view, no capsule, nobody who knows the memory."""
 
     def capsule(self, array: Any) -> object:
         """Return a DLPack capsule that shares an array's memory."""

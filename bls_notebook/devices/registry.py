@@ -62,7 +62,7 @@ def devices() -> list[Device]:
 
 
 def gpus_were_seen() -> bool:
-    """Whether a tensor may be on a GPU: a GPU, real or simulated, was requested and exists."""
+    """Return whether a tensor may be on a GPU: a GPU, real or simulated, was requested and exists."""
     return bool(gpu_arrays)
 
 
@@ -163,7 +163,7 @@ def cuda_gpu_count() -> int:
 
 @cache
 def has_cupy() -> bool:
-    """Whether CuPy is installed; does not import it."""
+    """Return whether CuPy is installed; does not import it."""
     return "cupy" in sys.modules or importlib.util.find_spec("cupy") is not None
 
 

@@ -1,1 +1,1 @@
-"""What happens to a request: instances, schedulers, waits, isolation, failures."""
+"""The path of a request: models and instances, schedulers, tensors, waits, failures and recording."""

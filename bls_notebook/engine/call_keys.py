@@ -1,10 +1,9 @@
-"""Keys that identify BLS calls across runs: (key of the sender's call, callee, how many-th such call).
+"""Keys that identify BLS calls across runs: (key of the sender's call, callee, number of the call to this callee).
 
-The engine fixes a key when a request is sent, so calls that are in flight together keep their identity
-whatever order they are executed in. Keys are kept while at least one substitution is active (`active`);
-otherwise the engine only tests that flag.
+The engine assigns a key when a request is sent, so concurrent calls keep their identity in whatever order they are
+executed. It assigns keys only while a substitution is active (`active` counts them).
 
-Guarantees: no two requests of one server get the same key; a key is given without waiting for anybody.
+Guarantees: no two requests of one server get the same key; assigning a key never blocks.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ Key = tuple[Any, ...]
 
 active = 0  # number of active substitutions in this process
 OUTSIDE: Key = ()  # the sender of requests from outside any model
-THREAD = "thread"  # in the key of a model's threads that carry no context: (OUTSIDE, model, THREAD)
+THREAD = "thread"  # in the key of a model's bare threads: (OUTSIDE, model, THREAD)
 _lock = threading.Lock()
 _unknown = itertools.count(1)
 
 
 class CallKey:
-    """The key of one request, and the number of requests that its receiver has sent to each callee."""
+    """The key of one request, with a count of the requests that its receiver has sent to each callee."""
 
     __slots__ = ("_sent", "key")
 
@@ -44,7 +43,7 @@ class CallKey:
 
 
 def begin() -> None:
-    """Assign keys from now on, until as many calls of `end`."""
+    """Assign keys from now on, until `end` has been called as often."""
     global active
     with _lock:
         active += 1
@@ -61,20 +60,20 @@ def next_key(sender: Any, callee: str) -> CallKey:
 
 
 def key_of_execution(execution: Any) -> CallKey:
-    """Return the key of an execution's request; of a batch, that of its first request."""
-    found: CallKey | None = getattr(execution, "call_key", None)
-    if found is not None:
-        return found
-    if execution.model is None:  # the notebook, or a thread of a model that carries no context
+    """Return the key of an execution's request; for a batch, the key of its first request."""
+    known: CallKey | None = getattr(execution, "call_key", None)
+    if known is not None:
+        return known
+    if execution.model is None:  # the notebook, or a bare thread of a model
         numbers: dict[str, CallKey] = execution.server.outside
         name = execution._of
         key = (OUTSIDE, name, THREAD) if name else OUTSIDE
         return numbers.get(name) or numbers.setdefault(name, CallKey(key))
     for request in (execution.request, *execution.requests):
-        found = getattr(request, "_call_key", None)
-        if found is not None:
+        known = getattr(request, "_call_key", None)
+        if known is not None:
             break
-    if found is None:  # it was sent before the substitution began
-        found = CallKey((OUTSIDE, execution.model.name, -next(_unknown)))
-    execution.call_key = found
-    return found
+    if known is None:  # it was sent before the substitution began
+        known = CallKey((OUTSIDE, execution.model.name, -next(_unknown)))
+    execution.call_key = known
+    return known

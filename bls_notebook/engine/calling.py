@@ -1,8 +1,8 @@
-"""Send requests: on behalf of model code (`SendingExecution`) and from outside any model (`Root`).
+"""Sending requests: on behalf of model code (`SendingExecution`) and from outside any model (`Root`).
 
-Guarantees: requests may be sent from any thread or task that carries the context; an error of a request is
-returned, never raised. Ctrl-C during a call of `Root` never strikes the engine itself: it stops a model or a
-wait at once and is raised before the call returns at the latest; requests already sent are interrupted.
+Guarantees: any thread or task that carries the context may send requests. An error of a request is returned, never
+raised. Ctrl-C during a call of `Root` never hits the engine's own code: it stops a model or a wait at once, is raised
+before the call returns at the latest, and interrupts the requests that the call has sent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from .recording.spans import record_refused
 from .tensors.inbound import NotReceivedError, received
 from .tensors.outputs import memory_problem
 from .ticket import Ticket
-from .waiting.ctrl_c import CtrlC
 from .waiting.event_loops import response_of, watch_loop
+from .waiting.interrupts import CtrlC
 from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 MAX_DEPTH = 1000
@@ -44,7 +44,7 @@ _get_ident = threading.get_ident
 
 
 class SendingExecution(Execution):
-    """An execution that sends requests, and takes the answers of one that runs on its caller's thread."""
+    """An execution that can send requests. If it runs on its caller's thread, it also accepts its own responses."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class SendingExecution(Execution):
         if model.decoupled or (
             problem is None and (self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS)
         ):
-            problem = self._problem(model, request, decoupled) or problem  # the backend looks before the core
+            problem = self._problem(model, request, decoupled) or problem  # Triton's backend checks before its core
         if problem is not None:
             return self._refused(request, problem, decoupled)
         if decoupled:
@@ -118,7 +118,7 @@ class SendingExecution(Execution):
         return future
 
     def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
-        """Return why a well-formed request cannot be sent, or None."""
+        """Return the error of a well-formed request that cannot be sent, or None."""
         if model.decoupled and not decoupled:
             return running(
                 model.name,
@@ -141,15 +141,15 @@ class SendingExecution(Execution):
         return self.responses_of(TicketStream(ticket, self))
 
     def responses_of(self, stream: AsyncResponseStream) -> Any:
-        """Return the iterator that the sender of a decoupled request gets."""
+        """Return the iterator over the responses of a decoupled request."""
         return ResponseIterator(stream)
 
     def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
         name = request._model_name
-        told = encodable(problem)
-        origin = ErrorRecord(told, "INTERNAL", (name,), stage="refused", inputs=seen_inputs(request))
-        response = error_response(told, origin=origin)
-        if told != problem and self.model is not None:
+        message = encodable(problem)
+        origin = ErrorRecord(message, "INTERNAL", (name,), stage="refused", inputs=seen_inputs(request))
+        response = error_response(message, origin=origin)
+        if message != problem and self.model is not None:
             with contextlib.suppress(UnicodeEncodeError):
                 response._error = UnreadableError(problem.encode(errors="surrogateescape"))
                 response._error._origin = origin
@@ -171,7 +171,7 @@ class SendingExecution(Execution):
 
     # The methods of `Answerable`, for an execution that runs inline.
     def open_ticket(self, request: InferenceRequest) -> Ticket:
-        """Return the ticket that delivers late responses."""
+        """Return the ticket that delivers responses sent by a response sender."""
         if self.ticket is None:
             if self.model is None:
                 raise TritonModelException(CLOSED)
@@ -196,11 +196,11 @@ class SendingExecution(Execution):
 
 
 class _Bare(SendingExecution):
-    """Sends requests of a thread that carries no context."""
+    """Sends the requests of a bare thread: one that carries no context."""
 
 
 def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> SendingExecution:
-    """Return the sender for a thread without context; `model` owns the code, `span` is its request in a profile."""
+    """Return the sender for a bare thread; `model` owns its code, `span` is the number of its request in a profile."""
     execution = _Bare(server, None, None)
     execution.bare = True
     execution.span = span
@@ -235,7 +235,7 @@ class Root(SendingExecution):
 
 
 class _Stream:
-    """A stream that is read outside any model; nothing is done when it is dropped."""
+    """A response stream that is read outside any model."""
 
     def __init__(self, stream: AsyncResponseStream, root: Root) -> None:
         self._stream, self._root = stream, root
@@ -260,9 +260,9 @@ class _Stream:
 
 
 def root_of(server: Server) -> Root:
-    """Return the parent of this thread's requests from outside any model."""
-    # Made as every other one and then a root: in a constructor that makes objects of two classes by turns,
-    # CPython looks up each attribute anew.
+    """Return a sender for this thread's requests from outside any model."""
+    # A constructor that makes objects of two classes by turns loses CPython's attribute caches, so make the usual
+    # class and change it.
     root: Any = SendingExecution(server, None, None)
     root.__class__ = Root
     root.thread = threading.get_ident()

@@ -1,6 +1,6 @@
-"""Errors that this package raises for misuse of its own API.
+"""Exceptions for misuse of this package's API.
 
-An error *response* is never raised: it is data (`Response.error`).
+An error *response* is data (`Response.error`) and never raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConfigError(BLSError):
 
 
 class ForkedError(BLSError):
-    """A repository of the process that this one was forked from."""
+    """The repository belongs to the process that this one was forked from."""
 
 
 class InvalidNameError(BLSError):
@@ -41,7 +41,7 @@ class ModelNotFoundError(BLSError):
 
 
 class ModelLoadError(BLSError):
-    """A model that could not be loaded; the version that was serving still serves.
+    """A model could not be loaded. The version that was in service stays in service.
 
     Attributes
     ----------

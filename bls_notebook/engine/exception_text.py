@@ -1,10 +1,10 @@
-"""Describes exceptions that models raise: their text, and the frames of the model's code.
+"""Descriptions of exceptions that models raise: their text, and the frames of the model's code.
 
-An exception is the model's code: its `__str__` may raise, exit or never end, and its class may override
+The class of an exception is the model's code: its `__str__` may raise, exit or never return, and it may override
 `__class__` or `__traceback__`.
 
 Guarantees: `describe` raises nothing; its result is plain text of bounded length that has a UTF-8 form. A Ctrl-C
-during `__str__` comes back a moment later. Do not call `describe` under a lock: `__str__` is the model's code.
+during `__str__` is sent again a moment later. Do not call `describe` under a lock, because it runs `__str__`.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.records.errors import FrameRecord
 from bls_notebook.records.visible_text import encodable, first_line
 
-from .waiting.ctrl_c import comes_back, may_be_interrupted
+from .waiting.interrupts import comes_back, may_be_interrupted
 
 CONTEXT_LINES = 3
 MAX_FRAMES = 30
 MAX_TEXT = 1_000_000  # characters of an exception's text
 MAX_NAME = 1000  # of a class, a function, a file or a line of source
-HOME = "__bls_home__"  # in the globals of a model's modules: says which model they belong to
-THREAD_HOME = "_bls_home"  # of a thread: a weak reference to the home that it works for
+HOME = "__bls_home__"  # global variable of a model's modules: their `ModelHome`
+THREAD_HOME = "_bls_home"  # attribute of a model's thread: a weak reference to its `ModelHome`
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"  # Triton's words
 
 _EMPTY = "<EMPTY MESSAGE>"
-_NO_ROOM = "maximum recursion depth exceeded, with no room left to say more"
+_NO_ROOM = "maximum recursion depth exceeded, with no room left for a longer message"
 
 # Frames of these files are this package's own machinery, not the model's.
 internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
 
-# What cells are called where a person reads it, by the names of their files.
+# Names of cells in displays, by the names of their files.
 labels: dict[str, str] = {}
 
 _Line = tuple[FrameType, int]
-# As C keeps them, whatever an exception's class says.
+# The attributes in C, which an exception's class cannot override.
 _name_of = type.__dict__["__name__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 
 
 class ModelHome:
-    """Whose the modules are that have it in their globals."""
+    """The owner of a group of modules: a model version, and the instance if it is known."""
 
     model: str
     version: int
     sources: dict[str, list[str]]
-    owner: Any  # the LoadedModel, once there is one
-    instance: Any  # its Instance, where that is known
-    folders: list[str]  # where its modules are looked for
+    owner: Any  # the LoadedModel, once it exists
+    instance: Any  # its Instance, if known
+    folders: list[str]  # search path of its modules
     reference: weakref.ref[ModelHome]  # to itself
 
     @property
@@ -63,11 +63,11 @@ class ModelHome:
 
 
 class ReturnError(TritonModelException):
-    """`execute` returned what it must not; reported without the frames of anybody's code."""
+    """`execute` returned an invalid value. The report has no frames, because no statement of the model failed."""
 
 
 class Description(NamedTuple):
-    """An exception in plain text: `message` as Triton words it, `brief` its first line, `frames` outermost first."""
+    """An exception in plain text: `message` in Triton's words, `brief` is its first line, `frames` outermost first."""
 
     kind: str
     text: str
@@ -84,15 +84,15 @@ def is_a(error: BaseException, *kinds: type[BaseException]) -> bool:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback, without asking its class."""
+    """Return an exception's traceback, even if its class overrides `__traceback__`."""
     traceback: TracebackType | None = _traceback_of(error)
     return traceback
 
 
 def home_of(variables: dict[str, Any]) -> ModelHome | None:
     """Return the home of the model that a module with these globals belongs to, or None."""
-    found = dict.get(variables, HOME)
-    return found if issubclass(type(found), ModelHome) else None
+    home = dict.get(variables, HOME)
+    return home if issubclass(type(home), ModelHome) else None
 
 
 def describe(error: BaseException, model: str = "", version: int = 0) -> Description:
@@ -108,12 +108,12 @@ def describe(error: BaseException, model: str = "", version: int = 0) -> Descrip
 
 
 def label_of(file: str) -> str:
-    """Return the name of a file for people."""
+    """Return the name of a file in displays."""
     return labels.get(file, file)
 
 
 def _from_here(file: str) -> str:
-    """The name of a file for people: relative to the current folder if that is shorter."""
+    """Return the name of a file in displays: relative to the current folder if that is shorter."""
     label = label_of(file)
     try:
         return min(label, os.path.relpath(label), key=len) if os.path.isabs(label) else label
@@ -126,12 +126,12 @@ def _describe(error: BaseException, model: str, version: int) -> Description:
     text, problem = _text(error)
     lines = _code_lines(error)
     brief, frames = text, _frames(lines)
-    if is_a(error, SyntaxError):  # its text contains the place too
+    if is_a(error, SyntaxError):  # its text also contains the file and line
         brief, file, line = _of_syntax_error(error, text)
         if file:
             frames += (FrameRecord(model, version, _plain(label_of(file)), line, "", _around(source_of(file), line)),)
     message = f"{kind}: {text or _EMPTY}{_at(lines)}"
-    if is_a(error, ReturnError):  # Triton's own complaint, not an exception of the model
+    if is_a(error, ReturnError):  # Triton's own error, not an exception of the model
         message = text
     if problem is not None:
         reason = f"{_kind(problem)}: {_text(problem)[0] or _EMPTY}{_at(_code_lines(problem))}"
@@ -140,7 +140,7 @@ def _describe(error: BaseException, model: str, version: int) -> Description:
 
 
 def _text(error: BaseException) -> tuple[str, BaseException | None]:
-    """The exception's text, and the exception that its `__str__` raised instead."""
+    """Return the exception's text, and the exception that its `__str__` raised, if any."""
     try:
         return _plain(str(error), MAX_TEXT), None
     except BaseException as problem:
@@ -161,7 +161,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _of_syntax_error(error: Any, text: str) -> tuple[str, str, int]:
-    """The message, file (or "") and line of a SyntaxError."""
+    """Return the message, file (or "") and line of a SyntaxError."""
     try:
         message, file, line = error.msg, error.filename, error.lineno
     except BaseException as problem:
@@ -192,7 +192,7 @@ def _at(lines: list[_Line]) -> str:
 
 
 def _frames(lines: list[_Line]) -> tuple[FrameRecord, ...]:
-    """The frames with source lines; frames of other code have no model name."""
+    """Return the frames with source lines; frames of code outside models have no model name."""
     out: list[FrameRecord] = []
     for frame, line in lines:
         code, home = frame.f_code, home_of(frame.f_globals)
@@ -205,7 +205,7 @@ def _frames(lines: list[_Line]) -> tuple[FrameRecord, ...]:
             record = FrameRecord(
                 name, number, _plain(shown), line, _plain(code.co_name), _around(source_of(file), line)
             )
-        # In some versions of Python, a comprehension has a frame of its own.
+        # Before Python 3.12, a comprehension has its own frame.
         if not out or (out[-1].file, out[-1].line) != (record.file, line):
             out.append(record)
     return tuple(out)

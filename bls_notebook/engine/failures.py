@@ -1,8 +1,8 @@
-"""Error responses: of exceptions that models raise, of refused and cancelled requests; and warnings.
+"""Error responses for models' exceptions and for refused and cancelled requests; warnings of responses.
 
-The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`; models never
-see it. Warnings are what Triton passes in silence. A response gets each warning once; warnings of a callee reach
-the outermost response; an error response gets none, except the stubs that it went through.
+The record of an error (its models, frames and source lines) is attached to the TritonError as `_origin`; models never
+see it. A warning reports a mistake that Triton accepts silently. A response gets each warning once, and the outermost
+response also gets the warnings of callees. An error response gets none, except the stubs that answered on its path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .core.model import LoadedModel
 from .error_messages import execute_failed
 from .exception_text import describe, frame_at, internal_paths
 
-_MOST_UNCHECKED = 1000  # characters of an error that the code passed over
+_MOST_UNCHECKED = 1000  # characters of a callee's error that the model did not check
 
 
 def failed_response(
@@ -35,8 +35,8 @@ def failed_response(
 
     `causes` are errors of the model's own BLS requests: if this exception repeats one, the chain continues through it.
     """
-    kind, text, _, told, frames = describe(error, name, version)
-    message = execute_failed(instance, told)
+    kind, text, _, reason, frames = describe(error, name, version)
+    message = execute_failed(instance, reason)
     record = ErrorRecord(message, "INTERNAL", (name,), kind, frames, inputs=inputs)
     for cause in reversed(causes or []):
         if cause.message and cause.message in text:
@@ -52,7 +52,7 @@ def failed_response(
 
 
 def seen_inputs(request: object) -> tuple[InputSeen, ...]:
-    """Return the metadata of a request's inputs; nothing if the model has spoilt the request."""
+    """Return the metadata of a request's inputs; empty if the model has damaged the request."""
     try:
         return tuple(
             InputSeen(t._name, t._datatype, tuple(t._array.shape), t._device().label)
@@ -65,7 +65,7 @@ def seen_inputs(request: object) -> tuple[InputSeen, ...]:
 def error_response(
     message: str, code: ErrorCode = ErrorCode.INTERNAL, origin: ErrorRecord | None = None
 ) -> InferenceResponse:
-    """Return an error response; the text ends at a NUL, as in C."""
+    """Return an error response; the text is cut at a NUL, as in C."""
     error = TritonError(encodable(message.partition("\0")[0]), code)
     error._origin = origin
     return InferenceResponse([], error)
@@ -79,7 +79,7 @@ def alike(response: InferenceResponse) -> InferenceResponse:
 
 
 def originating(response: InferenceResponse, model: LoadedModel) -> InferenceResponse:
-    """Return an error response with the model that it came from, and its line; errors of callees keep their chain."""
+    """Return an error response whose record begins with this model, and with its line if its code made the error."""
     error = response._error
     if error is None:
         return response
@@ -112,7 +112,7 @@ def _made_by(error: TritonError, model: LoadedModel) -> ErrorRecord:
 
 
 def over_bls(response: InferenceResponse) -> InferenceResponse:
-    """Return an error response as a BLS caller gets it: INTERNAL, as on the server, unless cancelled."""
+    """Return an error response as a BLS caller gets it: with the code INTERNAL, as in Triton, unless cancelled."""
     error = response._error
     if error is None or error._code in (ErrorCode.INTERNAL, ErrorCode.CANCELLED):
         return response
@@ -131,16 +131,16 @@ def cancelled_response(name: str) -> InferenceResponse:
 def with_warnings(
     response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
 ) -> InferenceResponse:
-    """Return a response with its own warnings and those of its execution; in strict mode, an error with them.
+    """Return a response with its own and its execution's warnings; in strict mode, an error response with them.
 
     `parent` gets the warnings too, for its own responses.
     """
     noted = () if execution is None else execution.warnings
     if not (response._warnings or noted):
         return response
-    found = dict.fromkeys([*filter(None, response._warnings), *noted])
-    stubs = tuple(each for each in found if each.__class__ is Stubbed)
-    warnings = () if response._error is not None else without_stubs(found)[:MOST_WARNINGS]
+    distinct = dict.fromkeys([*filter(None, response._warnings), *noted])
+    stubs = tuple(warning for warning in distinct if warning.__class__ is Stubbed)
+    warnings = () if response._error is not None else without_stubs(distinct)[:MOST_WARNINGS]
     if warnings and model.outputs.strict:
         message = f"Model {model.name} - strict: {'; '.join(warnings)}"
         response = error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))

@@ -1,11 +1,10 @@
-"""Keeps a forked child from using its parent's models, with a one-line error.
+"""Fork guard: a forked child that uses its parent's models gets a one-line error.
 
-Their threads, and the locks that these held, stayed behind, in Python and in the libraries that models use,
-so no request of the child could be sure of an answer. A repository that the child makes itself works.
+A fork does not copy threads, but it copies the locks that they held, in Python and in the libraries that models use.
+So the child could wait forever for a response. A repository that the child makes itself works.
 
-Guarantees: in the child every request to a model of the parent, and every change of one, raises `ForkedError`; no
-lock of this package is held there, and nothing is recorded; code of a model that was forked in the middle of it ends
-the child by `sys.exit`.
+Guarantees: in the child, every request to a model of the parent, and every change of one, raises `ForkedError`. No
+lock of this package is held there, and nothing is recorded. If a model's code forks, `sys.exit` ends the child.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 
 class ForkedServer(Server):
-    """A parent's server, as its forked child sees it."""
+    """The parent's server in a forked child: it refuses everything."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ForkedError(
@@ -45,7 +44,7 @@ class ForkedServer(Server):
         return []
 
     def note_failure(self, error: BaseException) -> None:
-        """End the child if a model's code that was forked in the middle calls `sys.exit` there."""
+        """End the child if model code that was running during the fork calls `sys.exit`."""
         if isinstance(error, SystemExit):
             for stream in (sys.stdout, sys.stderr):
                 if stream is not None:
@@ -55,7 +54,7 @@ class ForkedServer(Server):
 
 
 def in_own_process(server: Server) -> bool:
-    """Whether a server belongs to this process, not to the one that it was forked from."""
+    """Return whether a server was made in this process, and not in the one that it was forked from."""
     return not isinstance(server, ForkedServer)
 
 
@@ -67,7 +66,7 @@ def _free_locks(held_by: dict[str, Any]) -> None:
 
 
 def in_child() -> None:
-    """Reset the engine's state in a child that was just forked."""
+    """Reset the engine's state; called in a child that was just forked."""
     package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(f"{package}."):

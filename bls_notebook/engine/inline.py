@@ -1,9 +1,9 @@
-"""`inline_call`: a synchronous request to an idle model, run on its caller's thread.
+"""`inline_call`: run a synchronous request to an idle model on its caller's thread.
 
-A closure for each model, with everything bound. Guarantees: nobody overtakes a queue; the instance, the caller's
-context and its running loop are given back whatever strikes, and wherever: Ctrl-C or another exception between any
-two steps, the end of the stack, or what the model does. They are taken and given back in single steps that are not
-Python code.
+The function is a closure for each model, because bound variables are faster than attributes. Guarantees: no request
+overtakes the queue. The instance, the caller's context and its running loop are restored after any exception at any
+point: Ctrl-C between two steps, the end of the stack, or an exception of the model. For this, each is taken and
+given back in a single step in C.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .schedulers.lifecycle import Lifecycle
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
-from .waiting.ctrl_c import may_be_interrupted
 from .waiting.deadlock import first_response
+from .waiting.interrupts import may_be_interrupted
 from .waiting.lost_senders import leave_to_senders
 
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]
@@ -52,7 +52,7 @@ _ONCE: tuple[tuple[()], ...] = ((),)
 
 
 def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], None]) -> Call:
-    """Return the function that serves a synchronous request; `wake` has an engine thread look at the queue."""
+    """Return the function that serves a synchronous request; `wake` makes an engine thread serve the queue."""
     server, outputs, statistics = model.server, model.outputs, model.statistics
     idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
     take, give, count = idle.pop, idle.append, alone.append
@@ -62,23 +62,23 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
         if ARGUMENTS_STAY:
             request = taken_over(request)
         execution = request._answerable = SendingExecution(server, model, parent)
-        held: list[Instance] = []  # the instance is in here or among the idle ones, at every moment
+        held: list[Instance] = []  # at every moment, the instance is in this list or in `idle`
         before = _get_caller()
         running_loop = _get_running_loop()
         response: InferenceResponse | None = None
         guard = timer = None
         span = 0
-        plain = True  # recorded here, as one entry
+        plain = True  # whether the request is recorded here, as one `InlineCall`
         try:
             try:
                 held.extend(starmap(take, _ONCE))
             except IndexError:
-                pass  # all are at work
+                pass  # no instance is idle
             if not held or queue or scheduler._closed:
                 if held:
                     idle.extend(starmap(held.pop, _ONCE))
                 ticket = Ticket(model, request, parent, copy_context())
-                del request  # whoever holds it could still answer it
+                del request  # a reference here would keep the last response sender alive
                 return scheduler.call_queued(parent, ticket)
             instance = held[0]
             instance.holder = execution
@@ -93,7 +93,7 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
             _set_caller(execution)
             begun = request._arrived
             rows = rows_of(request) if batching else 1
-            if request._span:  # it is recorded for a profile
+            if request._span:  # a profile records it
                 execution.span = span = request._span
                 options, size = request._options, request._size
                 if instance.gpu >= 0:
@@ -118,7 +118,7 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     response = answer(returned, 0, requested, True, outputs, instance.name, execution.track)
                     if response._warnings:
                         response = with_warnings(response, model, execution, parent)
-                        plain = False  # there may be text where the configuration has none
+                        plain = False  # outputs may be BYTES although the configuration has none
                 else:
                     plain = False
                     box = [request, returned]
@@ -162,7 +162,7 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                         facts = options, size, begun, rows, inferred, ended
                         spans.record_inline(execution, timer, response, *facts)
         finally:
-            # Each of these is one step that needs no memory; whatever comes in between, the next is taken.
+            # Each of these is a single step that needs no memory; an exception in between does not skip the next.
             try:
                 if held:
                     held[0].holder = None
@@ -188,9 +188,9 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
 
 
 def _odd(execution: SendingExecution, box: list[Any]) -> InferenceResponse | None:
-    """The response of an `execute` that returned something unusual; None if a sender answers.
+    """Return the response of an `execute` that did not return one plain response; None if a sender answers.
 
-    Only `box` may hold the request and what was returned.
+    `box` has the request and the returned value, and must have the only references to them.
     """
     returned, request = box.pop(), box.pop()
     model, instance = execution.model, execution.instance
@@ -224,9 +224,9 @@ def _odd(execution: SendingExecution, box: list[Any]) -> InferenceResponse | Non
 
 
 def _late_answer(execution: SendingExecution) -> InferenceResponse:
-    """Wait for the response of the model's sender."""
+    """Wait for the response that the model's response sender sends."""
     ticket = execution.ticket
-    if ticket is None:  # a list with None in it
+    if ticket is None:  # execute returned [None]
         name = execution.instance_name
         response = error_response(execute_failed(name, returned_none("execute returned [None]")))
         spans.record_answer(execution.span, response)

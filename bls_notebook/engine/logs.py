@@ -1,8 +1,8 @@
-"""Sends models' messages to Python's logging, and to the displays that show them.
+"""Log messages of models: send them to Python's logging and to displays.
 
 Guarantees: Python's logging gets every message; a display that raises is reported once and removed. A message is
-shown in the context (`contextvars`) of the request that caused it, on the thread that logged it. What a model raises
-or returns after its requests have been answered is logged too, as on the real server.
+shown in the context (`contextvars`) of the request that caused it, on the thread that logged it. As on the real
+server, an error of a model whose requests have been answered already is logged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bls_notebook.records.raw_events import LogLine
 from .core.execution import Execution
 from .ticket import Ticket
 
-LOGGER = "bls_notebook.model"  # and below it, one for each model
+LOGGER = "bls_notebook.model"  # each model has a logger below it
 _LEVELS = {"verbose": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _displays: list[Callable[[LogLine], None]] = []
 _silences: list[None] = []
 
 
 def add_display(show: Callable[[LogLine], None]) -> None:
-    """Show every message by a function too."""
+    """Call a function with every message."""
     if show not in _displays:
         _displays.append(show)
 
@@ -57,11 +57,11 @@ def write(line: LogLine) -> None:
             show(line)
         except Exception:
             remove_display(show)
-            logging.getLogger("bls_notebook").exception("messages of models are shown no more")
+            logging.getLogger("bls_notebook").exception("a display of models' messages failed and was removed")
 
 
 def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
-    """Log the error of an `execute` if one of its requests has its response already."""
+    """Log the error of an `execute` if one of its requests has been answered already."""
     late = () if execution.ticket is None else (execution.ticket,)
     for ticket in execution.tickets or late:
         if ticket.done and not ticket.cancelled and failed._error is not None:
@@ -73,6 +73,6 @@ def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
 
 
 def log_lost(ticket: Ticket, message: str, file: str = "", line: int = 0) -> None:
-    """Log an error that no response can carry."""
+    """Log an error that came too late for a response."""
     context = copy_context() if ticket.context is None else ticket.context.copy()
     context.run(write, LogLine("error", ticket.model.name, message, file, line))

@@ -1,8 +1,8 @@
-"""Metrics of models, kept and exposed by `prometheus_client`.
+"""Custom metrics of models, exposed through `prometheus_client`.
 
-Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind, label or amount
-raises ValueError, in Triton's words, and changes nothing. A value lasts until all its holders have released it; one
-without holders lasts as long as the repository.
+Guarantees: safe from any thread; metrics of equal names and labels share one value; an invalid name, kind, label or
+amount raises ValueError, in Triton's words, and changes nothing. A value exists until all its holders have released
+it; a value that never had a holder exists as long as the repository.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 
 class Metrics:
-    """The metrics of one repository, a collector for `prometheus_client`; `server` adds Triton's own families."""
+    """The metrics of one repository: a collector for `prometheus_client`. `server` returns Triton's own families."""
 
     def __init__(self, server: Callable[[], list[Any]] | None = None) -> None:
         self._server = server
@@ -33,22 +33,22 @@ class Metrics:
         self._families: dict[str, _Family] = {}
 
     def family(self, name: str, description: str, kind: str) -> _Family:
-        """Return the family of that name, new if there is none."""
+        """Return the family with this name; make it if it does not exist."""
         if not _NAME.match(name) or name.startswith("__"):
             raise ValueError("Invalid metric name")
         with self._lock:
-            found = self._families.get(name)
-            if found is None:
-                found = self._families[name] = _Family(name, description, kind)
-            elif found.kind != kind:
+            family = self._families.get(name)
+            if family is None:
+                family = self._families[name] = _Family(name, description, kind)
+            elif family.kind != kind:
                 raise ValueError("Family name already exists with different type")
-            return found
+            return family
 
     def collect(self) -> list[Any]:
         return [family for _, family in self._named()]
 
     def _named(self) -> list[tuple[str, Any]]:
-        """The families with their given names: `prometheus_client` removes ``_total`` from some."""
+        """Return the families with their full names: `prometheus_client` removes ``_total`` from some."""
         with self._lock:
             families = list(self._families.values())
         own = [(family.name, family.collect()) for family in families if family.samples()]
@@ -56,7 +56,7 @@ class Metrics:
         return [(family.name, family) for family in server] + own
 
     def families(self, filter: str = "") -> list[FamilyRecord]:
-        """Return records of families, models' first; `filter` is part of a name, help text or label, in any case."""
+        """Return records of the families whose name, help text or a label contains `filter` in any case."""
         from bls_notebook.records.metrics import family_record, matching  # first needed here
 
         records = (replace(family_record(family), name=name) for name, family in self._named())
@@ -69,7 +69,7 @@ class Metrics:
 
 
 def _exposed(name: str, family: Any) -> str:
-    """A family in Prometheus's text format; prometheus_client would call a counter `hits` `hits_total`."""
+    """Return a family in Prometheus's text format, without the ``_total`` that `prometheus_client` adds to counters."""
     from prometheus_client import generate_latest
 
     text = generate_latest(SimpleNamespace(collect=lambda: [family])).decode()
@@ -95,10 +95,10 @@ class _Family:
         self._lock = threading.Lock()
         self._metrics: dict[Key, _Metric] = {}
         self._holds: dict[Key, int] = {}
-        self._released: deque[Key] = deque()  # by destructors, which take no locks
+        self._released: deque[Key] = deque()  # destructors append here, because they must not take locks
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None, hold: bool = False) -> _Metric:
-        """Return the metric with these labels, new if there is none; with `hold`, it lasts until `release`."""
+        """Return the metric with these labels, made if it does not exist; with `hold`, it exists until `release`."""
         for label, value in labels.items():
             if not isinstance(value, str):
                 raise ValueError(f"attempt to access JSON non-string as string: label '{label}' is {value!r}")
@@ -110,7 +110,7 @@ class _Family:
                     f"label '{label}' is {value!r}"
                 )
         if self.kind == "histogram":
-            # None is allowed, as on the server: all observations are in +Inf. What is no number passes too.
+            # As on the server, an empty list is allowed (all observations are in +Inf), and so is NaN.
             if buckets is None or any(upper <= lower for lower, upper in pairwise(buckets)):
                 raise ValueError("Bucket Boundaries must be strictly sorted")
         elif buckets is not None:
@@ -118,19 +118,19 @@ class _Family:
         key = _key(labels)
         with self._lock:
             self._settle()
-            found = self._metrics.get(key)
-            if found is None:
-                found = self._metrics[key] = _Metric(self.kind, labels, buckets)
+            metric = self._metrics.get(key)
+            if metric is None:
+                metric = self._metrics[key] = _Metric(self.kind, labels, buckets)
             if hold:
                 self._holds[key] = self._holds.get(key, 0) + 1
-            return found
+            return metric
 
     def release(self, metrics: Iterable[_Metric]) -> None:
         """Release metrics. Takes no locks."""
         self._released.extend(_key(metric.labels) for metric in metrics)
 
     def _settle(self) -> None:
-        """Delete released metrics that nobody holds; lock held."""
+        """Delete released metrics without a holder; lock held."""
         while self._released:
             key = self._released.popleft()
             self._holds[key] -= 1

@@ -1,10 +1,10 @@
-"""Run code as a model's: `initialize` and `finalize` of models, and code of the notebook as the body of `execute`.
+"""Run code as a model's code: `initialize` and `finalize`, and notebook code as the body of an `execute`.
 
-Guarantees: the caller's context is unchanged afterwards; model code sees no event loop but its own (in
-Jupyter, the notebook's loop runs on the main thread). Requests of a notebook's body are its children, and Ctrl-C
-stops the body and all that it started. Python joins non-daemon threads before any exit hook runs, and would
-wait forever for a thread that the model's `finalize` ends; so threads that a model starts are daemons here, and
-`left` reports those that still run after `finalize`.
+Guarantees: the caller's context is unchanged afterwards. Model code sees no event loop but its own (in Jupyter, the
+notebook's loop runs on the main thread). Ctrl-C stops a body from the notebook and all requests that it sent.
+
+Threads that a model starts become daemons: Python joins other threads before it runs any exit hook, so it would never
+end if a thread runs until the model's `finalize`. `left` returns the threads that still run after `finalize`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bls_notebook.pb_utils.request import InferenceRequest
 
 from .calling import SendingExecution
 from .core.server import Server
-from .waiting.ctrl_c import CtrlC, may_be_interrupted
 from .waiting.event_loops import ModelLoop
+from .waiting.interrupts import CtrlC, may_be_interrupted
 from .waiting.threads import Parker
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ _Result = TypeVar("_Result")
 
 
 class Initializing(SendingExecution):
-    """The caller of a model that initializes or finalizes: it may log, count and load, but not send requests."""
+    """The caller during `initialize` and `finalize`: it may log, use metrics and load models, but not send requests."""
 
     instance_name = directory = ""
-    modules: Any = None  # where the modules of the model's code live
+    modules: Any = None  # the modules of the model's code
 
     def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
         super().__init__(server, None, None)
@@ -56,8 +56,8 @@ class Initializing(SendingExecution):
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
     """Return `call()`, run as a model's code on this thread.
 
-    Whatever exception strikes, and wherever, the thread's caller and running loop are restored: without them the
-    kernel of a notebook is lost.
+    After any exception at any point, the thread's caller and running loop are restored: a notebook's kernel cannot
+    run another cell without them.
     """
     __tracebackhide__ = True
     loop, before = _get_running_loop(), caller_var.get()
@@ -68,10 +68,10 @@ def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
             caller_var.set(caller)
             return call()
         finally:
-            caller_var.set(before)  # and not `reset`: see caller_var
+            caller_var.set(before)  # not `reset`: see caller_var
             if loop is not None:
                 _set_running_loop(loop)
-    finally:  # once more: an exception may have struck just there
+    finally:  # once more: Ctrl-C may have interrupted the inner `finally`
         caller_var.set(before)
         if loop is not None:
             _set_running_loop(loop)
@@ -85,18 +85,18 @@ _of_models: WeakSet[threading.Thread] = WeakSet()
 
 def to_be_started(thread: threading.Thread) -> None:
     """Make a thread that a model is about to start a daemon."""
-    to_come = getattr(thread, "_initialized", False) and thread.ident is None  # else it cannot be started
-    if to_come and not thread.daemon:
+    can_start = getattr(thread, "_initialized", False) and thread.ident is None
+    if can_start and not thread.daemon:
         thread.daemon = True
         _of_models.add(thread)
 
 
 def left() -> list[threading.Thread]:
-    """Return the running threads of models that were not daemons."""
+    """Return the running threads of models that would not have been daemons."""
     return [t for t in list(_of_models) if t.is_alive()]
 
 
-def let_go_of_pools() -> None:
+def forget_pool_workers() -> None:
     """Keep `concurrent.futures` from waiting for the workers of models' pools when Python ends."""
     pools = sys.modules.get("concurrent.futures.thread")
     workers = getattr(pools, "_threads_queues", {})

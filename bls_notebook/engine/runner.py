@@ -1,9 +1,9 @@
-"""`BatchRunner`: one `execute` call that serves a batch of tickets, sync or async, and delivers its responses.
+"""`BatchRunner`: run one `execute`, sync or async, for a batch of tickets, and deliver its responses.
 
-Guarantees: when a batch has ended, every ticket has its response, or its model still holds a sender for it, and the
-loss of the last sender is noticed; the result of `execute` is accepted for all requests of a batch or, if Triton
-rejects any of it, for none; an `execute` that fails fails every request without a response. A batch runs in the
-context of its first ticket. The scheduler owns the queues: it passes instances in and gets them back.
+Guarantees: when a batch has ended, every ticket has its response, or the model still holds a response sender for it;
+losing the last sender ends the ticket with an error. If Triton rejects any part of the result of `execute`, no
+request of the batch gets its response from it. An `execute` that raises fails every request without a response. A
+batch runs in the context of its first ticket. The scheduler owns the queues: it passes instances in and gets them back.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from .recording.spans import record_batch, record_batch_over
 from .tensors.inbound import rows_of
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
-from .waiting.ctrl_c import Interrupted, clear_interrupt, may_be_interrupted, pressed
+from .waiting.interrupts import Interrupted, clear_interrupt, may_be_interrupted, pressed
 from .waiting.lost_senders import leave_to_senders
 
-Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
+Answers = list[tuple[Ticket, InferenceResponse]]  # responses to deliver once no lock is held
 SeeAgain = Callable[[Ticket], None]
 
 
@@ -50,7 +50,7 @@ def deliver(
 ) -> list[Ticket]:
     """Put the responses that `execute` returned into `given`; return the requests to be run again.
 
-    Only `box` may hold what was returned: another reference to it, or to the requests, would mean copies.
+    Only `box` may refer to the returned value: with another reference to it, the tensors would be copied.
     """
     model, tickets, instance = execution.model, execution.tickets, execution.instance
     assert model is not None
@@ -60,7 +60,7 @@ def deliver(
         returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
     execution.inferred = execution.inferred or perf_counter_ns()
     again: list[Ticket] = []
-    if (  # otherwise it is the plain case: there is nothing to be found
+    if (  # one plain response to one request needs no check
         model.decoupled
         or returned.__class__ is not list
         or len(returned) != 1
@@ -80,14 +80,14 @@ def deliver(
             if response._warnings or execution.warnings:
                 response = with_warnings(response, model, execution, ticket.parent)
             given.append((ticket, response))
-        index += 1  # noqa: SIM113 - on the path of every queued request, where `enumerate` takes longer
+        index += 1  # noqa: SIM113 - on the path of every queued request; `enumerate` is slower
     return again
 
 
 def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | None) -> list[Ticket]:
-    """Reject what Triton rejects, and handle unanswered requests; as `deliver`."""
+    """Reject results that Triton rejects, and handle unanswered requests; return as `deliver`."""
     again: list[Ticket] = []
-    left: list[tuple[Ticket, InferenceRequest]] = []
+    unanswered: list[tuple[Ticket, InferenceRequest]] = []
     tickets, who = execution.tickets, execution.instance_name
     if execution.model is not None and execution.model.decoupled:
         problem = f"Python model '{who}' is using the decoupled mode and the execute function must return None."
@@ -104,7 +104,7 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
             if not ticket.done and wanted:
                 again.append(ticket)
             elif not ticket.done:
-                left.append((ticket, request))
+                unanswered.append((ticket, request))
         elif wanted:
             raise ReturnError(
                 "Expected a None object in the execute function return list for reschduled request, "
@@ -112,8 +112,8 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
             )
         elif ticket.sent:
             raise ReturnError(SECOND_RESPONSE)
-    for ticket, request in left:
-        request.get_response_sender()  # so it is noticed when its last sender is dropped
+    for ticket, request in unanswered:
+        request.get_response_sender()  # its destructor reports when the model drops the last sender
         leave_to_senders(ticket)
     for ticket in again:
         if see_again is None:
@@ -124,10 +124,10 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
 
 
 def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
-    """Return the response of an `execute` that raised; raise Ctrl-C again.
+    """Return the error response of an `execute` that raised. Raise Ctrl-C again instead.
 
-    An interrupt of a worker thread is meant for the outermost execution on its stack, so an `inline` execution
-    inside it raises the interrupt again.
+    An `Interrupted` of a worker thread is meant for the outermost execution on its stack, so an `inline` execution
+    inside it raises that again too.
     """
     model = execution.model
     assert model is not None
@@ -148,13 +148,13 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     return with_warnings(response, model, execution, execution.parent) if execution.warnings else response
 
 
-# Called once a batch is over, with the tickets whose requests the model wants to see again.
+# Called once a batch is over, with its tickets and those that the model rescheduled.
 Ended = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
 _get_ident = threading.get_ident
 
 
 def take_request(ticket: Ticket) -> InferenceRequest | None:
-    """Return a ticket's request, to be run once."""
+    """Return a ticket's request and remove it from the ticket."""
     request, ticket.request = ticket.request, None
     if request is not None:
         request._answerable = ticket
@@ -163,9 +163,9 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
 
 
 async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
-    """Await `execute` and put its result into a box, because a task would hold it; return `sys.exit` and the like.
+    """Await `execute` and put its result into a box; return an exception that asyncio would not catch, if any.
 
-    `began` is called first: another coroutine may have kept the loop until now.
+    As the task's result, the value would have one more reference. `began` is called when the loop starts the task.
     """
     if began is not None:
         began()
@@ -179,9 +179,9 @@ async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | No
 class BatchRunner:
     """Runs batches of one model version.
 
-    `lock`: the scheduler's; it guards marking an execution as finished. `prepare`: returns a ticket's request as the
-    model receives it, or None if it may not run any more. `see_again`: called before the model releases a request that
-    it rescheduled; without it, rescheduling is an error.
+    `lock`: the scheduler's lock, held to mark an execution as finished. `prepare`: returns a ticket's request as the
+    model receives it, or None if it may not run any more. `see_again`: called with the ticket of a rescheduled request
+    before the model releases it; without `see_again`, rescheduling is an error.
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class BatchRunner:
     ) -> list[Ticket]:
         """Run a batch of a sync model on this worker thread; return the tickets to run again. Raises nothing.
 
-        `over` is called with the lock held when the batch has ended, before its responses are sent and counted; it is
-        not called if nothing ran.
+        `over` is called with the lock held when `execute` has ended, before responses are delivered; it is not called
+        if no request could run.
         """
         try:
             for ticket in tickets:
@@ -215,7 +215,7 @@ class BatchRunner:
             return []
 
     def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """As `run`, on the requester's thread; raises KeyboardInterrupt for Ctrl-C, with the requests answered."""
+        """As `run`, on the caller's thread. For Ctrl-C, answer the requests and raise KeyboardInterrupt."""
         before = caller_var.get()
         running_loop = _get_running_loop()
         try:
@@ -235,7 +235,7 @@ class BatchRunner:
             return []
         execution.thread = thread = _get_ident()
         parent = execution.parent
-        # Inline, it is stopped with its parent, unless that is somewhere else.
+        # An inline execution is interrupted with its parent, unless the parent is a coroutine or on another thread.
         if not inline or parent is None or parent.thread != thread or parent.task is not None:
             execution._guard = self._lock
         caller_var.set(execution)
@@ -247,24 +247,24 @@ class BatchRunner:
             again = deliver(execution, box, given, self._see_again)
         except BaseException as error:
             again = []
-            failed = cancelled_response(self._model.name)  # where the next line raises: Ctrl-C
+            failed = cancelled_response(self._model.name)  # used if the next line raises Ctrl-C again
             failed = failure(execution, error, inline)
         finally:
             self._finish(execution, given, failed, over)
         return again
 
     def _broken(self, tickets: Sequence[Ticket], error: BaseException) -> None:
-        """Answer requests after an exception in the engine: as a rule an interrupt after the model had returned."""
+        """Answer requests after an exception in the engine, usually an interrupt just after the model returned."""
         execution = next((t.execution for t in tickets if t.execution is not None), None)
-        ours = execution is not None
-        while execution is not None and ours:
+        may_be_hit = execution is not None
+        while execution is not None and may_be_hit:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-                ours = False
+                may_be_hit = False
             except Interrupted:
-                pass  # pressed once more
+                pass  # the user pressed Ctrl-C again
         if execution is None or isinstance(error, Interrupted):
             self._cancel(tickets)
             return
@@ -273,7 +273,10 @@ class BatchRunner:
             ticket.finish(alike(response))
 
     def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
-        """Start a batch of an async model on its loop's thread; False if it is over, else `ended` is called later."""
+        """Start a batch of an async model on its loop's thread; return False if it has ended already.
+
+        Otherwise `ended` is called when it ends.
+        """
         context = next((t.context for t in tickets if t.context is not None), None)
         execution = self._start(instance, tickets, placed=False)
         if context is None or execution is None:
@@ -301,7 +304,7 @@ class BatchRunner:
             return False
         execution.task = task
         execution.tasks.add(task)
-        if any(t.interrupted for t in execution.tickets):  # meanwhile, by somebody who saw no task yet
+        if any(t.interrupted for t in execution.tickets):  # while the execution had no task to cancel
             task.cancel()
         task.add_done_callback(partial(self._task_done, instance, execution, ended, box))
         return True
@@ -328,7 +331,7 @@ class BatchRunner:
         ended(instance, tickets, again)
 
     def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> SendingExecution | None:
-        """Make the execution of a batch; None if nothing is to run. In profiles it begins now if `placed`."""
+        """Make the execution of a batch; None if no request is left to run. In profiles it begins now if `placed`."""
         parent, wanted = None, False
         run: list[Ticket] = []
         requests: list[InferenceRequest] = []
@@ -359,7 +362,7 @@ class BatchRunner:
             ticket.execution = execution
         if self._model.decoupled:
             for request in requests:
-                request.get_response_sender()  # dropped with the request: so its end is noticed
+                request.get_response_sender()  # its destructor reports when the model drops the request
         execution.started = perf_counter_ns()
         log = recording.active
         if log is not None and (spans := [t.span for t in run if t.span]):
@@ -381,12 +384,12 @@ class BatchRunner:
         failed: InferenceResponse | None,
         over: Callable[[], None] | None = None,
     ) -> None:
-        """Count an execution and answer its requests. The lock also keeps an interrupt from coming late."""
+        """Count an execution and answer its requests. The lock keeps an interrupt from hitting later code."""
         tickets = execution.tickets
         with self._lock:
             execution.finished = True
             if execution.cancelled and execution._guard is not None:
-                clear_interrupt(execution.thread)  # what has not arrived by now never will
+                clear_interrupt(execution.thread)  # withdraw one that has not arrived
             ended = perf_counter_ns()
             if over is not None:
                 over()
@@ -402,7 +405,7 @@ class BatchRunner:
         if execution.span:
             record_batch_over(execution, inferred, ended)
         execution.requests = ()
-        execution.tickets = ()  # no cycle: what is over is freed at once
+        execution.tickets = ()  # breaks a reference cycle, so that the memory is freed at once
         for ticket, response in given:
             ticket.finish(response)
         if failed is not None:
@@ -413,7 +416,7 @@ class BatchRunner:
         statistics, tickets, started = self._model.statistics, execution.tickets, execution.started
         waited = whole = 0
         for ticket, rows in zip(tickets, execution.rows, strict=True):
-            if ticket.context is None:  # made by the scheduler itself
+            if ticket.context is None:  # a null request of the scheduler
                 continue
             arrived, queued = ticket.arrived, ticket.queued_at
             waited, whole = max(waited, queued - arrived), whole + rows

@@ -1,10 +1,9 @@
 """`Ticket`: one request in flight, from when it is queued until its last response.
 
-Guarantees: every ticket gets its final response exactly once, whatever the model does; responses are
-read in the order in which they were sent; `send` may be called from any thread; no callback runs
-while the ticket's lock is held. A sender or a request that is dropped unanswered ends the ticket with an
-error. `give_up` answers every request in flight of some models without waiting, except for one that runs on
-its caller's thread, which answers it when `execute` returns.
+Guarantees: every ticket gets its final response exactly once, whatever the model does. Responses are read in the
+order in which they were sent. Any thread may call `send`. No callback runs while the ticket's lock is held. If the
+model drops a request and its sender without an answer, the ticket ends with an error. `give_up` answers every request
+in flight of some models without waiting; only a request on its caller's thread is answered when `execute` returns.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from .recording.log import HeldBack
 from .recording.spans import record_response, record_sent
 from .tensors.config_check import reshape_all
 from .tensors.outputs import answer, returned_none
-from .waiting.ctrl_c import awaited, need_room
+from .waiting.interrupts import awaited, need_room
 from .waiting.threads import Parker, later
 
 _new_lock = threading.Lock
 log = logging.getLogger("bls_notebook")
-UNREAD_BYTES = 256 << 20  # of responses that wait to be read, from which on somebody is told
-_RESPONSE_BYTES = 1 << 10  # about what one takes beside its tensors
+UNREAD_BYTES = 256 << 20  # unread responses of this size cause a warning
+_RESPONSE_BYTES = 1 << 10  # approximate size of a response without its tensors
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
 _ONLY_FINAL = "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
 
 
 class Ticket:
-    """A request on its way through a model version; `context` is where the model runs in another thread."""
+    """A request on its way through a model version; on another thread, the model runs in `context`."""
 
     __slots__ = (
         "__weakref__", "_answered", "_closed", "_lock", "_only", "_parkers", "_responses", "_sent", "_unfinished",
@@ -57,20 +56,20 @@ class Ticket:
     )  # fmt: skip
 
     arrived: int
-    circle: Sequence[str]  # names of the models of the circle that it is refused for
-    discarded: bool
+    circle: Sequence[str]  # models of the cycle that it was refused for
+    discarded: bool  # no one reads its responses
     interrupted: bool
-    sent_bytes: int  # of its responses, while it is recorded
-    span: int  # its number in a profile, 0 where it is not recorded
-    refused: bool  # chosen to break a circle, and about to be answered
+    sent_bytes: int  # size of its responses; set while a profile records it
+    span: int  # number of the request in a profile, 0 if none records it
+    refused: bool  # chosen to break a deadlock, and about to be answered
+    # The unread responses: a single final one in a list, so that it is taken once, or several in order.
     _only: list[InferenceResponse] | None
-    # Several, in order.
     _responses: deque[tuple[InferenceResponse, bool]] | None
 
     def __init__(
         self, model: LoadedModel, request: InferenceRequest, parent: Execution | None, context: Context | None
     ) -> None:
-        # Making one is on the path of every queued request: slots, and all of them set, are quickest.
+        # On the path of every queued request: objects with slots, all of them set, are fastest.
         self.model = model
         self.request: InferenceRequest | None = request
         self.requested = request._requested
@@ -80,31 +79,29 @@ class Ticket:
         try:
             self.arrived = request._arrived
             self.span = request._span
-        except AttributeError:  # it was made here, not handed over by anybody
+        except AttributeError:  # the scheduler made it, so it did not pass `received`
             self.arrived = now
             self.span = 0
-        self.serving: set[Ticket] | None = None  # where it is listed until it is answered (`Instance`)
-        self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
-        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
-        self.bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every one
-        self.expires = False  # while queued: a timer answers it, if nothing else does
-        self.held = False  # its responses wait until others have been given (preserve_ordering)
+        self.serving: set[Ticket] | None = None  # `Instance.serving`, which contains it until it is answered
+        self.outside = False  # not counted by its model's scheduler, because another part answers it
+        self.queued = False  # True while in its scheduler's queue; guarded by the scheduler's lock
+        self.bound: tuple[Instance, ...] | None = None  # while queued: the instances that can serve it; None for all
+        self.expires = False  # while queued: a timer answers it at the latest
+        self.held = False  # its responses wait for those of earlier requests (preserve_ordering)
         self.cancelled = self.interrupted = self.refused = self.discarded = False
         self.circle = ()
         self.execution: Execution | None = None
         self.on_response: Callable[[], None] | None = None
-        # Sees each answer first; takes no lock of a ticket.
+        # Called with each answer before it is delivered; must not take a ticket's lock.
         self.keep: Callable[[InferenceResponse], None] | None = None
         self._lock = _new_lock()
         self._parkers: list[Parker] | None = None
-        self._closed = False  # the model may send nothing more
-        self._answered = False  # the final response is in
+        self._closed = False  # the model may send no more responses
+        self._answered = False  # the final response has been sent
         self._sent = 0
         self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
-        # What is to be read: the answer of a request that has one, in a list so that it is taken once,
-        # or everything in order.
         self._only = self._responses = None
-        # The number of its request, while a memory track is on.
+        # Number of its request in a memory recording, if one is on.
         self.track = 0 if allocation_log.recording is None else getattr(request, "_track", 0)
         if self.span:
             self.sent_bytes = 0
@@ -133,7 +130,7 @@ class Ticket:
                     raise TritonModelException(_ONLY_FINAL)
             if self._closed:
                 raise TritonModelException(CLOSED)
-            if response is not None:  # first what may fail: then it has not been sent
+            if response is not None:  # before any state changes, because this may fail
                 who = "" if self.execution is None else self.execution.instance_name
                 out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)
                 if self._responses:
@@ -143,15 +140,15 @@ class Ticket:
             self._sent += 1
             if response is None:
                 if not self.model.decoupled and (self._answered or self._unfinished is None):
-                    return  # the response before was the answer
+                    return  # the previous response was the answer
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
                 if not final and not self.model.decoupled:
                     self._unfinished = out
                     if self.model.outputs.strict:
-                        return  # until it is known that the flag follows
-            # What a model that is not decoupled sends is its answer, with or without the flag.
+                        return  # in strict mode, wait for the final flag
+            # A response of a model that is not decoupled is its answer, with or without the flag.
             if self.keep is not None:
                 self.keep(out)
             last = (final or not self.model.decoupled) and not self._answered
@@ -164,12 +161,12 @@ class Ticket:
         number = 0 if unread is None else len(unread)
         if unread is None or not number or number & (number - 1):
             return
-        size = nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
+        size = nbytes(tensor for earlier, _ in unread.copy() for tensor in earlier._outputs)
         if size + number * _RESPONSE_BYTES >= UNREAD_BYTES:
             warning = (
                 f"model '{self.model.name}': {number:,} responses to one request ({units.size(size)}) wait to be "
-                "read, and stay in memory until then; Triton holds no sender back either, unless it has "
-                "--grpc-max-response-pool-size. Read them as they come, or cancel the request"
+                "read, and stay in memory until then; Triton does not slow a sender down either, unless it runs with "
+                "--grpc-max-response-pool-size. Read responses when they arrive, or cancel the request"
             )
             log.warning(warning)
             response._warnings = (*response._warnings, warning)
@@ -186,7 +183,7 @@ class Ticket:
             later(self._forgotten)
 
     def _forgotten(self) -> None:
-        if self._unfinished is not None and not self._answered:  # strict
+        if self._unfinished is not None and not self._answered:  # strict mode
             self.finish(with_warnings(self._unfinished, self.model, None, None))
         name = self.execution.instance_name if self.execution is not None else self.model.name
         what = (
@@ -202,7 +199,7 @@ class Ticket:
         self.finish(error_response(execute_failed(name, what)))
 
     def finish(self, response: InferenceResponse, final: bool = True) -> bool:
-        """Deliver a response, unless the final one is there; return whether it was delivered."""
+        """Deliver a response, unless the request has its final one; return whether it was delivered."""
         with self._lock:
             self._closed = self._closed or final
             if self._answered:
@@ -238,7 +235,7 @@ class Ticket:
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
         then = None
-        if final:  # first: who is woken may send the next request at once
+        if final:  # before the waiter wakes, because it may send the next request at once
             then = None if self.outside else self.model.scheduler.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)
@@ -251,23 +248,23 @@ class Ticket:
             then()
 
     def pass_on(self) -> None:
-        """Submit a late request to the version that has replaced its model."""
+        """Submit a request that came after its version closed to the version that replaced it."""
         model, request = self.model, self.request
         heir = model.server.find(model.name, model.version) or model.server.find(model.name)
         problem = not_ready(model.name)
         if heir is not None and heir is not model and request is not None:
             reshape_all(request._inputs, {name: there.back() for name, there in model.reshapes.items()})
-            found = heir.check.problem(request)
-            if found is None:
+            mismatch = heir.check.problem(request)
+            if mismatch is None:
                 reshape_all(request._inputs, heir.reshapes)
                 self.model = heir
                 heir.scheduler.submit(self)
                 return
-            problem = found
-        self.outside = True  # counted by no scheduler
+            problem = mismatch
+        self.outside = True
         self.finish(error_response(problem))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Deliver the buffered responses and stop buffering."""
         with self._lock:
             self.held = False
@@ -282,7 +279,7 @@ class Ticket:
             callback()
 
     def take(self) -> tuple[InferenceResponse, bool] | None:
-        """Return the next response and whether it is the last; None without waiting."""
+        """Return the next response and whether it is the last; None if there is none yet."""
         if self.held:
             return None
         try:
@@ -297,7 +294,7 @@ class Ticket:
             return self._answered and not (self.held or self._only or self._responses)
 
     def parker(self) -> Parker | None:
-        """Return where to wait for the next response; None if there is one already."""
+        """Return a `Parker` to wait for the next response; None if there is one already."""
         with self._lock:
             if self.ready:
                 return None
@@ -306,7 +303,7 @@ class Ticket:
             return parker
 
     def cancel(self) -> None:
-        """Remove a queued request; a running model sees `is_cancelled()`."""
+        """Cancel: remove a queued request; for a running one, `is_cancelled()` returns True from now on."""
         self.cancelled = True
         log = recording.active
         if self.span and not self._answered and log is not None:
@@ -315,10 +312,10 @@ class Ticket:
             self.finish(cancelled_response(self.model.name))
 
     def abandon(self) -> None:
-        """Cancel for a cancelled future; if Ctrl-C caused that, stop the model too."""
+        """Cancel because the awaiting future was cancelled; if Ctrl-C caused that, also stop the model."""
         self.cancel()
         if awaited.is_set() and (self.parent is None or self.parent.model is None):
-            threading.Timer(0, self.interrupt).start()  # not in a handler of signals: it takes locks
+            threading.Timer(0, self.interrupt).start()  # takes locks, which a signal handler must not
 
     def interrupt(self) -> None:
         """Cancel, and stop the model if it can be stopped."""
@@ -337,8 +334,8 @@ class Ticket:
 
 
 def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
-    wanted = {id(model) for model in models}
-    return [each for each in gc.get_objects() if type(each) is Ticket and not each.done and id(each.model) in wanted]
+    ids = {id(model) for model in models}
+    return [obj for obj in gc.get_objects() if type(obj) is Ticket and not obj.done and id(obj.model) in ids]
 
 
 def _refuse(tickets: Collection[Ticket], why: str) -> None:
@@ -353,7 +350,7 @@ def _refuse(tickets: Collection[Ticket], why: str) -> None:
 
 
 def _stop(execution: Execution) -> None:
-    with contextlib.suppress(RuntimeError):  # Python ends, and allows no thread that would insist
+    with contextlib.suppress(RuntimeError):  # during Python's shutdown no thread can be started
         execution.interrupt()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.exception_text import home_of, internal_paths, label_of, traceback_of
-from bls_notebook.engine.waiting.ctrl_c import awaited, resume_debugged_threads
+from bls_notebook.engine.waiting.interrupts import awaited, resume_debugged_threads
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.visible_text import first_line
 

@@ -113,7 +113,7 @@ def failed_for(instance: str, what: str, why: object) -> TritonModelException:
 
 
 def is_sequence(value: object) -> bool:
-    """Whether pybind accepts a value as a list: not a set, a dict, a generator, or text."""
+    """Return whether pybind accepts a value as a list: not a set, a dict, a generator, or text."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes, dict))
 
 

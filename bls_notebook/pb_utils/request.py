@@ -287,7 +287,7 @@ class InferenceRequest:
         return self._response_sender
 
     def is_cancelled(self) -> bool:
-        """Whether the requester has given up waiting."""
+        """Return whether the requester has given up waiting."""
         return self._answerable is not None and self._answerable.cancelled
 
     def set_release_flags(self, flags: int, /) -> None:

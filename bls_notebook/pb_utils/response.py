@@ -66,7 +66,7 @@ class InferenceResponse:
         return list(self._outputs)
 
     def has_error(self) -> bool:
-        """Whether the request failed."""
+        """Return whether the request failed."""
         return self._error is not None
 
     def error(self) -> TritonError | Any:
@@ -103,7 +103,7 @@ class Answerable(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the requester has given up waiting."""
+        """Return whether the requester has given up waiting."""
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Deliver a response; raises TritonModelException where Triton's sender does."""
@@ -179,7 +179,7 @@ class InferenceResponseSender:
         self._request.send(response, flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def is_cancelled(self) -> bool:
-        """Whether the requester has given up waiting."""
+        """Return whether the requester has given up waiting."""
         return self._request.cancelled
 
     def __del__(self) -> None:

@@ -59,7 +59,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model is ready: its newest version, or `model_version`, a number as text."""
+    """Return whether a model is ready: its newest version, or `model_version`, a number as text."""
     _text("is_model_ready", "model_name", model_name)
     _text("is_model_ready", "model_version", model_version)
     caller = current_caller()

@@ -175,7 +175,7 @@ class Tensor:
         return DataType[self._datatype]
 
     def is_cpu(self) -> bool:
-        """Whether the tensor is in memory of the CPU."""
+        """Return whether the tensor is in memory of the CPU."""
         return isinstance(self._array, _ndarray)
 
     def _device(self) -> Device:

@@ -21,7 +21,7 @@ from bls_notebook.engine.calling import Root, root_of
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.failures import cancelled_response
-from bls_notebook.engine.waiting.ctrl_c import Interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest
 from bls_notebook.pb_utils._runtime import caller_var

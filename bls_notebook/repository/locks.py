@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.fork_guard import in_own_process
-from bls_notebook.engine.waiting.ctrl_c import CtrlC, LongCtrlC
+from bls_notebook.engine.waiting.interrupts import CtrlC, LongCtrlC
 from bls_notebook.engine.waiting.threads import Parker, start_in_thread
 
 

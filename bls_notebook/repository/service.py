@@ -19,7 +19,7 @@ from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.ticket import give_up
-from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import progress

@@ -55,7 +55,7 @@ def _main_thread_has_ended() -> None:
     models = _models()
     if not models:
         return
-    model_code.let_go_of_pools()
+    model_code.forget_pool_workers()
     begun = perf_counter_ns()
     start_in_thread(lambda: _look_after_threads(begun))
     _stand_by(len(models))

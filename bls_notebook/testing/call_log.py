@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.extending import Host
 from bls_notebook.repository.substitution.call import call_of, is_null
 from bls_notebook.repository.substitution.stub import StubCall

@@ -10,7 +10,7 @@ import signal
 import threading
 from types import TracebackType
 
-from bls_notebook.engine.waiting.ctrl_c import Interrupted, clear_interrupt, interrupt_thread, press
+from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread, press
 from bls_notebook.extending import critical
 
 _AGAIN = 1.0  # seconds until code that continues is interrupted again

@@ -15,7 +15,7 @@ from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.exception_text import is_a
-from bls_notebook.engine.waiting.ctrl_c import Interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted
 from bls_notebook.extending import Host
 from bls_notebook.progress import progress
 from bls_notebook.records.units import listed

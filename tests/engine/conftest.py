@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting import ctrl_c, event_loops
+from bls_notebook.engine.waiting import event_loops, interrupts
 from tests.engine import gates
 from tests.engine.harness import stacks, until
 
@@ -54,9 +54,9 @@ def pytest_runtest_call() -> Generator[None, object, object]:
 
 def no_more_keys() -> None:
     """A Ctrl-C that is to come back belongs to the test that pressed it, not to pytest."""
-    while ctrl_c._later:
+    while interrupts._later:
         with contextlib.suppress(KeyboardInterrupt):
-            ctrl_c._later.pop().join()
+            interrupts._later.pop().join()
             for _ in range(100):
                 pass
 

@@ -13,7 +13,7 @@ from bls_notebook.engine import runner
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model_counters import FOLD_AT
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import Interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, assert_all_idle, infer, ints, model, pbtxt, queued, until
 

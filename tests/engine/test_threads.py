@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from bls_notebook.engine.waiting import threads
-from bls_notebook.engine.waiting.ctrl_c import Interrupted, clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.event_loops import ModelLoop, in_every_loop, mailbox
+from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import Parker
 from tests.engine.harness import LIMIT, Caller, ctrl_c_once, until
 

@@ -218,7 +218,7 @@ async def execute(self, requests):
     until(lambda: found.instances[0].loop_thread and found.instances[0].loop.selector.idle)
     text = message(Caller(repo.infer, "a", ints(0)).result())
     assert "circular" not in text
-    assert "its only instance is held by requests that wait for what nobody can do any more" in text
+    assert "its only instance is held by requests that wait for something that no code can do any more" in text
     holder = found.instances[0].holder
     holder.interrupt()
     assert message(first.result())

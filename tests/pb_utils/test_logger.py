@@ -137,4 +137,4 @@ def test_a_display_gets_every_message_and_one_that_raises_is_asked_no_more(
     assert not any(line.background for line in seen)
     assert len(seen) == 15
     reports = [r for r in caplog.records if r.name == "bls_notebook"]
-    assert [r.getMessage() for r in reports] == ["messages of models are shown no more"]
+    assert [r.getMessage() for r in reports] == ["a display of models' messages failed and was removed"]

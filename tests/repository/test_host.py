@@ -429,7 +429,7 @@ def test_observe_records_until_it_is_stopped(host: Host) -> None:
 
 
 CRITICAL = """
-from bls_notebook.engine.waiting.ctrl_c import press
+from bls_notebook.engine.waiting.interrupts import press
 from bls_notebook.extending import critical
 
 done = []

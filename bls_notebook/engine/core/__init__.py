@@ -1,1 +1,1 @@
-"""What runs: models, their instances, one run of `execute`, and the server that knows the models."""
+"""The engine's state: models, instances, executions, counters, and the server with the models in service."""

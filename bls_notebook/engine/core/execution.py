@@ -1,7 +1,7 @@
-"""`Execution`: one run of a model's `execute`: who sent what it runs, and what it has started itself.
+"""`Execution`: the state of one run of a model's `execute`: its parent, its requests, and the requests that it sent.
 
-State only: `engine.calling` sends requests for it. Guarantees: what it started is known to it until it is
-answered; interrupting an execution interrupts everything that it started.
+`engine.calling` adds the methods that send requests. Guarantees: an execution knows each request that it sent until
+the request is answered, and interrupting an execution interrupts these requests too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
-from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS, clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.event_loops import wake_loop_of
+from bls_notebook.engine.waiting.interrupts import RETRY_SECONDS, clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -27,8 +27,8 @@ from .instance import Instance
 from .model import LoadedModel
 from .server import Server
 
-MOST_WARNINGS = 20  # that one response carries
-PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
+MOST_WARNINGS = 20  # of one response
+PATIENCE = 10  # time for a coroutine to notice that it is cancelled, in hundredths of a second
 _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 
 
@@ -41,41 +41,41 @@ class Execution:
         "tasks", "thread", "ticket", "tickets", "timer", "track", "warnings",
     )  # fmt: skip
 
-    combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
-    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
+    combined = False  # True for an ensemble, which runs no code itself: see `waits_for`
+    _of = ""  # name of the model whose code runs if `model` is None; set by subclasses
 
     call_key: Any  # `CallKey` of its request; set only while a substitution is active
-    bare: bool  # it sends requests of threads that carry no context
+    bare: bool  # it sends the requests of bare threads, which carry no context
     finished: bool
     request: InferenceRequest | None
-    ticket: Any  # its `Ticket`, where it runs on its caller's thread and needs one
+    ticket: Any  # its `Ticket`, if it runs on its caller's thread and needs one
     instance: Instance | None
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
-    rows: list[int]  # of `requests`, in step; set for a batch alone
+    rows: list[int]  # rows of each of `requests`; set for a batch only
     inferred: int  # when `execute` returned
-    timer: Any  # of its GPU, while it is recorded there
-    track: int  # the number of its request, while a memory track is on
+    timer: Any  # timer on its GPU, while a profile measures there
+    track: int  # number of its request in a memory recording
     causes: list[ErrorRecord] | None  # errors of requests that it sent
     _children: set[Any] | None  # of `Ticket`
-    # Held to set `finished` and while `interrupt` uses `thread`: the scheduler's lock, or its own.
+    # Held to set `finished`, and while `interrupt` uses `thread`: the scheduler's lock, or a lock of this execution.
     _guard: threading.Lock | None
     _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
-        # Making one is on the path of every request: slots, and all of them set, are quickest.
+        # On the path of every request: objects with slots, all of them set, are fastest.
         self.server = server
         self.model = model
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.bare = self.cancelled = self.finished = False
         self.instance = self.request = self.ticket = self.task = self.tasks = None
-        # Of a batch, in step; instead of `request` and `ticket`.
+        # The requests of a batch and their tickets, instead of `request` and `ticket`.
         self.requests: Sequence[InferenceRequest] = ()
         self.tickets: Sequence[Any] = ()
         self.started = self.inferred = self.thread = self.track = 0
-        self.span = 0  # number of its request in a profile; of a batch, of the first
-        self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
+        self.span = 0  # number of its (first) request in a profile
+        self.warnings: Mapping[str, None] = _NO_WARNINGS  # an ordered set
         self.causes = self._children = self._guard = self._inline = None
 
     @property
@@ -89,7 +89,7 @@ class Execution:
 
     @property
     def runs_a_model(self) -> bool:
-        """Whether it runs code of a model, not of the notebook."""
+        """True if it runs code of a model, False if it runs code of the notebook."""
         return self.model is not None or bool(self._of)
 
     @property
@@ -98,7 +98,7 @@ class Execution:
         return self.model.name if self.model is not None else self._of or "notebook"
 
     def note_error(self, response: InferenceResponse) -> None:
-        """Remember an error response to this execution: it may fail because of that."""
+        """Record an error response that this execution received: it may be the cause of a failure."""
         error = response._error
         origin = None if error is None else error._origin
         if origin is None and error is not None:
@@ -111,7 +111,7 @@ class Execution:
         """Add warnings to the responses of this execution."""
         if self.model is not None:
             if len(self.warnings) >= MOST_WARNINGS:
-                warnings = [each for each in warnings if each.__class__ is Stubbed]  # of these each counts
+                warnings = [warning for warning in warnings if warning.__class__ is Stubbed]  # keep every stub
             self.warnings = {**self.warnings, **dict.fromkeys(warnings)}
             self.model.outputs.note()
 
@@ -136,12 +136,12 @@ class Execution:
         return self.directory
 
     def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        """Return the requests that must all be answered before a combined execution is over."""
+        """Return the nodes of the wait graph that must all move before a combined execution is over."""
         return list(self.children)
 
     @property
     def children(self) -> set[Any]:
-        """Unanswered requests that this execution sent, as far as they are known."""
+        """Unanswered requests that this execution sent, except for one that runs on its own thread."""
         if self._children is None:
             self._children = set()
         return self._children
@@ -154,7 +154,7 @@ class Execution:
             self._children.discard(ticket)
 
     def watch(self, execution: Execution) -> threading.Lock:
-        """Register an execution that runs inline in a thread that does not belong to this one."""
+        """Register an execution that runs inline, but on another thread than this one."""
         guard = execution._guard = threading.Lock()
         if self._inline is None:
             self._inline = set()
@@ -170,7 +170,7 @@ class Execution:
             self._inline.discard(execution)
 
     def interrupt(self) -> None:
-        """Stop this execution and everything that it started."""
+        """Stop this execution and all requests that it sent."""
         self.cancelled = True
         for ticket in list(self._children or ()):
             ticket.interrupt()
@@ -200,12 +200,12 @@ class Execution:
         try:
             loop.call_soon_threadsafe(task.cancel)
         except RuntimeError:
-            return  # its loop is closed
+            return  # the loop is closed
         if self.thread == threading.get_ident():
             return
 
         def insist() -> None:
-            # Code that never awaits does not see that its task is cancelled.
+            # Code that never awaits does not notice that its task is cancelled.
             for _ in range(PATIENCE):
                 time.sleep(0.01)
                 if task.done() or asyncio.current_task(loop) is not task:

@@ -1,9 +1,10 @@
 """`Instance`: the unit of concurrency of a model version, and its `is_ready`.
 
-At most one `execute` runs in an instance at a time (except async `execute` of a decoupled model). `holder`
-is the execution that occupies it, None while idle; guarded by the scheduler's lock. Guarantees of readiness:
-the answer comes within `READY_SECONDS`, whatever `is_ready` does; concurrent questions share one answer; a
-model without `is_ready` costs nothing.
+At most one `execute` runs in an instance at a time (except the async `execute` of a decoupled model). `holder` is the
+execution that occupies the instance, None while it is idle; guarded by the scheduler's lock.
+
+Guarantees of readiness: the result comes within `READY_SECONDS`, even if `is_ready` never returns. Concurrent callers
+share one call of `is_ready`. A model without `is_ready` costs nothing.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ class Instance:
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async
-        self.holder: Any = None  # an `Execution`, or the `Ticket` that it has been taken for
-        self.modules: Any = None  # where the modules of its code live, where it has such
-        self.wakeup = Wakeup()  # of its loop, to see to the queue
-        self.serving: set[Any] = set()  # tickets that it has begun, where several may wait for answers
+        self.holder: Any = None  # an `Execution`, or before it exists, the `Ticket` that the instance was taken for
+        self.modules: Any = None  # `ModelHome` of its modules, if it has any
+        self.wakeup = Wakeup()  # asks its loop or a worker to serve the queue
+        self.serving: set[Any] = set()  # begun tickets without a final response, if there may be several
         self._loop: ModelLoop | None = None
 
     @property
     def loop(self) -> ModelLoop:
-        """The instance's event loop, in a thread of its own; started on first use."""
+        """The instance's event loop with its own thread, started on first use."""
         if self._loop is None:
-            with _making_loops:  # requests of a decoupled model may come to it from several threads at once
+            with _making_loops:  # several threads may begin requests of a decoupled model at once
                 if self._loop is None:
                     if self.execute is _closed:
                         _closed([])
@@ -71,13 +72,13 @@ class Instance:
 
     @property
     def loop_thread(self) -> int:
-        """Identity of the loop's thread; 0 without a loop."""
+        """Ident of the loop's thread; 0 without a loop."""
         return 0 if self._loop is None else self._loop.thread
 
     def wake(
         self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
     ) -> None:
-        """Have `job(self)` called once, in the loop of an async model or by `start` in a worker thread."""
+        """Run `job(self)` once, in the loop of an async model or by `start` in a worker thread."""
         if self.wakeup.taken:
             wakeup = Wakeup(partial(self._do, job))
             if self.is_async and self._loop is not None:
@@ -91,13 +92,13 @@ class Instance:
             job(self)
             return
         try:
-            loop = self.loop  # its first request: this is a worker thread, and starts its loop
-        except RuntimeError:  # it has been closed meanwhile
+            loop = self.loop  # the first request: this worker thread starts the loop
+        except RuntimeError:  # the instance was closed meanwhile
             return
         loop.post(partial(job, self))
 
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop; the model's memory is released now, not by a collection."""
+        """Finalize the model's instance, which releases its memory at once, and stop its loop."""
         try:
             self.backend.finalize()
         finally:
@@ -111,11 +112,11 @@ READY_SECONDS = 5.0
 
 log = logging.getLogger("bls_notebook")
 _lock = threading.Lock()
-_open: WeakKeyDictionary[Instance, Future[bool]] = WeakKeyDictionary()  # questions without an answer yet
+_open: WeakKeyDictionary[Instance, Future[bool]] = WeakKeyDictionary()  # calls of `is_ready` that have not returned
 
 
 def is_ready(instance: Instance) -> bool:
-    """Whether an instance's model reports in time that it can serve."""
+    """Return whether an instance's model is ready; False if its `is_ready` does not return in time."""
     if not getattr(instance.backend, "asks_ready", False):
         return instance.backend.ready()
     with _lock:

@@ -1,9 +1,9 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
-Guarantees: it serves until `close`, which answers what is in flight first, waits for the ensembles that hold it, and
-finalizes every instance exactly once, never in the thread of a request, whose caller would wait for it. Exceptions of
-a `finalize` are logged and do not affect the others. `regroup` changes which instances serve: those that stay are not
-disturbed, those that leave are finalized once they run nothing any more.
+Guarantees: a model serves until `close`. Closing lets the requests in flight end, waits for the ensembles that hold
+the model, and finalizes every instance exactly once, never on the thread of a request, because its caller would have
+to wait. An exception of a `finalize` is logged and does not affect other instances. `regroup` changes the instances
+without a pause: the remaining ones are not disturbed, and a removed one is finalized when it is idle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bls_notebook.engine.exception_text import describe
 from bls_notebook.engine.recording.log import RecordedInstance
 from bls_notebook.engine.schedulers.protocol import Scheduler
 from bls_notebook.engine.tensors.config_check import OutputCheck, RequestCheck, input_reshapes
-from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
+from bls_notebook.engine.waiting.interrupts import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.records.errors import ErrorRecord
@@ -35,24 +35,24 @@ from .model_counters import ModelCounters
 from .spec import ModelSpec
 
 log = logging.getLogger("bls_notebook")
-_SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # as a profile calls them
+_SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # names in profiles
 
-in_memory: WeakSet[LoadedModel] = WeakSet()  # every one that is not gone
+in_memory: WeakSet[LoadedModel] = WeakSet()  # all that have not been garbage-collected
 
 
 class LoadedModel:
     """One model version in service.
 
     `server`: a `core.server.Server`, untyped here. `instances`: none for an ensemble; passive ones get no requests.
-    `stub`: its instances answer in place of the model's own. `remote`: address of the server that runs it, or "".
+    `stub`: whether the instances are stubs. `remote`: address of the server that runs the model, or "".
     """
 
     on_closed: Callable[[LoadedModel], None] | None = None
-    # For the repository: what tells that its files have changed, and what makes more instances.
+    # Set by the repository: the state of the model's files when it was loaded, and a factory of more instances.
     fingerprint: object = None
     maker: Any = None
-    last_error: ErrorRecord | None = None  # that its code raised
-    scheduler: Scheduler  # set by who makes it, before it serves (`schedulers.choose`)
+    last_error: ErrorRecord | None = None  # the last exception of its code
+    scheduler: Scheduler  # set before the model serves, see `schedulers.selection`
 
     def __init__(
         self,
@@ -79,10 +79,9 @@ class LoadedModel:
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)
-        # Whether there may be text among what is sent, and what is answered.
-        self.text_in = any(each.datatype == "BYTES" for each in spec.inputs.values())
-        self.text_out = any(each.datatype == "BYTES" for each in spec.outputs.values())
-        # An ensemble runs nothing itself: its steps say.
+        self.text_in = any(tensor.datatype == "BYTES" for tensor in spec.inputs.values())
+        self.text_out = any(tensor.datatype == "BYTES" for tensor in spec.outputs.values())
+        # For an ensemble, the models of its steps decide.
         self.cpu_only = spec.scheduler != "ensemble" and (
             spec.force_cpu_only_input_tensors
             if spec.in_python
@@ -105,14 +104,14 @@ class LoadedModel:
                 outputs=_tensors(spec.outputs),
                 stub=stub,
                 remote=remote,
-            )  # without the hash of its code
+            )  # the hash of its code is added later
         )
         in_memory.add(self)
         threads_ready()
         self.closed = threading.Event()
         self._start: Callable[[Callable[[], None]], None] = start_in_thread
-        self.calls: set[str] = set()  # models that it names in requests
-        self.bare: WeakSet[Any] = WeakSet()  # who its threads without a context send requests as
+        self.calls: set[str] = set()  # names of models that it has sent requests to
+        self.bare: WeakSet[Any] = WeakSet()  # executions that send the requests of its bare threads
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = self._finalized = False
@@ -120,7 +119,7 @@ class LoadedModel:
     def be(self, seen: ModelSeen) -> None:
         """Set the record of the model and its instances in profiles."""
         self.seen = seen
-        self.received_as = seen, self.reshapes  # what a tape keeps of it
+        self.received_as = seen, self.reshapes  # for tapes
         for instance in (*self.instances, *self.passive):
             instance.place = RecordedInstance(seen, instance.name, instance.device, _code_of(instance.backend))
 
@@ -142,7 +141,7 @@ class LoadedModel:
             self.scheduler.close(self._finalize_elsewhere)
 
     def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
-        """Serve with these instances, some of them new; the event is set once those that left are finalized."""
+        """Serve with these instances; return an event that is set once all removed instances are finalized."""
         before = (*self.instances, *self.passive)
         added = [i for i in instances if i not in before]
         leaving = [i for i in before if i not in instances]
@@ -158,7 +157,7 @@ class LoadedModel:
             self._say_closed()
 
         def left(instance: Instance) -> None:
-            if threading.get_ident() == caller:  # it ran nothing
+            if threading.get_ident() == caller:  # it was idle
                 finalize(instance)
             else:
                 start_in_thread(partial(finalize, instance))
@@ -184,7 +183,7 @@ class LoadedModel:
     def close(self, elsewhere: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Accept no more requests, and finalize once the last one is answered, without waiting for that.
 
-        If nothing is in flight, this thread finalizes the model, unless `elsewhere` starts jobs in another one.
+        If no request is in flight, this thread finalizes the model, unless `elsewhere` starts jobs in another thread.
         """
         if elsewhere is not None:
             self._start = elsewhere
@@ -196,7 +195,7 @@ class LoadedModel:
         closer = threading.get_ident() if elsewhere is None else None
 
         def drained() -> None:
-            if threading.get_ident() == closer:  # nothing was in flight
+            if threading.get_ident() == closer:  # no request was in flight
                 self._finalize()
             else:
                 self._finalize_elsewhere()
@@ -208,15 +207,16 @@ class LoadedModel:
         self._in_thread(self._finalize)
 
     def _in_thread(self, job: Callable[[], None]) -> None:
-        self._start(partial(copy_context().run, job))  # what it prints belongs to the cell that runs now
+        self._start(partial(copy_context().run, job))  # so that its output appears in the current cell
 
     def _finalize(self) -> None:
         self._finalize_these(deque((*self.instances, *self.passive)))
 
-    def _finalize_these(self, left: deque[Instance]) -> None:
-        while left:
-            if self._finalize_one(left.popleft()) and left:  # what is next would take another Ctrl-C
-                self._in_thread(partial(self._finalize_these, left))
+    def _finalize_these(self, remaining: deque[Instance]) -> None:
+        while remaining:
+            # After a Ctrl-C, another thread finalizes the rest: the user need not press the key for each instance.
+            if self._finalize_one(remaining.popleft()) and remaining:
+                self._in_thread(partial(self._finalize_these, remaining))
                 return
         with self._lock:
             self._finalized = True
@@ -224,10 +224,10 @@ class LoadedModel:
 
     @staticmethod
     def _finalize_one(instance: Instance) -> bool:
-        """Finalize an instance; return whether Ctrl-C ended that, which comes back later."""
+        """Finalize an instance; return whether Ctrl-C ended its `finalize`. Ctrl-C is then sent again later."""
         try:
             instance.close()
-        except BaseException as error:  # sys.exit too: the others are finalized all the same
+        except BaseException as error:  # also sys.exit: the other instances must be finalized
             if pressed(error):
                 comes_back(error)
                 return True
@@ -235,7 +235,7 @@ class LoadedModel:
         return False
 
     def _say_closed(self) -> None:
-        """Call `on_closed` once all instances are finalized, including those that left before."""
+        """Call `on_closed` once all instances are finalized, including those removed earlier."""
         with self._lock:
             if not self._finalized or self.leaving:
                 return
@@ -252,7 +252,7 @@ def _tensors(specs: Mapping[str, Any]) -> tuple[TensorSeen, ...]:
 
 
 def _code_of(backend: object) -> CodeType | None:
-    """The code of a Python model's `execute`, or None."""
+    """Return the code of a Python model's `execute`, or None."""
     try:
         execute = getattr(getattr(backend, "model", None), "execute", None)
         code = getattr(getattr(execute, "__wrapped__", execute), "__code__", None)

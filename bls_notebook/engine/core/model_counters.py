@@ -1,10 +1,10 @@
-"""`ModelCounters`: what a model version has done, in the quantities of Triton's own statistics.
+"""`ModelCounters`: counts and times of a model version's requests, in the quantities of Triton's own statistics.
 
-Guarantees: counting is cheap (most requests append one entry to `alone`), needs no lock of the caller and loses
-nothing; a reader may miss only what is just being counted.
+Guarantees: counting is cheap (most requests append one entry to `alone`), the caller needs no lock, and no request is
+lost; a reader may miss only requests that are just being counted.
 
-A request spends its time waiting (`queue`), receiving its inputs (`compute_input`), in `execute` (`compute_infer`)
-and sending its outputs (`compute_output`). All times are nanoseconds.
+The phases of a request are waiting (`queue`), receiving inputs (`compute_input`), `execute` (`compute_infer`) and
+sending outputs (`compute_output`). All times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 FOLD_AT = 256
 LATEST = 1024
 
-Durations = tuple[int, int, int, int, int]  # the request, queue, compute_input, _infer, _output
+Durations = tuple[int, int, int, int, int]  # whole request, queue, compute_input, compute_infer, compute_output
 Alone = tuple[int, int, int, int, int, int]
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 _PHASES = ("compute_input", "compute_infer", "compute_output")
@@ -37,20 +37,20 @@ class ModelCounters:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        # Of requests that ran alone and succeeded, not yet in `_sums` and `_batches`: the rows of each, and
-        # when it came, was queued (or was about to begin, if it never waited), began, returned, was answered.
+        # Successful requests that ran alone and are not in `_sums` and `_batches` yet: rows, and the times of arrival,
+        # queueing (or just before the start, if it did not wait), start, end of `execute`, and answer.
         self.alone: list[Alone] = []
-        self.waited = 0  # times that an instance took requests from a queue and left others there
-        self.ended: dict[str, int] = {}  # what ended the batches that a dynamic batcher took from its queue
+        self.waited = 0  # how often an instance took requests from the queue and left others in it
+        self.ended: dict[str, int] = {}  # batches of a dynamic batcher, by the reason that ended them
         self._lock = threading.Lock()
-        self._last = 0  # when the last execution ended
-        self._sums = [0] * 7  # of requests that succeeded: how many, their rows, Durations
-        self._batches: dict[int, list[int]] = {}  # by rows of an execution: how many, input, infer, output
+        self._last = 0  # end of the last execution
+        self._sums = [0] * 7  # of successful requests: number, rows, and the five Durations
+        self._batches: dict[int, list[int]] = {}  # by rows of an execution: number, input, infer, output
         self._failures = dict.fromkeys(REASONS, 0)
         self._fail_ns = 0
         self._keepers = 0
-        self._latest: deque[tuple[int, ...]] | None = None  # as in `alone`, while somebody wants latencies
-        self._cache = [0] * 5  # hits and their ns, misses and their ns, ns of the requests that were hits
+        self._latest: deque[tuple[int, ...]] | None = None  # entries as in `alone`, while `keep_latencies` is on
+        self._cache = [0] * 5  # hits, ns of their look-ups, misses, ns of theirs, ns of the requests that were hits
 
     def fold(self) -> None:
         """Add `alone` to the sums; call when it has `FOLD_AT` entries."""
@@ -60,13 +60,13 @@ class ModelCounters:
             self._sums, self._batches = self._with(entries)
             if self._latest is not None:
                 self._latest.extend(entries)
-            del self.alone[: len(entries)]  # others are added meanwhile
+            del self.alone[: len(entries)]  # keeps entries that were added meanwhile
 
     def _last_ended(self) -> int:
         return max(self._last, *(entry[5] for entry in self.alone[-1:]), 0)
 
     def _with(self, entries: list[Alone]) -> tuple[list[int], dict[int, list[int]]]:
-        """`_sums` and `_batches` with these requests; lock held."""
+        """Return `_sums` and `_batches` with these requests added; lock held."""
         sums, batches = self._sums, dict(self._batches)
         kinds = {entry[0] for entry in entries}
         for rows in kinds:
@@ -78,14 +78,14 @@ class ModelCounters:
         return sums, batches
 
     def execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
-        """Count an execution, successful or not, without its requests."""
+        """Count an execution, successful or not; its requests are counted separately."""
         with self._lock:
             row = self._batches.get(rows, (0, 0, 0, 0))
             self._batches[rows] = _added(row, (1, input_ns, infer_ns, output_ns))
             self._last = time.perf_counter_ns()
 
     def batch_ended(self, why: str, others: bool) -> None:
-        """Count why a batch ended, and whether requests are left; under the scheduler's lock."""
+        """Count the reason that ended a batch, and whether `others` stayed in the queue. Scheduler's lock held."""
         self.ended[why] = self.ended.get(why, 0) + 1
         self.waited += others
 
@@ -112,7 +112,7 @@ class ModelCounters:
             self._cache = _added(self._cache, (0, 0, 1, ns, 0))
 
     def _note(self, request_ns: int) -> None:
-        """Keep the latency of a request, if somebody asked for latencies; lock held."""
+        """Keep the latency of a request, if `keep_latencies` is on; lock held."""
         if self._latest is not None:
             ended = time.perf_counter_ns()
             self._latest.append((1, ended - request_ns, 0, 0, 0, ended))
@@ -130,14 +130,14 @@ class ModelCounters:
                 self._latest = deque(maxlen=LATEST)
 
     def latest(self, since: int) -> tuple[int, int, list[int]]:
-        """Return the numbers of successful and failed requests, and latencies (ns) of those that ended after `since`.
+        """Return the numbers of successful and failed requests, and latencies (ns) of requests ended after `since`.
 
         There are few latencies, or none, unless `keep_latencies` is on.
         """
         alone = self.alone[:]
         self.fold()
         with self._lock:
-            latencies = [each[5] - each[1] for each in self._latest or alone if each[5] > since]
+            latencies = [entry[5] - entry[1] for entry in self._latest or alone if entry[5] > since]
             return self._sums[0] + self._cache[0], sum(self._failures.values()), latencies
 
     def as_dict(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class ModelCounters:
             (computed, inferences, *sums), batches = self._with(self.alone[:])
             hits, hits_ns, misses, misses_ns, of_hits_ns = self._cache
             last = self._last_ended()
-        whole = sums[0] + of_hits_ns + misses_ns  # Triton adds the time of looking up and putting in
+        whole = sums[0] + of_hits_ns + misses_ns  # Triton includes the time of look-ups and insertions
         stats = {
             "success": _stat(computed + hits, whole),
             "fail": _stat(sum(self._failures.values()), self._fail_ns),

@@ -1,8 +1,8 @@
-"""`Server`: the models that are in service, by name and version.
+"""`Server`: the models in service, by name and version.
 
-Guarantees: `find` takes no lock and sees either the version before a replacement or the one after it; replacing is
-one assignment, so no request falls between; models that leave service answer their requests in flight first. A
-substitute gets the requests of a model as long as that is in service, also after a replacement.
+Guarantees: `find` takes no lock and returns either the version before a replacement or the one after it. Replacing is
+one assignment, so at every moment a request finds a version. A replaced model answers its requests in flight before
+it closes. A substitute keeps getting the requests of a model when the model is replaced.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ log = logging.getLogger("bls_notebook")
 
 
 class Loader(Protocol):
-    """The repository, as far as models may ask it (`pb_utils.load_model` and the like)."""
+    """The repository's operations for models (`pb_utils.load_model` and the like)."""
 
     def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load or reload; raises an exception whose text is Triton's message."""
+        """Load or reload a model; the text of an exception is Triton's message."""
 
     def unload_by_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload."""
+        """Unload a model."""
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
 
 
 class Substitute(Protocol):
-    """Takes the requests of a model in its place."""
+    """Provides the models that get the requests of another model."""
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Return what serves in the place of these versions, each with one; asked again where they change."""
+        """Return a substitute for each of these versions; called again when they change."""
 
     def close_replaced(self) -> None:
-        """Close the models that `serve_for` returned before and that are out of service now."""
+        """Close models that an earlier `serve_for` returned and that are out of service now."""
 
 
 class Server:
-    """Models in service; `strict`: warnings fail requests."""
+    """The models in service; with `strict`, a warning fails its request."""
 
     def __init__(self, loader: Loader, cache: ResponseCache | None = None, strict: bool = False) -> None:
         self._loader = loader
         self.cache = ResponseCache() if cache is None else cache
         self.strict = strict
-        self.backend_folders: tuple[Path, ...] = ()  # where Python-based backends are looked for
+        self.backend_folders: tuple[Path, ...] = ()  # search path of Python-based backends
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
-        # Of a substituted model: its own versions, and its substitutes; the last one serves.
+        # For a substituted model: its own versions, and its substitutes, of which the last one serves.
         self._own: dict[str, dict[int, LoadedModel]] = {}
         self._substitutes: dict[str, list[Substitute]] = {}
-        self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
+        self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # called before versions serve
         self._lock = threading.Lock()
-        self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns why it cannot
-        self._unloadable: dict[str, str] = {}  # why, by name
+        self.on_missing: list[Callable[[str], str]] = []  # each loads a model, or returns the reason that prevents it
+        self._unloadable: dict[str, str] = {}  # these reasons, by model
         self.last_failure: BaseException | None = None
         servers.add(self)
-        self.outside: dict[str, Any] = {}  # `CallKey` of the notebook, and of models whose threads send requests
-        self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
+        self.outside: dict[str, Any] = {}  # `CallKey` of the notebook, and of models whose bare threads send requests
+        self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by the instance and folder that made them
 
     def set_strict(self, strict: bool) -> None:
         with self._lock:
@@ -111,20 +111,20 @@ class Server:
         return sorted(self._versions)
 
     def replace(self, name: str, versions: dict[int, LoadedModel]) -> list[LoadedModel]:
-        """Put versions of a model in service, and close and return those that left."""
+        """Put versions of a model in service; close and return the replaced ones."""
         before = self.exchange(name, versions)
         return self.close_all(m for m in before.values() if m not in versions.values())
 
     def close_all(self, models: Iterable[LoadedModel]) -> list[LoadedModel]:
-        left = list(models)
-        if left:
-            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
-        for model in left:
+        closing = list(models)
+        if closing:
+            self.last_failure = None  # its traceback keeps the variables of every frame alive, and so models' memory
+        for model in closing:
             model.close()
-        return left
+        return closing
 
     def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Put versions in service and return the previous ones, not closed."""
+        """Put versions in service; return the replaced ones without closing them."""
         return self._put(name, dict(versions), self._substitutes.get(name, []))
 
     def substitute(self, name: str, substitute: Substitute) -> None:
@@ -133,14 +133,14 @@ class Server:
 
     def restore(self, name: str, substitute: Substitute) -> None:
         """Remove a substitute; other substitutes of the model stay."""
-        stay = [each for each in self._substitutes.get(name, ()) if each is not substitute]
-        self._put(name, self.own(name), stay)
+        others = [other for other in self._substitutes.get(name, ()) if other is not substitute]
+        self._put(name, self.own(name), others)
         substitute.close_replaced()
 
     def _put(self, name: str, own: dict[int, LoadedModel], substitutes: list[Substitute]) -> dict[int, LoadedModel]:
         versions = substitutes[-1].serve_for(own) if substitutes else own
-        for tell in list(self.entering):
-            tell(versions)
+        for callback in list(self.entering):
+            callback(versions)
         with self._lock:
             before = self._own.pop(name, None) or self._versions.get(name, {})
             self._substitutes.pop(name, None)
@@ -154,8 +154,8 @@ class Server:
             else:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
-        for each in substitutes:
-            each.close_replaced()
+        for substitute in substitutes:
+            substitute.close_replaced()
         return before
 
     def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
@@ -197,7 +197,7 @@ class Server:
         return family
 
     def keep_metrics(self, instance: str, directory: str) -> None:
-        """Keep the values of an instance's metrics when the instance is gone, as on the server."""
+        """Keep the values of an instance's metrics after the instance has ended, as Triton does."""
         with self._lock:
             for family in list(self._families.pop((instance, directory), ())):
                 family.kept = True
@@ -211,7 +211,7 @@ def _family(who: str, make: Callable[..., Any], *args: str) -> _Family:
 
 
 class _Family:
-    """A metric family whose errors speak as Triton's."""
+    """A metric family whose errors are worded as Triton's."""
 
     def __init__(self, instance: str, family: Any) -> None:
         self.instance, self._family = instance, family
@@ -228,10 +228,10 @@ class _Family:
         return metric
 
     def drop(self) -> None:
-        """Let go of the metrics that were made here. Takes no locks; called by a destructor."""
+        """Release the metrics made here. Takes no locks, because a destructor calls it."""
         if not self.kept:
             self._family.release(self._held)
 
 
-servers: WeakSet[Server] = WeakSet()  # that are in use
+servers: WeakSet[Server] = WeakSet()  # all that have not been garbage-collected
 _runtime.loose_family = lambda *args: _family("called directly", Metrics().family, *args)

@@ -1,4 +1,4 @@
-"""What a request's path needs of a configuration: plain and frozen, made once a model version."""
+"""`ModelSpec`: the parts of a configuration that a request's path needs, as frozen data for each model version."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output as the configuration declares it; the last three are False for outputs."""
+    """An input or output as the configuration declares it; the last three fields are False for outputs."""
 
     name: str
     datatype: str  # Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for an unknown number
     dtype: np.dtype[Any] | None  # object for BYTES, None for BF16 (which NumPy lacks) and INVALID
     dims: tuple[int, ...]  # as in config.pbtxt: -1 for a varying size, without the batch dimension
-    shape: tuple[int, ...]  # of a request's tensor: `dims`, after a -1 if the model batches
+    shape: tuple[int, ...]  # of a request's tensor: `dims`, with a leading -1 if the model batches
     model_shape: tuple[int, ...]  # of the model's tensor: `shape` with `reshape` in place of `dims`
     reshape: tuple[int, ...] | None = None
     optional: bool = False
@@ -31,7 +31,7 @@ class TensorSpec:
 class InstanceSpec:
     """One instance of a model."""
 
-    name: str  # Triton's: that of the group and the number in it; repeated on several GPUs
+    name: str  # as in Triton: name of the group and number in it; the same on each GPU of the group
     kind: str  # ``CPU``, ``GPU`` or ``MODEL``, as `initialize` gets it
     device_id: int
     passive: bool = False  # initialized, but never given a request
@@ -48,7 +48,7 @@ class ModelSpec:
     max_batch_size: int
     decoupled: bool
     scheduler: Scheduler
-    inputs: Mapping[str, TensorSpec]  # in the declared order; of one name, the first counts, as in Triton
+    inputs: Mapping[str, TensorSpec]  # in the declared order; the first one of a name counts, as in Triton
     outputs: Mapping[str, TensorSpec]
     required: frozenset[str]  # names of inputs
     instances: tuple[InstanceSpec, ...]
@@ -61,5 +61,5 @@ class ModelSpec:
 
     @property
     def in_python(self) -> bool:
-        """Whether Triton's Python backend runs it, directly or for a Python-based backend."""
+        """True if Triton's Python backend runs the model, directly or for a Python-based backend."""
         return self.backend == "python" or getattr(self.config, "runtime", "") == "model.py"

@@ -1,1 +1,1 @@
-"""What profiles and memory tracks are told while they are on."""
+"""The log of requests for profiles, and the lines of code for memory recordings."""

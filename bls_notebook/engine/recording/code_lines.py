@@ -1,7 +1,7 @@
-"""Which line of model code makes a tensor: asked of the thread's own stack, and put into words later.
+"""Find the line of model code that makes a tensor, from the thread's own stack.
 
-Asking costs what a few attributes cost, because only a position in the code is kept: finding the line of it
-takes longer, and is done when the track is over. No frame, and nothing in one, is kept.
+`place_finder` costs only a few attribute look-ups, because it keeps a position in a code object. `line_of` turns the
+position into a line when the recording is over, which takes longer. No frame, and no object of a frame, is kept alive.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from bls_notebook.engine.exception_text import HOME, ModelHome, label_of, source
 from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import encodable
 
-_FRAMES = range(40)  # that are looked at: libraries between the model and what makes the tensor
+_FRAMES = range(40)  # frames to search: libraries may be between the model and the constructor
 _TEXT = 200  # characters of a line
 
 
 def place_finder() -> Callable[[], Place | None]:
-    """Return a function that gives this thread's place in code of a model or of the notebook, or None."""
+    """Return a function that returns this thread's place in code of a model or of the notebook, or None."""
     notebook = vars(sys.modules["__main__"])
-    known: dict[tuple[int, int], Place] = {}  # they keep the code, so that no other gets its id
+    known: dict[tuple[int, int], Place] = {}  # its values keep the code alive, so that IDs are not reused
 
-    def place() -> Place | None:
-        frame = _getframe(2)  # whoever has called what asks
+    def current_place() -> Place | None:
+        frame = _getframe(2)  # the caller of the function that calls this one
         spot = id(frame.f_code), frame.f_lasti
-        found = known.get(spot)
-        if found is None:
-            found = search(frame)
-            if found is not None and found[0] is frame.f_code:
-                known[spot] = found
-        return found
+        place = known.get(spot)
+        if place is None:
+            place = search(frame)
+            if place is not None and place[0] is frame.f_code:
+                known[spot] = place
+        return place
 
     def search(frame: FrameType | None) -> Place | None:
         for _ in _FRAMES:
@@ -49,7 +49,7 @@ def place_finder() -> Callable[[], Place | None]:
             frame = frame.f_back
         return None
 
-    return place
+    return current_place
 
 
 def line_of(place: Place) -> CodeLine:
@@ -58,14 +58,14 @@ def line_of(place: Place) -> CodeLine:
     number = next(lines, None) or code.co_firstlineno
     source = source_of(code.co_filename)
     text = source[number - 1].strip() if 0 < number <= len(source) else ""
-    if "get_ipython()" in text:  # what IPython makes of a magic: nobody has written that
+    if "get_ipython()" in text:  # IPython's translation of a magic, which the user did not write
         text = ""
     return CodeLine(encodable(label_of(code.co_filename)), number, _function(code), encodable(text[:_TEXT]))
 
 
 def _function(code: CodeType) -> str:
-    """The name of the function; for a comprehension or a lambda, that of the function around it."""
+    """Return the name of the function; for a comprehension or a lambda, the name of the enclosing function."""
     names = getattr(code, "co_qualname", code.co_name).split(".")
-    found = [*takewhile(lambda name: name == "<locals>" or not name.startswith("<"), names)]
-    *_, function = "", *(name for name in found if name != "<locals>")
+    outer = [*takewhile(lambda name: name == "<locals>" or not name.startswith("<"), names)]
+    *_, function = "", *(name for name in outer if name != "<locals>")
     return encodable(function)

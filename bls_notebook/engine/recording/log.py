@@ -1,13 +1,13 @@
-"""The log of requests for profiles: `active` is None while nobody records, and that is all it costs.
+"""The log of requests for profiles. While no profile is on, `active` is None, and the engine only tests that.
 
-A recorded request carries a number. What becomes of it is written into the lists of a `Log`. Each list holds the
-fields of one kind of entry (the named tuples below), one entry after the other; profiling makes spans of them at
-the end. No request, response or array is kept, so recording changes no memory's lifetime. The lists are flat,
-written by `list.extend`, because entries kept as objects bring the next garbage collection nearer.
+A recorded request carries a number, and the engine writes its events into the lists of a `Log`. Each list contains
+the fields of one kind of entry (the named tuples below), one entry after the other; profiling makes spans from them
+at the end. The log keeps no request, response or array, so recording changes no memory's lifetime. The lists are
+flat and written by `list.extend`, because entries as objects would make garbage collections more frequent.
 
-Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
-are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (A new block of 1024 numbers
-takes a lock.) A log is bounded: it counts what does not fit.
+Guarantees: recording takes no lock and never blocks. `list.extend` writes an entry and `deque.popleft` takes a number;
+both are atomic, with and without a GIL. (Only making the next 1024 numbers takes a lock.) A log is bounded: it counts
+the requests that do not fit.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from bls_notebook.devices.transfers import nbytes
-from bls_notebook.engine.waiting.ctrl_c import would_be_lost_in
+from bls_notebook.engine.waiting.interrupts import would_be_lost_in
 from bls_notebook.records.raw_events import ModelSeen
 
 BLOCK = 1024  # numbers that are made at a time
 
 _Entry = TypeVar("_Entry")
 
-_lock = threading.RLock()  # a profile may also end in a garbage collection, in the midst of any of this
-_numbered = 0  # the last number that was ever given
-_base = 0  # the last number before those of the newest log
+_lock = threading.RLock()  # reentrant, because a garbage collection may end a profile while this thread holds it
+_numbered = 0  # the last number of all logs
+_base = 0  # the last number before the newest log
 
 
 class RecordedInstance(NamedTuple):
@@ -44,12 +44,12 @@ class RecordedInstance(NamedTuple):
 
 
 class InlineCall(NamedTuple):
-    """All there is to say of a request that ran on its caller's thread and succeeded."""
+    """The whole record of a request that ran on its caller's thread and succeeded."""
 
     number: int
     parent: int
     place: RecordedInstance
-    options: Any  # the request's; read later, for its ID
+    options: Any  # the request's options; its ID is read later
     bytes_in: int
     sent: int
     thread: int
@@ -61,7 +61,7 @@ class InlineCall(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A request was sent, and queued (0: that is told by when it ran)."""
+    """A request was sent, and queued (0: use the time of its start)."""
 
     number: int
     parent: int
@@ -74,7 +74,7 @@ class Begun(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An instance began with a request; `batch` is the number of the first of its batch, 0 for none."""
+    """An instance began a request; `batch` is the number of the first request of its batch, 0 for none."""
 
     number: int
     place: RecordedInstance
@@ -104,14 +104,14 @@ class Ended(NamedTuple):
 
 
 class HeldBack(NamedTuple):
-    """An answer was held back until a moment."""
+    """The response of a request was withheld until this time, to keep the order of responses."""
 
     number: int
     until: int
 
 
 class Marked(NamedTuple):
-    """A moment of a request's life; see `Mark` for the kinds."""
+    """A moment of a request; see `Mark` for the kinds."""
 
     number: int
     when: int
@@ -119,7 +119,7 @@ class Marked(NamedTuple):
 
 
 class Named(NamedTuple):
-    """A moment that a person named; `number` is that of the request being executed, 0 in the notebook."""
+    """A moment that the user named; `number` belongs to the request being executed, 0 in the notebook."""
 
     number: int
     when: int
@@ -127,7 +127,7 @@ class Named(NamedTuple):
 
 
 class SentFrom(NamedTuple):
-    """The code that sent a request, and the offset of the instruction that did."""
+    """The code that sent a request, and the offset of the sending instruction."""
 
     number: int
     code: CodeType
@@ -135,7 +135,7 @@ class SentFrom(NamedTuple):
 
 
 class Crossed(NamedTuple):
-    """So many tensors of a request came to another device."""
+    """Tensors of a request moved to another device; `tensors` is their number."""
 
     number: int
     tensors: int
@@ -155,7 +155,7 @@ def entries(kind: type[_Entry], values: list[Any]) -> Iterator[_Entry]:
 
 
 class TapeProtocol(Protocol):
-    """Keeps what requests and responses carry; told of each while it can still be read."""
+    """Keeps the tensors of requests and responses; called while they can still be read."""
 
     def sent(
         self, number: int, request: Any, inputs: Any, size: int, kind: str, model: Any, sender: Any, now: int
@@ -163,7 +163,7 @@ class TapeProtocol(Protocol):
         """Keep a request with its inputs as the model receives them; `model` is its record (or None) and reshapes."""
 
     def answered(self, number: int, response: Any, final: bool, size: int, now: int) -> None:
-        """Keep a response, whose outputs have so many bytes."""
+        """Keep a response; `size` is the number of bytes of its outputs."""
 
 
 class _Tapes:
@@ -172,22 +172,22 @@ class _Tapes:
     def __init__(self, tapes: list[TapeProtocol]) -> None:
         self._tapes = tapes
 
-    def sent(self, *what: Any) -> None:
+    def sent(self, *args: Any) -> None:
         for tape in self._tapes:
-            tape.sent(*what)
+            tape.sent(*args)
 
-    def answered(self, *what: Any) -> None:
+    def answered(self, *args: Any) -> None:
         for tape in self._tapes:
-            tape.answered(*what)
+            tape.answered(*args)
 
 
 def _together(tapes: Iterable[TapeProtocol | None]) -> TapeProtocol | None:
-    found = [tape for tape in tapes if tape is not None]
-    return None if not found else found[0] if len(found) == 1 else _Tapes(found)
+    present = [tape for tape in tapes if tape is not None]
+    return None if not present else present[0] if len(present) == 1 else _Tapes(present)
 
 
 class Log:
-    """What is recorded while profiles are on that overlap."""
+    """The entries of one recording; profiles that overlap in time share it."""
 
     __slots__ = (
         "base", "begun", "cached", "capacity", "crossed", "device_timer", "dropped", "ended",
@@ -197,16 +197,15 @@ class Log:
 
     def __init__(self, base: int) -> None:
         self.base = base
-        self.given = 0  # how many numbers
+        self.given = 0  # numbers made so far
         self.capacity = 0
         self.dropped = 0
-        # By identities of the profiles, which say when they go: what each has that keeps tensors.
-        self.owners: dict[int, TapeProtocol | None] = {}
-        self.tape: TapeProtocol | None = None  # of all of them
+        self.owners: dict[int, TapeProtocol | None] = {}  # the tapes of the profiles, by the profiles' `id`
+        self.tape: TapeProtocol | None = None  # all tapes as one
         self.numbers: deque[int] = deque()
-        # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+        # Starts a timer on the GPU with a number, and returns an object with `end()` and `ns()`, or None.
         self.device_timer: Callable[[int], Any] | None = None
-        self.inline: list[Any] = []  # of `InlineCall`, and so on
+        self.inline: list[Any] = []  # fields of `InlineCall`s, and so on
         self.begun: list[Any] = []
         self.placed: list[Any] = []
         self.ran: list[Any] = []
@@ -214,7 +213,7 @@ class Log:
         self.held: list[Any] = []
         self.marks: list[Any] = []
         self.named: list[Any] = []
-        self.sites: list[Any] | None = None  # None where nobody wants them
+        self.sites: list[Any] | None = None  # of `SentFrom`; None if no profile records lines
         self.cached: list[int] = []  # numbers of requests that the response cache answered
         self.crossed: list[Any] = []
         self.timed: list[Any] = []
@@ -239,18 +238,18 @@ class Log:
                 self.given += count
         return self.take()
 
-    # The engine writes the entries of the hot path itself.
+    # On the hot path, the engine writes entries without these methods.
     def place(self, number: int, place: RecordedInstance, rows: int, started: int, batch: int = 0) -> None:
-        """Record that an instance began with a request, on this thread."""
+        """Record that an instance began a request on this thread."""
         self.placed.extend(Placed(number, place, threading.get_ident(), rows, started, batch))
 
     def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
         """Record the last response of a request; None if it was cancelled."""
         error = None if response is None else response._error
-        given_up = response is None or (error is not None and error._code.name == "CANCELLED")
-        state = "cancelled" if given_up else "ok" if error is None else "error"
-        words = "" if error is None else error._message
-        self.ended.extend(Ended(number, ended, state, words, responses, bytes_out))
+        cancelled = response is None or (error is not None and error._code.name == "CANCELLED")
+        state = "cancelled" if cancelled else "ok" if error is None else "error"
+        message = "" if error is None else error._message
+        self.ended.extend(Ended(number, ended, state, message, responses, bytes_out))
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record a request's single response, or None if it was cancelled."""
@@ -289,7 +288,7 @@ def start(
     lines: bool = False,
     tape: TapeProtocol | None = None,
 ) -> Log:
-    """Record for one more profile, `owner`, until `stop`; make room for `limit` requests."""
+    """Start recording for a profile, the `owner`, until `stop`; make room for `limit` more requests."""
     global active, _base
     with _lock:
         log = active
@@ -307,7 +306,7 @@ def start(
 
 
 def stop(owner: object) -> None:
-    """Stop recording for a profile; harmless if it is not on."""
+    """Stop recording for a profile; do nothing if it is not recording."""
     global active
     with _lock:
         log = active
@@ -341,5 +340,5 @@ would_be_lost_in(Observation.__del__.__code__)
 
 
 def span_id(number: int) -> int:
-    """Return the `Span.id` of a request's number; 0 for a request of an older profile."""
+    """Return the `Span.id` of a request's number; 0 if an older log gave the number."""
     return number - _base if number > _base else 0

@@ -1,9 +1,9 @@
-"""Record spans for a profile off the hot path: queued, batched, failed and streamed requests.
+"""Recording of spans for profiles, off the hot path: queued, batched, failed and streamed requests.
 
-Every function does nothing while no profile is on; see `engine.recording.log`. `Ticket` imports this module, so it is
-untyped here. A request from a bare thread carries no context: its sender is found from the variables of the thread's
-functions (a request or a response sender of the model), else from the instance whose code runs, if that serves a
-single request.
+Every function does nothing while no profile is on; see `engine.recording.log`. Tickets are `Any` here, because
+`Ticket` imports this module. A request from a bare thread carries no context. `span_of_frame` finds its parent from
+the variables of the thread's functions (a request or a response sender of the model), or else from the instance whose
+code runs, if it serves a single request.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from bls_notebook.records.raw_events import ModelSeen
 from . import log as recording
 from .log import Begun, Crossed, Log, Ran, RecordedInstance, SentFrom
 
-_DEEP = 60  # frames between who sends a request from outside any model and the engine
+_DEEP = 60  # frames to search for code outside libraries
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
-_own: dict[str, bool] = {}  # by file: whether its code is no library's
+_own: dict[str, bool] = {}  # by file: False for a library
 
 
 def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-    """Record how many of a request's tensors changed their device when they were passed on."""
+    """Record how many of a request's tensors changed their device on the way to the model."""
     moved = sum(
         isinstance(a._array, np.ndarray) is not isinstance(b._array, np.ndarray)
         for a, b in zip(before, after, strict=True)
@@ -50,13 +50,13 @@ def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequenc
 
 def note_site(sites: list[Any], span: int, frame: FrameType | None) -> None:
     """Record the code that sends a request: the innermost frame outside libraries."""
-    found = _outside(frame)
-    if found is not None:
-        sites.extend(SentFrom(span, found.f_code, found.f_lasti))
+    sender = _outside(frame)
+    if sender is not None:
+        sites.extend(SentFrom(span, sender.f_code, sender.f_lasti))
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame outside libraries: of a model, a notebook or a script."""
+    """Return the innermost frame outside libraries: of a model, a notebook or a script."""
     for _ in range(_DEEP):
         if frame is None:
             break
@@ -71,7 +71,7 @@ def _outside(frame: FrameType | None) -> FrameType | None:
 
 
 def record_refused(sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse) -> None:
-    """Record a request that was not sent."""
+    """Record a request that was refused before it was sent."""
     log = recording.active
     number = 0 if log is None else log.take()
     if log is not None and number:
@@ -87,7 +87,7 @@ def record_refused(sender: Execution, request: InferenceRequest, kind: str, resp
 def record_begun(
     log: Log, span: int, parent: Execution | None, model: LoadedModel, request: InferenceRequest, sent: int, queued: int
 ) -> None:
-    """Record that a request was sent, and queued (0: when it ran shows that)."""
+    """Record that a request was sent, and queued (0: use the time of its start)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
     log.begun.extend(Begun(span, sender, model.seen, request._kind, who, request._size, sent, queued))
 
@@ -134,7 +134,7 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
 
 
 def record_answer(span: int, response: InferenceResponse) -> None:
-    """Record the single response of a request that is recorded already."""
+    """Record the single response of a request whose start is recorded already."""
     log = recording.active
     if log is not None and span:
         log.answer(span, perf_counter_ns(), response)
@@ -158,9 +158,9 @@ def record_inline(
     ended: int,
     failed: bool = False,
 ) -> None:
-    """Record a request that ran on its caller's thread, unless it is the plain case, which `inline_call` records.
+    """Record a request that ran on its caller's thread. (`inline_call` records the plain case itself.)
 
-    Without a response, a `failed` request was interrupted by an exception that its caller gets.
+    A `failed` request without a response was interrupted by an exception, which its caller gets.
     """
     if timer is not None:
         timer.end()
@@ -196,14 +196,14 @@ def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
         return
     if instance.gpu >= 0 and execution.timer is not None:
         execution.timer.end()
-    shared = model.decoupled and instance.is_async  # its loop took the next at once
+    shared = model.decoupled and instance.is_async  # the instance could begin the next request at once
     for ticket in execution.tickets:
         if ticket.span:
             log.ran.extend(Ran(ticket.span, inferred, execution.started if shared else ended))
 
 
 def record_ensemble(execution: Execution, request: InferenceRequest, arrived: int, waits: bool) -> None:
-    """Record that an ensemble begins; `waits`: its caller waits, so nothing is recorded yet."""
+    """Record that an ensemble begins; `waits`: its caller waits on this thread, so its start is not recorded yet."""
     log, model = recording.active, execution.model
     if log is None or model is None:
         return
@@ -222,7 +222,7 @@ def record_ensemble_over(execution: Execution, response: InferenceResponse, wait
 
 
 def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
-    """Return the profile's number of the request that a model's code works for, by frame or instance; 0 for none."""
+    """Return the profile's number of the request that a model's code processes, by frame or instance; 0 for none."""
     if recording.active is None:
         return 0
     while frame is not None:
@@ -238,7 +238,7 @@ def _values(frame: FrameType) -> list[Any]:
         return []  # a module or a class
     values = list(frame.f_locals.values())
     if sys.version_info < (3, 13):
-        frame.f_locals.clear()  # it is a copy, which the frame keeps: arrays would live longer by that
+        frame.f_locals.clear()  # the frame keeps this copy, which would keep arrays alive
     return values
 
 
@@ -251,7 +251,7 @@ def _span_of(value: Any) -> int:
 
 
 def _span_served(instance: Instance) -> int:
-    """The only request that an instance serves; 0 for several."""
+    """Return the number of the only request that an instance serves; 0 if there are several."""
     under_way = {getattr(instance.holder, "span", 0)}
     if instance.loop_thread:
         under_way |= {execution.span for execution in list(instance.loop.executions)}

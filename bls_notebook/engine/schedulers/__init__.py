@@ -1,1 +1,1 @@
-"""Who runs when: the schedulers of Triton, and the response cache in front of them."""
+"""Triton's schedulers, which decide when an instance runs which requests, and the response cache."""

@@ -1,17 +1,20 @@
 """`BatchScheduler`: base of the dynamic batcher and the sequence batcher; `Ordering` keeps responses in order.
 
-Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop); a batch is
-formed when an instance begins it, so it contains all that has arrived by then; a synchronous request that is
-alone and need not wait runs on its caller's thread; one alarm wakes the scheduler for all that waits for time;
-every accepted request is answered; once closed, the scheduler accepts no request, and calls `on_drained` when
-the last one has been answered; an instance that is to leave finishes what it has begun, and begins only what no
-other instance may serve.
+Guarantees:
 
-An instance always comes back, as in the default scheduler: the sender of a request only asks the engine's own
-threads to look for work. They take instances, except for a request that runs on its caller's thread, which
-gives the instance back whatever happens.
+- An instance runs one batch at a time (coroutines of a decoupled model share its loop). A batch is formed when an
+  instance begins it, so it can contain every request that has arrived by then.
+- A synchronous request runs on its caller's thread if it is alone and need not wait.
+- One alarm wakes the scheduler for all delays and timeouts.
+- Every accepted request is answered. Once closed, the scheduler accepts no request, and calls `on_drained` when the
+  last one has been answered.
+- A retiring instance finishes its batch, and begins only requests that no other instance may serve.
 
-All methods that a subclass overrides are called under the scheduler's lock, except `_prepare` and `_see_again`.
+No exception can lose an instance, as in the default scheduler: the sender of a request only asks the engine's own
+threads to look for work, and these take instances. A request that runs on its caller's thread gives the instance
+back after any exception.
+
+The scheduler's lock is held during all methods that a subclass overrides, except `_prepare` and `_see_again`.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.runner import Answers, BatchRunner, take_request
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response
+from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -39,10 +42,10 @@ from .lifecycle import Lifecycle
 
 
 class Ordering:
-    """The requests whose answers are to come in order."""
+    """Keeps the responses of requests in the order of the requests."""
 
     def __init__(self) -> None:
-        self._line: dict[Ticket, bool] = {}  # and whether who waits for it has been told
+        self._line: dict[Ticket, bool] = {}  # in order; True once the waiter of the request was notified
         self.releasing = False
 
     def enrol(self, tickets: Sequence[Ticket]) -> None:
@@ -53,7 +56,7 @@ class Ordering:
             self._line[ticket] = False
 
     def _is_awaited(self, ticket: Ticket) -> bool:
-        """Whether a request in the line runs the code that sent this one."""
+        """Return whether code that serves a request in the line sent this one, and so waits for it."""
         execution: Execution | None = ticket.parent
         while execution is not None:
             if any(t.execution is execution for t in self._line):
@@ -62,12 +65,12 @@ class Ordering:
         return False
 
     def settled(self, ticket: Ticket) -> None:
-        """A request has its last response, or was never in a batch."""
+        """Remove a request that has its last response, unless it is the first in the line or withheld."""
         if not ticket.held and ticket in self._line and next(iter(self._line)) is not ticket:
             del self._line[ticket]
 
     def told(self, ticket: Ticket) -> None:
-        """The waiter of a request knows its last response, or will when it is released."""
+        """Record that the waiter of a request was notified of its last response, or will be at its release."""
         if ticket in self._line:
             self._line[ticket] = True
 
@@ -84,11 +87,11 @@ class Ordering:
 
 
 def release(ordering: Ordering, ticket: Ticket, lock: threading.Lock) -> None:
-    """Release the requests that no other holds back now. One thread at a time does, so readers wake in order."""
+    """Release the requests that need not wait for earlier ones any more: one thread at a time, in order."""
     with lock:
         ordering.told(ticket)
         if ordering.releasing:
-            return  # who is at it asks once more
+            return  # the releasing thread checks again
         ordering.releasing = True
     while True:
         with lock:
@@ -96,7 +99,7 @@ def release(ordering: Ordering, ticket: Ticket, lock: threading.Lock) -> None:
             if following is None:
                 ordering.releasing = False
                 return
-        following.let_go()
+        following.release()
 
 
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
@@ -122,7 +125,7 @@ class BatchScheduler(Lifecycle):
         self._async = any(i.is_async for i in model.instances)
         self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
 
-    # What a subclass decides.
+    # Decisions of a subclass.
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         """Queue a request that arrived at `now`, or return the response that rejects it."""
         raise NotImplementedError
@@ -140,14 +143,14 @@ class BatchScheduler(Lifecycle):
         raise NotImplementedError
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
-        """A batch is over; `again` are those that the model wants to see again."""
+        """Handle the end of a batch; `again` are the tickets that the model rescheduled."""
 
     def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
-        """The request as the model receives it; the lock is not held."""
+        """Return the request as the model receives it; the lock is not held."""
         return take_request(ticket)
 
     def _see_again(self, ticket: Ticket) -> None:
-        """The model wants to see a request again, which it now lets go of; the lock is not held."""
+        """Handle a request that the model rescheduled, before the model releases it; the lock is not held."""
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         need_room()
@@ -155,7 +158,7 @@ class BatchScheduler(Lifecycle):
         arrived = self._clock.now()
         parent.adopt(ticket)
         answers: Answers = []
-        held: list[Instance] = []  # what this thread has to give back, whatever happens
+        held: list[Instance] = []  # to give back after any exception
         batch: list[Ticket] = []
         try:
             with self._lock:
@@ -180,8 +183,8 @@ class BatchScheduler(Lifecycle):
             else:
                 self._look()
         except BaseException:
-            for each in batch:  # those of others too
-                each.finish(cancelled_response(self._model.name))
+            for taken in batch:  # also requests of other senders
+                taken.finish(cancelled_response(self._model.name))
             ticket.interrupt()
             raise
         finally:
@@ -221,20 +224,20 @@ class BatchScheduler(Lifecycle):
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         if ticket.context is None:
-            return None  # made by the scheduler itself
+            return None  # a null request
         ordering = self._ordering_of(ticket)
         if ordering is None:
             self._count_off(ticket)
             return None
         with self._lock:
             ordering.settled(ticket)
-        return partial(self._go_on, ordering, ticket)
+        return partial(self._release, ordering, ticket)
 
     def _ordering_of(self, ticket: Ticket) -> Ordering | None:
-        """The line that a ticket is in, with preserve_ordering."""
+        """Return the ordering that a ticket belongs to, with preserve_ordering."""
         return None
 
-    def _go_on(self, ordering: Ordering, ticket: Ticket) -> None:
+    def _release(self, ordering: Ordering, ticket: Ticket) -> None:
         release(ordering, ticket, self._lock)
         self._count_off(ticket)
 
@@ -244,7 +247,7 @@ class BatchScheduler(Lifecycle):
             if ticket.serving is not None:
                 ticket.serving.discard(ticket)
         if self._watch:
-            self._tell()
+            self._notify()
 
     def _look(self) -> None:
         """Start idle instances that have work, answer expired requests, and set the alarm."""
@@ -262,12 +265,12 @@ class BatchScheduler(Lifecycle):
             self._set_alarm(now)
         self._give(answers)
         if self._watch:
-            self._tell()
+            self._notify()
         for instance in work:
             instance.wake(self._turn if instance.is_async else self._work, self._start)
 
     def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
-        """Return the next batch of an idle or `held` instance, which is held then; empty if it has nothing to do."""
+        """Return the next batch of an instance, which is moved from idle to `held`; empty if it has nothing to do."""
         answers: Answers = []
         batch: list[Ticket] = []
         with self._lock:
@@ -287,20 +290,20 @@ class BatchScheduler(Lifecycle):
             self._set_alarm(now)
         self._give(answers)
         if self._watch:
-            self._tell()
+            self._notify()
         return batch
 
     @staticmethod
     def _note_serving(instance: Instance, batch: Sequence[Ticket]) -> None:
         for ticket in batch:
-            if ticket.context is not None:  # not made by the scheduler itself
+            if ticket.context is not None:  # not a null request
                 if ticket.serving is not None:
                     ticket.serving.discard(ticket)
                 ticket.serving = instance.serving
                 ticket.serving.add(ticket)
 
     def _give(self, answers: Answers) -> None:
-        """Answer requests that never ran; they count as failed, for Triton's reasons."""
+        """Answer requests that never ran; count them as failed, with Triton's reasons."""
         if answers:
             now = perf_counter_ns()
             with self._lock:
@@ -326,7 +329,7 @@ class BatchScheduler(Lifecycle):
                 self._end(batch, self._runner.run(instance, batch))
         finally:
             self._idle.extend(held)
-            for ticket in batch:  # an exception in the engine itself
+            for ticket in batch:  # not empty only after an exception in the engine
                 ticket.finish(cancelled_response(self._model.name))
 
     def _run_inline(self, held: list[Instance], batch: list[Ticket]) -> None:
@@ -356,17 +359,17 @@ class BatchScheduler(Lifecycle):
                 self._end(batch, [])
 
     def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
-        """A coroutine is over; on the loop's thread."""
+        """Handle the end of a coroutine; called on the loop's thread."""
         if not self._model.decoupled:
             self._end(tickets, again)
             self._begin(instance, [instance])
-        elif self._reschedules:  # only now it is known which requests are to be seen again
+        elif self._reschedules:  # the rescheduled requests are known only now
             self._end(tickets, again)
             self._look()
 
     def _set_alarm(self, now: int) -> None:
         if self._closed and not self._open:
-            return  # nobody is left to wait for it, and it would keep the model
+            return  # no request waits, and an alarm would keep the model in memory
         when = self._wake_at(now)
         if when is not None:
             self._alarm.at_latest(when)

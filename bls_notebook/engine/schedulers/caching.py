@@ -1,7 +1,7 @@
 """The response cache in front of a model's scheduler.
 
-Guarantees: a cached answer needs no instance and no queue; only complete answers without an error are cached. Decoupled
-and sequence models have no cache.
+Guarantees: a cached response needs no instance and no queue; only complete responses without an error are cached.
+Decoupled and sequence models have no cache.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CachingScheduler:
                 record_at_once(self._model, parent, request, found, cached=True)
             return self._response(found, requested, getattr(request, "_track", 0), parent)
         box = [request]
-        del request  # nobody but the model may hold it
+        del request  # with a reference here, its tensors would be copied
         response = self._inner.call(parent, box.pop())
         self._keep(key, requested, looked, response)
         return response

@@ -1,8 +1,8 @@
 """The schedulers' clock: the time, and alarms.
 
-Guarantees: `call_at` never waits and never calls early; the calls run one after the other in a thread of their own,
-so they must be short; late alarms ring in order; a cancelled alarm does not ring, unless it is ringing already, and
-takes no memory for long. The thread sleeps until the next alarm.
+Guarantees: `call_at` never blocks, and no call comes early. One thread makes the calls, one after the other, so they
+must be short; overdue calls keep their order. A cancelled alarm does not ring, unless it is ringing already, and is
+removed soon. The thread sleeps until the next alarm.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ log = logging.getLogger("bls_notebook")
 
 
 class Alarm(Protocol):
-    """A call that has been asked for."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Cancel the call."""
 
 
 class Clock(Protocol):
-    """Time in nanoseconds that never goes back."""
+    """A monotonic clock, in nanoseconds."""
 
     def now(self) -> int:
         """Return the time."""
@@ -35,7 +35,7 @@ class Clock(Protocol):
         """Run `call()` once the time is `when` or later."""
 
 
-_FEW = 64  # alarms that are not worth a look at which of them have been cancelled
+_FEW = 64  # a heap with fewer alarms is not searched for cancelled ones
 
 
 class _Alarm:
@@ -51,14 +51,14 @@ class _Alarm:
 
 
 class SystemClock:
-    """The computer's clock, with one thread for all alarms; it is started with the first."""
+    """The computer's clock, with one thread for all alarms; the first alarm starts it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._heap: list[tuple[int, int, _Alarm]] = []
         self._number = itertools.count()
         self._started = False
-        self._tidy_at = _FEW  # how long the heap may become
+        self._tidy_at = _FEW  # size of the heap at which cancelled alarms are removed
 
     def now(self) -> int:
         return time.monotonic_ns()
@@ -105,7 +105,7 @@ system_clock = SystemClock()
 
 
 class NextAlarm:
-    """The one alarm of a scheduler, for the earliest time asked for. Every method needs the owner's lock."""
+    """The single alarm of a scheduler, set to the earliest requested time. Every method needs the owner's lock."""
 
     def __init__(self, clock: Clock, call: Callable[[], None]) -> None:
         self._clock = clock

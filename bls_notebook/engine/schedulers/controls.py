@@ -1,7 +1,7 @@
-"""What a sequence model receives beside the requester's tensors: control inputs, states, null requests.
+"""Inputs of sequence models that the scheduler adds: control inputs and states; and null requests.
 
-Pure: made of the configuration once, and then a function of the request. Shapes are ``[1]``, and ``[1, 1]``
-where the model batches.
+No state: everything is a function of the configuration and the request. Shapes are ``[1]``, or ``[1, 1]`` if the model
+batches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Controls:
         ):
             if len(values):
                 return np.full(self._shape, values[0], dtype), np.full(self._shape, values[1], dtype)
-        raise ValueError("a control input without values")  # configurations like this are refused
+        raise ValueError("a control input without values")  # unreachable: such a configuration is refused
 
     def of(self, flags: int, sequence: int | str, ready: bool = True) -> list[Tensor]:
         """Return the control inputs of a request, or of a slot without one (not `ready`)."""
@@ -61,9 +61,9 @@ class Controls:
         }
         out = []
         for kind in (_KIND_START, _KIND_END, _KIND_READY):
-            found = self._flags.get(kind)
-            if found is not None:
-                name, false, true = found
+            control = self._flags.get(kind)
+            if control is not None:
+                name, false, true = control
                 out.append(Tensor(name, (true if is_true[kind] else false).copy()))
         if self._corrid is not None:
             name, datatype = self._corrid
@@ -77,7 +77,7 @@ class Controls:
             return text
         dtype = DTYPE_OF_DATATYPE[DataType(datatype).name]
         if isinstance(sequence, str):
-            # The server writes the text, after its length, over the number.
+            # Triton copies the length and the text over the bytes of the number.
             encoded = sequence.encode()
             raw = len(encoded).to_bytes(4, "little") + encoded
         else:
@@ -93,13 +93,13 @@ def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
     """
     out = []
     for state in spec.config.sequence_batching.state:
-        given = state.initial_state[0] if len(state.initial_state) else None
-        dims = [1 if d == -1 else d for d in (state.dims if given is None else given.dims)]
+        initial = state.initial_state[0] if len(state.initial_state) else None
+        dims = [1 if d == -1 else d for d in (state.dims if initial is None else initial.dims)]
         shape = tuple([1, *dims] if spec.max_batch_size > 0 else dims)
         name = DataType(state.data_type).name
         dtype = DTYPE_OF_DATATYPE.get(name, np.dtype(np.uint16))  # BF16's bits
-        if given is not None and given.WhichOneof("state_data") == "data_file":
-            data = (folder / "initial_state" / given.data_file).read_bytes()
+        if initial is not None and initial.WhichOneof("state_data") == "data_file":
+            data = (folder / "initial_state" / initial.data_file).read_bytes()
             if name == "BYTES":
                 array = deserialize_bytes_tensor(data).reshape(shape)
             else:
@@ -129,7 +129,7 @@ def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceReques
 
 
 def with_inputs(request: InferenceRequest, inputs: list[Tensor]) -> InferenceRequest:
-    """Return a copy of a request with other inputs, which nobody answers yet."""
+    """Return a copy of a request with other inputs, and without a receiver for its responses yet."""
     out = InferenceRequest.__new__(InferenceRequest)
     out._inputs = inputs
     out._requested = request._requested

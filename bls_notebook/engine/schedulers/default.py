@@ -1,14 +1,13 @@
-"""The default scheduler: hands one request at a time to an idle instance, first come first served.
+"""The default scheduler: passes one request at a time to an idle instance, in the order of arrival.
 
-Guarantees: an instance runs one `execute` at a time; nobody overtakes a queue; a synchronous request to an
-idle model runs on the caller's thread; every accepted request is answered; once closed, the scheduler accepts no
-request, and calls `on_drained` when the last one has been answered; an instance that is to leave finishes what it
-has begun, and begins nothing else.
+Guarantees: an instance runs one `execute` at a time. No request overtakes the queue. A synchronous request to an idle
+model runs on its caller's thread. Every accepted request is answered. Once closed, the scheduler accepts no request,
+and calls `on_drained` when the last one has been answered. A retiring instance finishes its requests and begins no
+others.
 
-An instance always comes back, whatever exception strikes, and wherever. A caller's thread takes one only to run its
-own request, by one step that is not Python code, and gives it back in the same way. The sender of a request that has
-to wait only puts it into the queue. The engine's own threads take instances for the queue: their stacks are short,
-and no signal reaches them.
+No exception at any point can lose an instance. A caller's thread takes an instance only to run its own request; taking
+it and giving it back are single steps in C. The sender of a request that has to wait only puts it into the queue. The
+engine's own threads take instances for the queue, because their stacks are short and no signal interrupts them.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response
+from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -36,7 +35,7 @@ class DefaultScheduler(Lifecycle):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
-        # A deque, which needs no memory to take back what it has given.
+        # A deque, because returning an instance to it allocates no memory.
         self._idle: deque[Instance] = deque(reversed(model.instances))
         self._queue: deque[Ticket] = deque()
         self._async = any(i.is_async for i in model.instances)
@@ -66,7 +65,7 @@ class DefaultScheduler(Lifecycle):
             self.wake()
 
     def wake(self) -> None:
-        """Have an engine thread look at the queue, and at what `close` waits for."""
+        """Make an engine thread serve the queue, and check whether `close` is complete."""
         if not self._async:
             if self._wakeup.taken:
                 wakeup = Wakeup(self._come)
@@ -78,19 +77,19 @@ class DefaultScheduler(Lifecycle):
             instance.wake(self._turn)
 
     def _begin_next(self, instance: Instance | None) -> tuple[list[Instance], list[Ticket]]:
-        """Take an instance, or the given one, for the next request; see `_come`."""
+        """Take the given instance, or any, and the next request for it; see `_come`."""
         held: list[Instance] = []
         line: list[Ticket] = []
         with self._lock:
-            found = self._take(instance) if self._queue else None
-            if found is not None:
-                held.append(found)
-                self._hand_on(held, line)
-            more = (line or instance is not None) and self._queue and self._idle
-        if more:
+            taken = self._take(instance) if self._queue else None
+            if taken is not None:
+                held.append(taken)
+                self._assign(held, line)
+            more_work = (line or instance is not None) and self._queue and self._idle
+        if more_work:
             self.wake()
         if self._watch:
-            self._tell()
+            self._notify()
         return held, line
 
     def _take(self, instance: Instance | None) -> Instance | None:
@@ -106,29 +105,29 @@ class DefaultScheduler(Lifecycle):
         if ticket.serving is not None:
             ticket.serving.discard(ticket)
         if self._watch:
-            self._tell()
+            self._notify()
 
     def _come(self) -> None:
         """Serve the queue on a worker thread, and on more threads while more instances are idle."""
-        # What this thread has to see to, whatever happens in between: the instance, and who is next.
+        # The instance that this thread has to give back, and the next request for it.
         held, line = self._begin_next(None)
-        hand_on = partial(self._hand_on, held, line)
+        assign = partial(self._assign, held, line)
         while line:
-            self._runner.run(held[0], (line.pop(),), hand_on)
-            if held and not line:  # nothing was run
+            self._runner.run(held[0], (line.pop(),), assign)
+            if held and not line:  # no request could run
                 self._next(held, line)
             elif self._watch:
-                self._tell()
+                self._notify()
 
     def _next(self, held: list[Instance], line: list[Ticket]) -> None:
         """Release an instance, or keep it for the next request."""
         with self._lock:
-            self._hand_on(held, line)
+            self._assign(held, line)
         if self._watch:
-            self._tell()
+            self._notify()
 
-    def _hand_on(self, held: list[Instance], line: list[Ticket]) -> None:
-        """As `_next`; lock held."""
+    def _assign(self, held: list[Instance], line: list[Ticket]) -> None:
+        """Move the instance in `held` to idle, or the next queued request to `line`; lock held."""
         instance = held[0]
         if self._queue and instance not in self._leaving:
             ticket = self._queue.popleft()
@@ -165,14 +164,14 @@ class DefaultScheduler(Lifecycle):
             self._begin(held, line)
 
     def _release(self, instance: Instance) -> None:
-        """Release an instance; another loop may have less to do, so it is not kept for the next request."""
+        """Make an instance idle. It does not take the next request, because another loop may have less to do."""
         with self._lock:
             instance.holder = None
             self._idle.append(instance)
         if self._queue:
             self.wake()
         if self._watch:
-            self._tell()
+            self._notify()
 
     def _look(self) -> None:
         if self._queue:

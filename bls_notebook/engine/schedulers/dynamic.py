@@ -1,11 +1,11 @@
 """The dynamic batcher: queued requests of equal shapes run together (config `dynamic_batching`).
 
-`form` and `BatchQueue` decide which requests make a batch. They are pure: no locks, threads or clock (times are
-arguments, in nanoseconds). The rules are those of core/src/dynamic_batch_scheduler.cc and scheduler_utils.cc.
+`form` and `BatchQueue` decide which requests make a batch. They use no locks, threads or clock (times are arguments,
+in nanoseconds). Mirrors core/src/dynamic_batch_scheduler.cc and scheduler_utils.cc.
 
-The scheduler guarantees those of `BatchScheduler`, and: requests of one priority level are taken in order; no
-batch is larger than max_batch_size; a request that waits longer than its queue policy allows is answered the
-moment its time is up, whether an instance is free or not.
+Guarantees, besides those of `BatchScheduler`: requests of one priority level are taken in order. No batch is larger
+than max_batch_size. A request that waits longer than its queue policy allows is rejected at that moment, even if no
+instance is idle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .clock import Clock
 
 @dataclass(frozen=True)
 class BatchRules:
-    """How batches are formed; sizes are rows."""
+    """The rules for forming batches; sizes are rows."""
 
     max_rows: int  # 1 for a model that does not batch
     preferred: frozenset[int] = frozenset()  # sizes that run at once
@@ -47,18 +47,18 @@ class BatchRules:
 
 @dataclass(frozen=True)
 class QueuePolicy:
-    """The queue policy of one priority level; late requests are rejected, or put behind the others of their level."""
+    """The queue policy of one priority level."""
 
-    rejects: bool = True
+    rejects: bool = True  # whether expired requests are rejected; else they go to the end of their level
     timeout: int = 0  # microseconds in the queue; 0 for no limit
-    override: bool = False  # whether a request may ask for a shorter timeout
+    override: bool = False  # whether a request may set a shorter timeout
     max_size: int = 0  # 0 for no limit
 
     def deadline(self, requested: int, now: int) -> int | None:
-        """Return when a request that comes now expires, in ns, or None.
+        """Return the time (ns) when a request that arrives now expires, or None.
 
-        The way through the queue takes the first microsecond, so a timeout of 1 always expires, as on the real server.
-        A policy without a timeout ignores that of the request.
+        A timeout of 1 expires at once, because on the real server a request is in the queue for at least 1 µs. A policy
+        without a timeout ignores the request's timeout.
         """
         timeout = self.timeout
         if self.override and 0 < requested < timeout:
@@ -72,17 +72,18 @@ class Waiting:
 
     item: Any
     rows: int  # at least 1
-    key: Any  # requests of different keys are never in one batch
+    key: Any  # only requests with equal keys share a batch
     since: int
     deadline: int | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Run the first `count` requests of a queue, or look again at `wait_until`.
+    """Run the first `count` requests of a queue, or decide again at `wait_until`.
 
-    `ended` is why no more run: the next has another key (``key``) or too many rows (``rows``), there is none
-    (``queue``), none came in time (``delay``), the size is preferred (``preferred``) or the largest (``full``).
+    `ended` is the reason why no more run: the next request has another key (``key``) or too many rows (``rows``), the
+    queue is empty (``queue``), none came during the delay (``delay``), or the size is a preferred (``preferred``) or
+    the largest one (``full``).
     """
 
     count: int
@@ -91,7 +92,7 @@ class Plan:
 
 
 class Waits(Protocol):
-    """What `form` needs to know of what waits: see `Waiting`."""
+    """The attributes of a `Waiting` that `form` reads."""
 
     @property
     def rows(self) -> int: ...
@@ -104,9 +105,9 @@ class Waits(Protocol):
 def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
     """Return how many requests, in order of service, an idle instance should run now.
 
-    The first that applies: the longest prefix of a preferred size; if the next request exceeds the largest preferred
-    size, the prefix before it; the longest prefix that fits, if it cannot grow or need not wait or has waited for
-    `delay`; else none. After the delay, preferred sizes do not matter.
+    The first rule that applies: the longest prefix with a preferred size; the prefix before a request that exceeds the
+    largest preferred size; the longest prefix that fits, if it cannot grow, need not wait, or has waited for the
+    delay; else none. After the delay, preferred sizes have no effect.
     """
     rows = count = best = 0
     oldest = 0
@@ -147,7 +148,7 @@ class _Level:
     policy: QueuePolicy
     fresh: list[Waiting] = field(default_factory=list)
     delayed: list[Waiting] = field(default_factory=list)
-    soonest: int | None = None  # no request of `fresh` has waited too long before then
+    soonest: int | None = None  # before this time, no request of `fresh` expires
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self.delayed)
@@ -196,12 +197,12 @@ class BatchQueue:
 
     def add(self, entry: Waiting, level: int = 0) -> bool:
         """Queue a request; False if its level is full."""
-        found = self._levels.get(level)
-        if found is None:
-            found = self._levels[level] = _Level(self.policy(level))
-        if 0 < found.policy.max_size <= len(found):
+        queue = self._levels.get(level)
+        if queue is None:
+            queue = self._levels[level] = _Level(self.policy(level))
+        if 0 < queue.policy.max_size <= len(queue):
             return False
-        found.add(entry)
+        queue.add(entry)
         self._length += 1
         return True
 
@@ -227,19 +228,19 @@ class BatchQueue:
         return False
 
     def put_back(self, now: int) -> None:
-        """Move expired requests behind the others, in levels with that policy."""
+        """Move expired requests to the end of their level, in levels that do not reject them."""
         for level in self._levels.values():
             if not level.policy.rejects:
                 level.delayed += level.late(now)
 
     def reject(self, now: int) -> list[Waiting]:
-        """Remove and return expired requests, in levels with that policy."""
+        """Remove and return expired requests, in levels that reject them."""
         out = [e for level in self._levels.values() if level.policy.rejects for e in level.late(now)]
         self._length -= len(out)
         return out
 
     def next_time(self, *, rejects: bool) -> int | None:
-        """Return a time before which `reject` or `put_back` finds nothing; None for never."""
+        """Return the time of the next call of `reject` or `put_back` that may have an effect; None for never."""
         times = (level.soonest for level in self._levels.values() if level.policy.rejects is rejects)
         return min((t for t in times if t is not None), default=None)
 
@@ -258,10 +259,10 @@ def rows_in_batch(spec: ModelSpec, request: InferenceRequest) -> int:
 
 
 class ShapeKey:
-    """Computes keys of requests: those of equal keys may share a batch.
+    """Computes keys of requests: requests with equal keys may share a batch.
 
-    Inputs of a fixed shape and ragged ones are not compared; shape tensors are compared by content. In models with
-    optional inputs, requests must have the same ones.
+    A key contains the shapes of inputs with varying sizes, unless they are ragged, and the content of shape tensors. In
+    models with optional inputs, it also contains the names of the inputs.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -319,15 +320,14 @@ class DynamicBatcher(BatchScheduler):
         self._waiting = BatchQueue(default, policies if self._levels else None)
         self._key = ShapeKey(spec)
         self._ordering = Ordering() if config.preserve_ordering else None
-        # Where a batch never waits for more, and no request can be late, one that is alone goes the shortest
-        # way.
+        # Without a delay and timeouts, a request that is alone can run on its caller's thread.
         timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
         if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
             self.call = inline_call(model, self, self._look)  # type: ignore[assignment,method-assign]
-        self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
+        self._grows_at: int | None = None  # end of the delay of the waiting batch
 
     def rule(self, rules: BatchRules) -> None:
-        """Replace the rules; profiling measures some."""
+        """Replace the rules, which profiling does to compare them."""
         with self._lock:
             self._rules = rules
 
@@ -365,13 +365,13 @@ class DynamicBatcher(BatchScheduler):
         return batch
 
     def _why(self, ended: str, key: Any) -> str:
-        """Why a batch has no more requests; if the next one differs, by which input."""
+        """Return the reason why a batch has no more requests; for a different key, with the input that differs."""
         if ended != "key":
             return ended
-        one, other = ({name: rest for name, *rest in found} for found in (key, next(iter(self._waiting)).key))
-        if one.keys() != other.keys():
+        ours, following = ({name: rest for name, *rest in k} for k in (key, next(iter(self._waiting)).key))
+        if ours.keys() != following.keys():
             return "inputs"
-        return f"shape:{next(name for name in one if one[name] != other[name])}"
+        return f"shape:{next(name for name in ours if ours[name] != following[name])}"
 
     def _expire(self, now: int, answers: Answers) -> None:
         late = self._waiting.reject(now)
@@ -380,9 +380,9 @@ class DynamicBatcher(BatchScheduler):
             answers.append((entry.item, error_response("Request timeout expired", ErrorCode.UNAVAILABLE)))
 
     def _wake_at(self, now: int) -> int | None:
-        # Without a queue it is that of a batch that has been answered otherwise.
+        # With an empty queue, the time belongs to requests that were withdrawn.
         grows_at = self._grows_at if self._idle and self._queue else None
-        # Who is put back may leave a preferred size before it.
+        # Moving an expired request to the end may leave a prefix with a preferred size.
         put_back = None if grows_at is None else self._waiting.next_time(rejects=False)
         times = (self._waiting.next_time(rejects=True), grows_at, put_back)
         return min((t for t in times if t is not None), default=None)

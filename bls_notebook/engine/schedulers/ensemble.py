@@ -1,9 +1,9 @@
 """The ensemble scheduler: sends a request through the steps, each as soon as its inputs exist.
 
-Guarantees: independent steps run side by side; a synchronous caller runs one of the ready steps on its own thread, so
-an ensemble without branches needs no other thread; responses of steps are processed one at a time and in order, with
-no lock held while a step is sent or a response delivered; the request gets its final response once, when no step is
-running; members stay loaded from the first step to the last. Errors are worded as Triton's.
+Guarantees: independent steps run concurrently. A synchronous caller runs one of the ready steps on its own thread, so
+an ensemble without branches needs no other thread. Responses of steps are processed one at a time and in order; no
+lock is held while a step is sent or a response is delivered. The request gets its final response once, when no step is
+running. The models of the steps stay loaded from the first step to the last. Errors are worded as Triton's.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.outputs import placed
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response, look_at
+from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -44,7 +44,7 @@ from bls_notebook.records.visible_text import encodable
 from .ensemble_flow import EnsembleFlow, EnsemblePlan, Launch, Membership
 from .lifecycle import Lifecycle
 
-Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
+Members = dict[tuple[str, int], LoadedModel]  # by name and version, as configured in the steps
 
 _NO_SEQUENCE = Membership(0, 0)
 _PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
@@ -54,10 +54,10 @@ _logger = logging.getLogger("bls_notebook")
 
 
 class EnsembleExecution(SendingExecution):
-    """What the requests of the steps hang on."""
+    """The execution of an ensemble, and parent of the requests of its steps."""
 
     combined = True
-    inline_thread = 0  # runs a step itself, at this moment
+    inline_thread = 0  # the thread that runs a step itself now
 
     @property
     def instance_name(self) -> str:
@@ -69,7 +69,7 @@ class EnsembleExecution(SendingExecution):
 
 
 class EnsembleRun:
-    """One request to an ensemble; its models are `held` until `ended` is called, once, when no step runs any more."""
+    """One request to an ensemble. Its models are `held` until `ended` is called, once, when no step is running."""
 
     context: Context | None = None
 
@@ -115,7 +115,7 @@ class EnsembleRun:
             ticket.execution = self.execution
 
     def serve(self) -> InferenceResponse:
-        """Run on the caller's thread; steps that can run side by side use others too."""
+        """Run on the caller's thread; concurrent steps also use other threads."""
         launches = self._begin()
         while launches:
             if len(launches) > 1 or self._members[launches[0].step].decoupled:
@@ -143,7 +143,7 @@ class EnsembleRun:
         return launches
 
     def _need_ticket(self) -> None:
-        """Make a ticket: another thread may give the answer."""
+        """Make a ticket, because another thread may deliver the response."""
         if self._ticket is None:
             parent = self.execution.parent
             ticket = Ticket(self._model, self._request, parent, None)
@@ -155,7 +155,7 @@ class EnsembleRun:
                 parent.adopt(ticket)
 
     def _run_here(self, launch: Launch) -> list[Launch]:
-        """Run a step on this thread; return the steps that can run then."""
+        """Run a step on this thread; return the steps that can run after it."""
         member = self._members[launch.step]
         if member.decoupled:
             self._submit(launch)
@@ -164,7 +164,7 @@ class EnsembleRun:
         if isinstance(request, InferenceResponse):
             return self._take(launch, request, True)
         box = [request]
-        del request  # nobody but the model may hold it
+        del request  # with a reference here, its tensors would be copied
         self.execution.inline_thread = _get_ident()
         begun = perf_counter_ns()
         try:
@@ -194,7 +194,7 @@ class EnsembleRun:
             look_at(ticket)
 
     def _request_of(self, launch: Launch) -> InferenceRequest | InferenceResponse:
-        """The request to a step's model, or the error that keeps it from being sent."""
+        """Return the request to a step's model, or an error response if it cannot be sent."""
         member = self._members[launch.step]
         ticket = self._ticket
         if self.execution.cancelled or (ticket is not None and ticket.cancelled):
@@ -223,7 +223,7 @@ class EnsembleRun:
         return replace(options, correlation_id=correlation_id, flags=flags, preferred_memory=None, priority=0)
 
     def _answered(self, launch: Launch, ticket: Ticket) -> None:
-        """A step in the background has a response; called on any thread."""
+        """Process a response of a step in the background; called on any thread."""
         self._events.append((launch, ticket))
         while True:
             with self._pump_lock:
@@ -251,7 +251,7 @@ class EnsembleRun:
         outputs: list[Tensor] | None
         outputs, response._outputs = response._outputs, []
         if final and decoupled and not outputs:
-            outputs = None  # a final flag alone
+            outputs = None  # only a final flag
         parameters = response._parameters
         with self._lock:
             self._steps_ns += took_ns
@@ -270,7 +270,7 @@ class EnsembleRun:
         return launches
 
     def _collect(self) -> tuple[list[tuple[InferenceResponse, bool]], bool]:
-        """The responses to deliver now, and whether the run is over; the flow's lock is held."""
+        """Return the responses to deliver now, and whether the run is over; the flow's lock is held."""
         flow = self._flow
         out: list[tuple[InferenceResponse, bool]] = []
         while (made := flow.take_outputs()) is not None:
@@ -284,7 +284,7 @@ class EnsembleRun:
                 recording.paired(before, tensors)
             response = InferenceResponse()
             response._outputs = tensors
-            del before, tensors  # they may be moved
+            del before, tensors  # without these references, their memory can move
             response = placed(response, self._request._requested)
             if recording is not None:
                 outputs = response._outputs
@@ -361,7 +361,7 @@ class EnsembleScheduler(Lifecycle):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
-        self._idle, self._queue = [], set()  # no request waits here; those of the steps wait at their models
+        self._idle, self._queue = [], set()  # always empty: requests wait in the queues of the steps' models
         self._plan = EnsemblePlan(model.spec)
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
@@ -396,10 +396,10 @@ class EnsembleScheduler(Lifecycle):
         return False
 
     def settled(self, ticket: Ticket) -> None:
-        """Nothing to do: a request counts until its last step has ended."""
+        """Do nothing: a request counts until its last step has ended."""
 
     def _enter(self) -> Members | InferenceResponse:
-        """Hold the models of the steps, or return why that fails."""
+        """Hold the models of the steps and return them, or an error response if one is not ready."""
         held: Members = {}
         with self._lock:
             if self._closed:
@@ -433,7 +433,7 @@ class EnsembleScheduler(Lifecycle):
         with self._lock:
             self._open.discard(id(held))
         if self._watch:
-            self._tell()
+            self._notify()
 
     def _look(self) -> None:
-        """Nothing to do: no instance waits for work."""
+        """Do nothing: no instance waits for work."""

@@ -1,12 +1,12 @@
-"""The flow of one request through an ensemble's steps. Pure: no threads, no models, no clock.
+"""The flow of one request through an ensemble's steps, without threads, models or a clock.
 
-`Plan` holds the steps as plain data, made once for each model version; `EnsembleFlow` is the progress of one
+`EnsemblePlan` has the steps as plain data, made once for each model version; `EnsembleFlow` is the progress of one
 request. A step may run once all of its inputs exist. Responses of a decoupled step are numbered, and tensors
-made from a response carry its number, so tensors of different responses never meet.
+made from a response carry its number, so a step never gets tensors from different responses.
 
-Guarantees: each tensor is released when its last reader has it, so its memory can move there; after a
-failure no step starts; the final response comes exactly once, when no step is running. The caller keeps
-calls from overlapping. Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
+Guarantees: the flow drops each tensor when its last reader gets it, so its memory can move. After a failure, no step
+starts. The final response comes exactly once, when no step is running. The caller must serialize calls.
+Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class EnsemblePlan:
 
     def needed(self, outputs: frozenset[str]) -> frozenset[int]:
         """Return the steps that these outputs depend on."""
-        found = self._needed.get(outputs)
-        if found is None:
+        needed = self._needed.get(outputs)
+        if needed is None:
             steps: set[int] = set()
             todo = list(outputs)
             while todo:
@@ -62,8 +62,8 @@ class EnsemblePlan:
                 if number is not None and number not in steps:
                     steps.add(number)
                     todo.extend(self.steps[number].inputs.values())
-            found = self._needed[outputs] = frozenset(steps)
-        return found
+            needed = self._needed[outputs] = frozenset(steps)
+        return needed
 
 
 SEQUENCE_START, SEQUENCE_END = 1, 2
@@ -89,7 +89,7 @@ class Launch:
 
 @dataclass(slots=True)
 class _Value:
-    """A tensor of the ensemble; None in `tensor` for one that was left out."""
+    """A tensor of the ensemble; `tensor` is None for an optional one that is absent."""
 
     tensor: Tensor | None
     batch: int
@@ -112,18 +112,18 @@ class EnsembleFlow:
         self._values: dict[str, dict[int, _Value]] = {}
         self._counts: dict[int, int] = {}  # responses of each decoupled step so far
         self._batches: dict[tuple[int, int], int] = {}
-        self.batch = 0  # rows of the request, 0 where the ensemble does not batch
+        self.batch = 0  # rows of the request, 0 if the ensemble does not batch
         self.running = 0
         self.responses = 0
         self.error: TritonError | None = None
 
     def begin(self, inputs: Iterable[Tensor]) -> list[Launch]:
         """Store the request's inputs; return the steps that can run."""
-        given = {t._name: t for t in inputs}
+        by_name = {t._name: t for t in inputs}
         if self._spec.max_batch_size:
-            self.batch = next((t._array.shape[0] for t in given.values()), 0)
+            self.batch = next((t._array.shape[0] for t in by_name.values()), 0)
         for name in self._spec.inputs:
-            self._put(name, 0, given.get(name), self.batch, None)
+            self._put(name, 0, by_name.get(name), self.batch, None)
         return self._ready(self._spec.inputs, 0)
 
     def answered(
@@ -134,7 +134,7 @@ class EnsembleFlow:
         final: bool,
         decoupled: bool,
     ) -> list[Launch]:
-        """Store a response of a step, or a final flag alone (`outputs` is None); return the steps that can run now."""
+        """Store a response of a step, or only a final flag (`outputs` is None); return the steps that can run now."""
         if final:
             self.running -= 1
         if self.error is not None or outputs is None:
@@ -145,14 +145,14 @@ class EnsembleFlow:
         if decoupled:
             iteration = self._counts.get(launch.step, 0)
             self._counts[launch.step] = iteration + 1
-        given = {t._name: t for t in outputs}
+        by_name = {t._name: t for t in outputs}
         batch = self._batches.get((launch.step, launch.iteration), 0)
         for name, tensor_name in step.outputs.items():
-            self._put(tensor_name, iteration, given.get(name), batch, sequence)
+            self._put(tensor_name, iteration, by_name.get(name), batch, sequence)
         return self._ready(step.outputs.values(), iteration)
 
     def fail(self, error: TritonError) -> None:
-        """Begin no more steps; the first error counts."""
+        """Start no more steps; the first error counts."""
         if self.error is None:
             self.error = error
             self._values.clear()
@@ -200,7 +200,7 @@ class EnsembleFlow:
             del self._values[name][iteration]
 
     def _ready(self, updated: Iterable[str], iteration: int) -> list[Launch]:
-        """The steps that can run because these tensors exist now."""
+        """Return the steps that can run because these tensors exist now."""
         numbers = {n for name in updated for n in self._plan.readers.get(name, ()) if n in self._needed}
         launches = []
         for number in sorted(numbers):
@@ -232,7 +232,7 @@ class EnsembleFlow:
 
 
 def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Tensor:
-    """The tensor as its reader takes it, with or without a batch dimension."""
+    """Return the tensor with or without a batch dimension, as its reader requires."""
     tensor = value.tensor
     assert tensor is not None
     array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = tensor._array
@@ -246,7 +246,7 @@ def _fitted(name: str, value: _Value, dims: Sequence[int], batching: int) -> Ten
 
 
 def _override(parameters: Mapping[str, object], sequence: Membership) -> Membership:
-    """The sequence of a response: the step's, unless the response's parameters name another."""
+    """Return the sequence of a response: the step's sequence, unless the response's parameters name another."""
     if not parameters.keys() & {"sequence_id", "sequence_start", "sequence_end"}:
         return sequence
     number = parameters.get("sequence_id", sequence.correlation_id)

@@ -1,9 +1,9 @@
 """The scheduler of models on a remote server: forwards every request at once.
 
-Guarantees: any number of requests is under way; a synchronous one is sent and received on its caller's thread, the
-others block no thread of the kernel; requests of one sequence are sent one after the other, in the order of arrival;
-every accepted request is answered; cancelling ends a request here at once, and on the server if the protocol can.
-Once closed, the scheduler accepts no request, and calls `on_drained` when the last one has been answered. The log
+Guarantees: any number of requests may be in flight. A synchronous one is sent and received on its caller's thread; the
+others block no thread of the kernel. Requests of one sequence are sent one after the other, in the order of arrival.
+Every accepted request is answered. Cancelling ends a request here at once, and on the server if the protocol supports
+it. Once closed, the scheduler accepts no request, and calls `on_drained` when the last one has been answered. The log
 reports a long wait once.
 """
 
@@ -28,8 +28,8 @@ from bls_notebook.engine.recording.log import Ran
 from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import need_room
 from bls_notebook.engine.waiting.deadlock import first_response
+from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -41,14 +41,14 @@ log = logging.getLogger("bls_notebook")
 
 
 class _Sent:
-    """A request that is under way."""
+    """A request in flight."""
 
     __slots__ = ("exchange", "reported", "rows", "started")
 
     def __init__(self, exchange: Exchange, rows: int) -> None:
         self.exchange = exchange
         self.rows = rows
-        self.reported = False  # that it waits long
+        self.reported = False  # whether the log has reported its long wait
         self.started = perf_counter_ns()
 
 
@@ -58,8 +58,8 @@ class ForwardingScheduler(Lifecycle):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
         self._idle = list(model.instances)
-        self._queue: set[Ticket] = set()  # those that wait for one before them in their sequence
-        self._sequences: dict[int | str, deque[Ticket]] = {}  # who waits, by the sequences under way
+        self._queue: set[Ticket] = set()  # tickets that wait for an earlier request of their sequence
+        self._sequences: dict[int | str, deque[Ticket]] = {}  # waiting tickets, by sequence with a request in flight
         self._under_way: dict[Ticket, _Sent] = {}
         self._in_sequence: dict[Ticket, int | str] = {}
         backend = cast(RemoteBackend, model.instances[0].backend)
@@ -68,7 +68,7 @@ class ForwardingScheduler(Lifecycle):
         self._batching = model.spec.max_batch_size > 0
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request, on this thread unless its sequence makes it wait."""
+        """Serve a request, on this thread unless it must wait for its sequence."""
         need_room()
         parent.note_blocking(self._model.name)
         parent.adopt(ticket)
@@ -89,7 +89,7 @@ class ForwardingScheduler(Lifecycle):
             self._start(ticket)
 
     def _accepted(self, ticket: Ticket) -> bool:
-        """Whether to send a request now; otherwise it waits, or goes to the model's next version."""
+        """Return whether to send a request now; otherwise it waits, or is passed to the model's next version."""
         request = ticket.request
         sequence = 0 if request is None else request._options.correlation_id
         with self._lock:
@@ -110,7 +110,7 @@ class ForwardingScheduler(Lifecycle):
         return not closed
 
     def _prepared(self, ticket: Ticket) -> _Sent | None:
-        """A request that is ready to be sent; None if it has been answered."""
+        """Return a request that is ready to be sent; None if it has been answered with an error."""
         request, ticket.request = ticket.request, None
         if request is None or ticket.cancelled:
             ticket.finish(cancelled_response(self._model.name))
@@ -126,7 +126,7 @@ class ForwardingScheduler(Lifecycle):
         recorded = recording.active
         if recorded is not None and ticket.span:
             recorded.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
-        if ticket.cancelled:  # meanwhile, by somebody who did not see it yet
+        if ticket.cancelled:  # just before the request was in `_under_way`
             sent.exchange.cancel()
         return sent
 
@@ -138,9 +138,9 @@ class ForwardingScheduler(Lifecycle):
         if sent is not None:
             sent.exchange.start(partial(self._answered, ticket), start_in_thread)
 
-    def _answered(self, ticket: Ticket, given: list[InferenceResponse], final: bool) -> None:
+    def _answered(self, ticket: Ticket, responses: list[InferenceResponse], final: bool) -> None:
         model, sent = self._model, self._under_way.get(ticket)
-        box = [given.pop()]  # which nobody else has, so that its memory moves
+        box = [responses.pop()]  # the only reference to the response, so its memory can move
         failed = box[0]._error is not None
         received = perf_counter_ns()
         name = model.instances[0].name
@@ -167,10 +167,10 @@ class ForwardingScheduler(Lifecycle):
                 statistics.fold()
         recorded = recording.active
         if recorded is not None and ticket.span:
-            recorded.ran.extend(Ran(ticket.span, received, sent.started))  # others went over it meanwhile
+            recorded.ran.extend(Ran(ticket.span, received, sent.started))  # the instance was never occupied
 
     def withdraw(self, ticket: Ticket) -> bool:
-        """Remove a request from its sequence's line; cancel one that is under way."""
+        """Remove a waiting request; cancel one in flight."""
         if super().withdraw(ticket):
             return True
         sent = self._under_way.get(ticket)
@@ -201,11 +201,11 @@ class ForwardingScheduler(Lifecycle):
         if ticket.serving is not None:
             ticket.serving.discard(ticket)
         if self._watch:
-            self._tell()
+            self._notify()
         return None if following is None else partial(self._start, following)
 
     def _look(self) -> None:
-        """Nothing to do: no instance waits for work."""
+        """Do nothing: no instance waits for work."""
 
     def _drained(self) -> None:
         with suppress(ValueError):
@@ -223,7 +223,7 @@ class ForwardingScheduler(Lifecycle):
             return
         for _, sent in long:
             sent.reported = True
-        ticket, sent = min(long, key=lambda each: each[1].started)
+        ticket, sent = min(long, key=lambda wait: wait[1].started)
         sender = "?" if ticket.parent is None else ticket.parent.model_name
         others = f", and {len(long) - 1} more have been waiting too" if len(long) > 1 else ""
         log.warning(

@@ -1,8 +1,8 @@
-"""`Lifecycle`: how requests come and are withdrawn, who serves them, and when nothing is in flight any more.
+"""`Lifecycle`: base of the schedulers: withdrawing requests, adding and retiring instances, and closing.
 
-Guarantees: an instance that is to leave finishes what it has begun, and who wanted it gone is told then; once
-closed, `on_drained` is called once, when the last request has been answered and every instance is idle. Told
-on the thread that noticed, with no lock held.
+Guarantees: a retiring instance finishes its requests, then its `on_left` is called. Once closed, `on_drained` is called
+once, when the last request has been answered and every instance is idle. Both are called on the thread that noticed,
+with no lock held.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 
 class Lifecycle:
-    """What every scheduler with instances derives from."""
+    """Base class of the schedulers."""
 
-    _idle: MutableSequence[Instance]  # those that nobody holds
+    _idle: MutableSequence[Instance]
     _queue: deque[Ticket] | set[Ticket]  # accepted, and begun by no instance
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._lock = threading.Lock()
-        self._open: set[Any] = set()  # tickets, say: to end before it is drained, beside those in the queue
+        self._open: set[Any] = set()  # requests in flight that are not in the queue, usually as tickets
         self._closed = False
-        self._watch = False  # somebody is to be told: it is closed, or instances are to leave
+        self._watch = False  # True while a callback is due later: the scheduler is closed, or instances retire
         self._count = len(model.instances)
-        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
-        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
+        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # retiring instances with their `on_left`
+        self._finishing: list[Instance] = []  # of these, the idle ones that may still have unanswered requests
         self._on_drained: Callable[[], None] | None = None
 
-    # What a scheduler decides; the lock is held.
+    # Hooks of a scheduler; the lock is held.
     def _joins(self, instance: Instance) -> None:
-        """An instance more."""
+        """Handle a new instance."""
 
     def _leaves(self, instance: Instance) -> None:
-        """An instance is to leave."""
+        """Handle an instance that begins to retire."""
 
     def _gone(self, instance: Instance) -> None:
-        """An instance has left."""
+        """Handle an instance that has retired."""
 
     def _needed(self, instance: Instance) -> bool:
-        """Whether something waits, or will come, that only this instance may run."""
+        """Return whether a request waits, or may come, that only this instance may run."""
         return False
 
     def _remove(self, ticket: Ticket) -> None:
-        """A request has left the queue, whose answer somebody else gives."""
+        """Handle a request that was withdrawn from the queue."""
 
     def _drained(self) -> None:
-        """Nothing is in flight any more, and nothing will be."""
+        """Handle the end of the last request of a closed scheduler."""
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request that may have to wait; the lock is not held."""
@@ -71,7 +71,7 @@ class Lifecycle:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         ticket = Ticket(self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context())
-        del request  # whoever holds it could still answer it: its end must be noticed while this thread waits
+        del request  # so that its destructor runs, and is noticed, when the model drops it
         return self.call_queued(parent, ticket)
 
     @property
@@ -103,24 +103,25 @@ class Lifecycle:
             for instance in removed:
                 self._leaves(instance)
             self._watch = True
-        self._tell()
+        self._notify()
         self._look()
 
     def close(self, on_drained: Callable[[], None]) -> None:
         with self._lock:
             self._closed = self._watch = True
             self._on_drained = on_drained
-        self._look()  # also for a sender that was struck before it could ask for that
-        self._tell()
+        self._look()  # an exception may have kept a sender from calling it
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
+        """Call the callbacks that are due."""
         with self._lock:
-            told = self._told()
-        for tell in told:
-            tell()
+            callbacks = self._due()
+        for callback in callbacks:
+            callback()
 
-    def _told(self) -> list[Callable[[], None]]:
-        """The callbacks due: of instances that left, and `on_drained`. Lock held."""
+    def _due(self) -> list[Callable[[], None]]:
+        """Return the callbacks that are due: of retired instances, and `on_drained`. Lock held."""
         out: list[Callable[[], None]] = []
         for instance in list(self._leaving):
             if not self._needed(instance) and self._taken(instance):
@@ -134,14 +135,14 @@ class Lifecycle:
         in_flight = self._open or self._queue or len(self._idle) != self._count
         if self._on_drained is not None and not in_flight:
             self._drained()
-            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
+            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # no request can come for them
             self._leaving.clear()
             out.append(self._on_drained)
             self._on_drained = None
         return out
 
     def _taken(self, instance: Instance) -> bool:
-        """Take an idle instance, which a caller's thread may do at the same moment."""
+        """Take an idle instance; False if a caller's thread has just taken it."""
         try:
             self._idle.remove(instance)
         except ValueError:

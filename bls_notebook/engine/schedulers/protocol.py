@@ -1,4 +1,4 @@
-"""`Scheduler`: what the engine asks of every scheduler.
+"""`Scheduler`: the interface of all schedulers.
 
 `Ticket` and `SendingExecution` are `Any` here: the modules that define them import this one.
 """
@@ -14,28 +14,28 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 
 class Scheduler(Protocol):
-    """What the engine asks of a scheduler."""
+    """The queue and the instances of one model version."""
 
     def call(self, parent: Any, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request that is not decoupled, and wait for its answer."""
+        """Serve a request to a model that is not decoupled; wait for its response and return it."""
 
     def submit(self, ticket: Any) -> None:
         """Serve a request in the background."""
 
     @property
     def pending(self) -> int:
-        """How many requests wait to be executed."""
+        """Number of requests that no instance has begun."""
 
     def withdraw(self, ticket: Any) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
+        """Remove a request from the queue; False if it is not in the queue any more."""
 
     def settled(self, ticket: Any) -> Callable[[], None] | None:
-        """Note that a ticket was answered; return a function to call after its waiter was notified, if any."""
+        """Record that a ticket was answered; return a function to call after its waiter was notified, if any."""
 
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
     ) -> None:
-        """Add and remove instances; `on_left` is called, on any thread, with each removed one when it is done."""
+        """Add and retire instances; `on_left` is called, on any thread, with each retired one when it is idle."""
 
     def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more; call `on_drained` when all has been answered."""
+        """Accept no more requests; call `on_drained` when all have been answered."""

@@ -1,11 +1,12 @@
-"""`ResponseCache`: earlier responses; the least recently used are dropped first.
+"""`ResponseCache`: a cache of responses that drops the least recently used first.
 
-Guarantees: safe from any thread; the tensors of its entries never take more than its size; entries are copied in both
-directions, so nobody's writes reach them.
+Guarantees: safe from any thread. The tensors of its entries never take more memory than its size. Tensors are copied
+when they enter and when they leave, so writes to them do not change an entry.
 
-Differs from the real server's on purpose: shapes and data types belong to the key (there ``[[1, 2]]`` and
-``[[1], [2]]`` share a response), outputs that were not requested are withheld, errors are never kept, and a response
-is dropped with the loaded model that gave it. As there, tensors on a GPU are neither looked up nor kept.
+Four deliberate differences from Triton's cache: shapes and data types are part of the key (Triton returns the same
+response for ``[[1, 2]]`` and ``[[1], [2]]``); outputs that were not requested are withheld; errors are not kept; a
+response is dropped when its model version is unloaded. As in Triton, requests and responses with tensors on a GPU do
+not use the cache.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Key = tuple[int, bytes]
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What a cache has done and holds."""
+    """Statistics of a cache; times are nanoseconds."""
 
     size: int
     entries: int = 0
@@ -48,7 +49,7 @@ class _Entry(NamedTuple):
 
 
 class ResponseCache:
-    """The response cache of a repository; `size` is in bytes of tensors, 0 for no cache."""
+    """The response cache of a repository; `size` in bytes of tensors, 0 for no cache."""
 
     def __init__(self, size: int = DEFAULT_CACHE_BYTES) -> None:
         self.size = size
@@ -58,7 +59,7 @@ class ResponseCache:
 
     @staticmethod
     def takes(request: InferenceRequest) -> bool:
-        """Whether a request may be looked up: its inputs are on the CPU."""
+        """Return whether a request can use the cache: all its inputs are on the CPU."""
         return all(t.is_cpu() for t in request._inputs)
 
     @staticmethod

@@ -11,7 +11,7 @@ from .protocol import Scheduler
 
 
 def _made(model: LoadedModel) -> Scheduler:
-    """Imports the two rarer schedulers only for models that need them."""
+    """Make a local model's scheduler; import the two rarer ones only when needed."""
     kind = model.spec.scheduler
     if kind == "default":
         return DefaultScheduler(model)
@@ -28,7 +28,7 @@ def _made(model: LoadedModel) -> Scheduler:
 
 def scheduler_for(model: LoadedModel) -> Scheduler:
     spec = model.spec
-    if model.seen.remote:  # which does all of it where it is
+    if model.seen.remote:  # its server does the scheduling and caching
         from .forwarding import ForwardingScheduler
 
         return ForwardingScheduler(model)

@@ -1,13 +1,13 @@
 """The sequence batcher: requests of a sequence go to one instance, in order (config `sequence_batching`).
 
-`Sequences` decides which sequence has which slot. It is pure: no locks, threads or clock (times are arguments, in
-nanoseconds). Guarantees: the steps of a sequence keep their order, and its slot until its end; a slot serves one
-sequence at a time; waiting sequences get slots in the order of arrival; a sequence that is idle for too long, or that
-has a cancelled waiting step, ends and frees its slot; a retiring instance keeps its sequences until they end.
+`Sequences` decides which sequence has which slot. It uses no locks, threads or clock (times are arguments, in
+nanoseconds). Guarantees: a sequence has one slot until it ends, and its steps keep their order. A slot serves one
+sequence at a time. Waiting sequences get slots in the order of arrival. A sequence that is idle for too long, or whose
+waiting step is cancelled, ends and frees its slot. A retiring instance keeps its sequences until they end.
 
-The scheduler guarantees those of `BatchScheduler`, and: at most one request of a sequence runs at a time; *direct*
-gives a sequence the same position in every batch, with a null request (READY is false) for each position before the
-last that has no request; *oldest* forms batches like the dynamic batcher; an iterative sequence ends when its request
+Guarantees of the scheduler, besides those of `BatchScheduler`: at most one request of a sequence runs at a time.
+*Direct* gives a sequence the same position in every batch; an empty position before the last request gets a null
+request (READY is false). *Oldest* forms batches like the dynamic batcher. An iterative sequence ends when its request
 is not rescheduled. Mirrors core/src/sequence_batch_scheduler/sequence_batch_scheduler.cc.
 """
 
@@ -49,19 +49,19 @@ class SequenceStep:
     item: Any
     sequence: int | str  # the correlation ID
     end: bool = False
-    key: Hashable = None  # steps of different keys are never in one batch
+    key: Hashable = None  # only steps with equal keys share a batch
     since: int = 0
-    gone: bool = False  # answered while it waited; its sequence ends when its turn comes
+    gone: bool = False  # withdrawn while it waited; the sequence ends when it reaches this step
 
 
 @dataclass(eq=False)
 class Slot:
-    """A position in the batches of an instance; serves one sequence at a time."""
+    """A position in the batches of an instance, for one sequence at a time."""
 
     place: int  # number of the instance
     number: int  # position in its batches
     queue: deque[SequenceStep | None] = field(default_factory=deque)  # None ends the sequence
-    busy: bool = False  # a step has been taken and is not over (for the oldest strategy)
+    busy: bool = False  # whether a step is queued for a batch or running (for the oldest strategy)
 
 
 @dataclass(eq=False)
@@ -73,7 +73,7 @@ class _Backlog:
 
 
 class Sequences:
-    """The sequences of one model version; calls `placed` with each step that gets a slot."""
+    """The sequences of one model version. Calls `placed` with each step that gets a slot."""
 
     def __init__(
         self, places: int, slots: int, idle: int, placed: Callable[[SequenceStep, Slot], None] = lambda *_: None
@@ -81,11 +81,11 @@ class Sequences:
         self._per_place = slots
         self.next_place = 0
         self.slots: dict[int, list[Slot]] = {}
-        self._retiring: dict[int, int] = {}  # how many slots of a place that goes are not given up yet
-        self.dropped: list[SequenceStep] = []  # of cancelled sequences, to be answered by who reads this
+        self._retiring: dict[int, int] = {}  # number of slots in use, by retiring place
+        self.dropped: list[SequenceStep] = []  # steps of cancelled sequences, which the scheduler must answer
         self._idle = idle
         self._placed = placed
-        self._ready: list[tuple[int, int]] = []  # slots of low numbers first, so that batches are short
+        self._ready: list[tuple[int, int]] = []  # a heap: low slot numbers first, so that batches are short
         self._owned: dict[int | str, Slot] = {}
         self._backlog: deque[_Backlog] = deque()
         self._waiting: dict[int | str, _Backlog] = {}
@@ -102,22 +102,22 @@ class Sequences:
         return slots
 
     def retire(self, place: int) -> None:
-        """Give the slots of an instance to no other sequences."""
+        """Give the slots of an instance to no more sequences."""
         self._retiring[place] = self._per_place - sum(of == place for _, of in self._ready)
         self._ready = [(number, of) for number, of in self._ready if of != place]
         heapq.heapify(self._ready)
 
     def retired(self, place: int) -> bool:
-        """Whether a retiring instance has given up all its slots."""
+        """Return whether no slot of a retiring instance is in use any more."""
         return self._retiring.get(place) == 0
 
     def forget_place(self, place: int) -> None:
         del self.slots[place], self._retiring[place]
 
     def enter(self, step: SequenceStep, start: bool, now: int, timeout: int = 0) -> bool:
-        """Queue a step; False if its sequence is unknown and it does not start it.
+        """Queue a step; return False for a step of an unknown sequence that is not its `start`.
 
-        `timeout`: ns that its sequence may wait for a slot because of it; 0 for no limit.
+        `timeout`: how long (ns) this step lets its sequence wait for a slot; 0 for no limit.
         """
         sequence = step.sequence
         slot, backlog = self._owned.get(sequence), self._waiting.get(sequence)
@@ -157,7 +157,7 @@ class Sequences:
         return slot
 
     def front(self, slot: Slot) -> SequenceStep | None:
-        """Return the first waiting step of a slot, after ending sequences that are to end."""
+        """Return the first waiting step of a slot; end the sequences that end before it."""
         while slot.queue:
             step = slot.queue[0]
             if step is not None and not step.gone:
@@ -210,18 +210,18 @@ class Sequences:
         return out
 
     def next_time(self) -> int | None:
-        """Return when `reap` or `expire` will find something; None for never."""
+        """Return the time of the next idle timeout or expiry; None for never."""
         times = [self._seen[s] + self._idle for s in self._owned]
         times += [b.expires for b in self._backlog if b.expires is not None]
         return min(times, default=None)
 
 
 class _Turn:
-    """Takes the answers of one run of a request of an iterative sequence, which may be run again."""
+    """Receives the responses of one run of a request that an iterative sequence may run again."""
 
     def __init__(self, ticket: Ticket) -> None:
         self._ticket = ticket
-        self.over = False  # a later run answers: that this run's sender is dropped means nothing
+        self.over = False  # True once the request is rescheduled: then a dropped sender is no loss
 
     @property
     def cancelled(self) -> bool:
@@ -250,7 +250,7 @@ class SequenceBatcher(BatchScheduler):
         self._iterative = config.iterative_sequence
         self._next_id = 1
         slots = max(1, spec.max_batch_size)
-        self._rules: BatchRules | None = None  # of oldest; None for direct
+        self._rules: BatchRules | None = None  # for oldest; None for direct
         if config.HasField("oldest"):
             slots = config.oldest.max_candidate_sequences or slots
             delay = config.oldest.max_queue_delay_microseconds * 1000
@@ -262,11 +262,11 @@ class SequenceBatcher(BatchScheduler):
         self._sequences = Sequences(0, slots, idle, self._placed)
         self._instances: dict[int, Instance] = {}  # by their places in `Sequences`
         self._place: dict[Instance, int] = {}
-        self._issued: dict[int, BatchQueue] = {}  # of oldest: by place
+        self._issued: dict[int, BatchQueue] = {}  # for oldest: the steps ready for a batch, by place
         self._orderings: WeakKeyDictionary[Instance, Ordering] = WeakKeyDictionary()
         self._ordered = config.oldest.preserve_ordering
         self._steps: dict[Ticket, SequenceStep] = {}  # of requests that wait or run
-        self._slot_of: dict[Ticket, Slot] = {}  # of those that have one
+        self._slot_of: dict[Ticket, Slot] = {}  # slots of requests whose sequence has one
         self._turns: dict[Ticket, _Turn] = {}  # of iterative sequences, while they run
         self._wait_until: dict[Instance, int] = {}
         self._key = ShapeKey(spec)
@@ -357,7 +357,7 @@ class SequenceBatcher(BatchScheduler):
         return self._steps.pop(ticket, None), self._slot_of.pop(ticket, None)
 
     def _issue(self, slot: Slot, now: int) -> None:
-        """Advance a slot's queue: end sequences; for oldest, queue the next step for a batch."""
+        """Advance a slot's queue: end finished sequences; for oldest, queue the next step for a batch."""
         if slot.busy:
             return
         step = self._sequences.front(slot)
@@ -397,7 +397,7 @@ class SequenceBatcher(BatchScheduler):
             return []
         if self._delay and self._utilization:
             until = min(step.since for step in ready) + self._delay
-            used = np.float32(len(ready)) / np.float32(len(slots))  # as precise as the configuration
+            used = np.float32(len(ready)) / np.float32(len(slots))  # float32, like the configuration
             if now < until and used < self._utilization:
                 self._wait_until[instance] = until
                 return []
@@ -434,7 +434,7 @@ class SequenceBatcher(BatchScheduler):
         if not self._iterative:
             request._inputs = [*request._inputs, *extra]
             return take_request(ticket)
-        # The request may be run again: what the model does to its tensors must not be seen then.
+        # The request may be run again with its original tensors, so the model gets copies.
         inputs = hand_over(request._inputs, False)
         if allocation_log.recording is not None:
             allocation_log.recording.handed(ticket.track, request._inputs, inputs)
@@ -447,7 +447,7 @@ class SequenceBatcher(BatchScheduler):
     def _see_again(self, ticket: Ticket) -> None:
         with self._lock:
             turn = self._turns.get(ticket)
-            if turn is not None:  # a null request has none: there is nothing to see again
+            if turn is not None:  # None for a null request
                 turn.over = True
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
@@ -489,8 +489,8 @@ class SequenceBatcher(BatchScheduler):
         for step in self._sequences.expire(now):
             self._forget(step.item)
             self._leave((step.item,))
-            words = "timeout of the corresponding sequence has been expired"
-            problem = error_response(words, ErrorCode.UNAVAILABLE)
+            message = "timeout of the corresponding sequence has been expired"
+            problem = error_response(message, ErrorCode.UNAVAILABLE)
             answers.append((step.item, problem))
         self._drop(answers)
 
@@ -503,7 +503,7 @@ class SequenceBatcher(BatchScheduler):
             answers.append((step.item, cancelled_response(self._model.name)))
 
     def _wake_at(self, now: int) -> int | None:
-        # Without a queue they are those of batches that have been answered otherwise.
+        # With an empty queue, the times belong to requests that were withdrawn.
         times = [t for i, t in self._wait_until.items() if i in self._idle] if self._queue else []
         next_time = self._sequences.next_time()
         return min(times if next_time is None else [*times, next_time], default=None)

@@ -1,1 +1,1 @@
-"""Tensors on their way between models: handed over, checked, reshaped, placed."""
+"""Tensors on their way between models: isolation, checks, reshapes and devices."""

@@ -1,9 +1,9 @@
 """Checks of requests and responses against the completed configuration, and config `reshape`.
 
-`RequestCheck` validates a request as Triton's core does before it queues one: a fast check first, and the slow
-one that finds the words only if that fails. `OutputCheck` compares a model's answers with its configuration,
-which Triton does not do; most responses look like the one before, so `shape` and `has_seen` remember what was
-right. Mirrors core/src/infer_request.cc (Normalize) and infer_response.cc (Output::Reshape).
+`RequestCheck` validates a request as Triton's core does before it queues one. A fast check comes first; only if it
+fails, a slow one finds the message. `OutputCheck` compares a model's outputs with its configuration, which Triton does
+not do. Most responses have the shapes of the one before, so `shape` and `has_seen` remember correct ones. Mirrors
+core/src/infer_request.cc (Normalize) and infer_response.cc (Output::Reshape).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """A change of shape, after `batch` (0 or 1) dimensions; -1 is a varying size, and those keep their order."""
+    """A change of shape after `batch` (0 or 1) dimensions; -1 is a varying size, and varying sizes keep their order."""
 
     batch: int
     before: tuple[int, ...]
@@ -39,7 +39,7 @@ class Reshape:
         return Reshape(self.batch, self.after, self.before)
 
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the shape after the change; None if it would not hold as many elements."""
+        """Return the shape after the change; None if it would have another number of elements."""
         batch, sizes = shape[: self.batch], shape[self.batch :]
         places = [i for i, size in enumerate(self.before) if size == -1]
         if len(batch) < self.batch or (places and places[-1] >= len(sizes)):
@@ -64,15 +64,15 @@ def output_reshapes(specs: Mapping[str, TensorSpec]) -> dict[str, Reshape]:
 
 
 def reshape_all(tensors: Iterable[Tensor], reshapes: Mapping[str, Reshape]) -> None:
-    """Reshape tensors that nobody else holds."""
+    """Reshape tensors in place; no other code may refer to them."""
     for tensor in tensors:
-        found = reshapes.get(tensor._name)
-        if found is not None:
-            found.apply(tensor)
+        reshape = reshapes.get(tensor._name)
+        if reshape is not None:
+            reshape.apply(tensor)
 
 
 _REQUEST_ID = re.compile(r"\[request id: .*?\] ")
-_KEPT = 20  # different messages
+_KEPT = 20  # distinct messages to keep
 
 
 class RequestCheck:
@@ -82,7 +82,7 @@ class RequestCheck:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-        self.refused: dict[str, int] = {}  # how often by which words, for those who ask what went wrong
+        self.refused: dict[str, int] = {}  # counts of refused requests by message, for displays
         self._outputs = frozenset(spec.outputs)
         self._required = frozenset(spec.required)
         self._total = len(spec.inputs)
@@ -130,13 +130,13 @@ class RequestCheck:
         return None
 
     def _explain(self, request: InferenceRequest) -> str | None:
-        """Return the message and count it."""
-        found = self._explained(request)
-        if found is not None:
-            words = _REQUEST_ID.sub("", found)
-            if words in self.refused or len(self.refused) < _KEPT:
-                self.refused[words] = self.refused.get(words, 0) + 1
-        return found
+        """Return the message for an invalid request, and count it; None for a valid one."""
+        message = self._explained(request)
+        if message is not None:
+            text = _REQUEST_ID.sub("", message)
+            if text in self.refused or len(self.refused) < _KEPT:
+                self.refused[text] = self.refused.get(text, 0) + 1
+        return message
 
     def _explained(self, request: InferenceRequest) -> str | None:
         """Check everything in the order of core/src/infer_request.cc."""
@@ -151,7 +151,7 @@ class RequestCheck:
                 return self._unexpected("output", name)
         if not len(self._required) <= len(inputs) <= self._total:
             return refuse(self._wrong_count(names))
-        # The real server walks a hash table whose order is, in practice, the reverse of insertion.
+        # The real server iterates over a hash table; in practice, its order is the reverse of insertion.
         backwards = list(reversed(inputs))
         rows: int | None = None
         if spec.max_batch_size > 0:
@@ -165,7 +165,7 @@ class RequestCheck:
             problem = self._tensor_problem(tensor, wanted, rows)
             if problem is not None:
                 return refuse(problem)
-        if not self._required.issubset(names):  # the real server passes this one, and its model finds None
+        if not self._required.issubset(names):  # the real server accepts this request, and the model gets None
             return refuse(self._wrong_count(names))
         if rows == 0:
             for tensor in backwards:
@@ -175,9 +175,9 @@ class RequestCheck:
                         f"[{','.join(map(str, tensor._array.shape))}]: a batch needs one row at least. "
                         "(The real server would keep the caller waiting forever, or drop the batch dimension.)"
                     )
-            # The controls of a sequence are inputs too.
+            # A sequence model always has inputs: its controls.
             if not inputs and spec.in_python and spec.scheduler != "sequence":
-                return "out of bounds index 0: request has 0 inputs"  # Triton counts the rows of the first input
+                return "out of bounds index 0: request has 0 inputs"  # Triton reads the rows of the first input
         if not self._unserved:
             return None
         return running(
@@ -194,7 +194,7 @@ class RequestCheck:
         wanted = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
         listed = ",".join(f"'{n}'" for n in reversed(names))
         absent = ",".join(f"'{n}'" for n in self._spec.inputs if n in self._required and n not in names)
-        absent = f"[{absent}]" if absent else "]"  # the real server's bracket goes missing like this
+        absent = f"[{absent}]" if absent else "]"  # the real server also omits the opening bracket
         return (
             f"expected {wanted} but got {len(names)} inputs for model '{self._spec.name}'. Got input(s) [{listed}], "
             f"but missing required input(s) {absent}. Please provide all required input(s)."
@@ -220,7 +220,7 @@ class RequestCheck:
         if rows is None or wanted.is_shape_tensor or shape[0]:
             return None
         expected = max(1, rows) * prod(shape[1:])
-        if not expected:  # nothing is missing, but it is wrong all the same
+        if not expected:  # the byte size is right, but the number of rows is not
             return f"input '{name}' batch size does not match other inputs for '{model}'" if rows else None
         if tensor._datatype == "BYTES":
             return f"expected {expected} string elements for inference input '{name}' for model '{model}', got 0"
@@ -228,7 +228,7 @@ class RequestCheck:
         return f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got 0"
 
     def _batch_problem(self, inputs: list[Tensor], refuse: Callable[[str], str]) -> tuple[str | None, int]:
-        """Return the message for an invalid batch, or None, and its rows; 0 is unknown, as on the server."""
+        """Return the message for an invalid batch, or None, and its rows; 0 for unknown, as in Triton."""
         model, batch = self._spec.name, 0
         for tensor in inputs:
             wanted, shape = self._spec.inputs.get(tensor._name), tensor._array.shape
@@ -262,14 +262,14 @@ class OutputCheck:
         self._spec = spec
         self._decoupled = spec.decoupled
         only = next(iter(spec.outputs.values())) if len(spec.outputs) == 1 else None
-        self.datatype = "" if only is None else intern(only.datatype)  # so that comparing is quick
-        self.shape: tuple[int, ...] | None = None  # of the only output, when it was last right
-        self.noted = False  # an execution of the model has had a warning of its own, or of a callee
-        self.found: dict[str, None] = {}  # what was ever said, for those who ask what went wrong
+        self.datatype = "" if only is None else intern(only.datatype)  # interned, so that comparing is fast
+        self.shape: tuple[int, ...] | None = None  # of the only output, in the last correct response
+        self.noted = False  # whether an execution of the model had a warning that is not about its outputs
+        self.found: dict[str, None] = {}  # all distinct warnings, for displays
         self._seen: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def has_seen(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether each output looks like the last one of its name that was right."""
+        """Return whether each output has the data type and shape of the last correct one of its name."""
         if self.noted:
             return False
         seen = self._seen
@@ -278,10 +278,10 @@ class OutputCheck:
     def warnings(self, tensors: Sequence[Tensor], requested: tuple[str, ...]) -> tuple[str, ...]:
         """Return a line for each difference; of outputs of one name, the last counts.
 
-        An empty line at the end means that the execution may have warnings of other kinds: see `note`.
+        An empty line at the end means that the execution may have other warnings: see `note`.
         """
         by_name = {tensor._name: tensor for tensor in tensors}
-        found = []
+        lines = []
         for name, tensor in by_name.items():
             problems = self._problems(tensor)
             if not problems:
@@ -290,17 +290,17 @@ class OutputCheck:
                     self.shape = tensor._array.shape
                 if self.noted:
                     self.shape = None
-            found += [f"model '{self._spec.name}', output '{name}': {problem}" for problem in problems]
-        if tensors or not self._decoupled:  # a last response without outputs is how streams end
-            found += [
+            lines += [f"model '{self._spec.name}', output '{name}': {problem}" for problem in problems]
+        if tensors or not self._decoupled:  # the last response of a stream may have no outputs
+            lines += [
                 f"model '{self._spec.name}', output '{name}': missing, though it was asked for and the "
                 "configuration declares it"
                 for name in requested
                 if name not in by_name
             ]
-        if found and len(self.found) < _KEPT:
-            self.found.update(dict.fromkeys(found))
-        return (*found, "") if self.noted else tuple(found)
+        if lines and len(self.found) < _KEPT:
+            self.found.update(dict.fromkeys(lines))
+        return (*lines, "") if self.noted else tuple(lines)
 
     def note(self) -> None:
         """Check every response from now on: its execution may have warnings."""
@@ -311,21 +311,21 @@ class OutputCheck:
         if spec is None:
             declared = ", ".join(self._spec.outputs) or "none"
             return [f"not in the configuration, so it is dropped; outputs declared there: {declared}"]
-        found = []
+        problems = []
         if tensor._datatype != spec.datatype:
-            found.append(
+            problems.append(
                 f"got {tensor._datatype}, the configuration says {spec.datatype}; Triton passes it on, so "
                 "convert the array or change data_type"
             )
         shape, wanted = tensor._array.shape, spec.model_shape
         if len(shape) != len(wanted) or any(w not in (-1, s) for s, w in zip(shape, wanted, strict=True)):
             batch = " (the first is the batch)" if self._spec.max_batch_size else ""
-            what, advice = "configuration", "Triton passes it on, so change the array or dims"
+            source, advice = "configuration", "Triton passes it on, so change the array or dims"
             reshape = self.reshapes.get(tensor._name)
             if reshape is not None and reshape.of(shape) is None:
-                what = "configuration's reshape"
+                source = "configuration's reshape"
                 advice = (
                     "Triton cuts such an output off, or fills it up with other memory, so change the array or reshape"
                 )
-            found.append(f"got shape {list(shape)}, the {what} says {list(wanted)}{batch}; {advice}")
-        return found
+            problems.append(f"got shape {list(shape)}, the {source} says {list(wanted)}{batch}; {advice}")
+        return problems

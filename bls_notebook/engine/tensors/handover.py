@@ -1,12 +1,12 @@
-"""Passes tensors from one model to another as if they lived in processes of their own.
+"""`hand_over`: pass tensors from one model to another as if each model were in its own process.
 
-Guarantees: what one side does to its arrays is never seen by the other, and every array arrives writeable. Memory
-moves without a copy only if nobody else can reach it any more: its giver holds neither the request, the tensor, the
-array, nor what the array is a view of, and there is no weak reference. A view's base that is not a plain array (a
-buffer, a DLPack capsule, a framework's tensor) counts as held. When in doubt, it is copied. The same holds on each
-GPU, and pending work on a tensor, on any stream, is over when it is passed on.
+Guarantees: one side never sees changes that the other makes to its arrays, and every array arrives writeable. Memory
+moves without a copy only if no other code can reach it any more: the sender has no reference to the request, the
+tensor, the array, or the base of the array, and there is no weak reference. A base that is not a plain array (a
+buffer, a DLPack capsule, a framework's tensor) counts as referenced. In doubt, the tensor is copied. The same applies
+on each GPU; pending GPU work on a tensor, on any stream, is complete before the receiver gets it.
 
-Counts are exact: a count that says "nobody else" cannot grow behind our back, because growing it takes a reference.
+The reference counts are reliable: if the engine has the only reference, no other code can make a second one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.request import RecordingNumber
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-# Copying so few bytes costs less than finding out who holds them.
+# Copying fewer bytes costs less than checking for other references.
 SMALL = 2048
 
 _ndarray = np.ndarray
@@ -32,12 +32,12 @@ _new = Tensor.__new__
 
 
 def _copy_of_bytes(tensor: Tensor, cpu_only: bool) -> Tensor:
-    """The receiver's copy: an object array of bytes."""
+    """Return the receiver's copy: an object array of bytes."""
     there: Any = tensor._array
     if there.__class__ is TextOnGPU:
         there = there.on_cpu() if cpu_only else there.copy()
         return Tensor._of(tensor._name, there, "BYTES")
-    array = np.asarray(tensor._array)  # of a subclass, the plain array: a matrix cannot be made flat
+    array = np.asarray(tensor._array)  # a plain array: np.matrix, a subclass, cannot become one-dimensional
     out = np.empty(array.shape, np.object_)
     out.reshape(-1)[:] = [element_bytes(e) for e in array.reshape(-1).tolist()]
     return Tensor._of(tensor._name, out, "BYTES")
@@ -64,7 +64,7 @@ def _copy_of(array: Any, cpu_only: bool) -> Any:
 
 
 def _finished(array: Any) -> bool:
-    """Whether only this array holds its GPU memory; waits for pending work on it."""
+    """Return whether this array has the only reference to its GPU memory; if so, wait for pending work on it."""
     there = backend_of(array)
     if there is None or not there.unheld(array):
         return False
@@ -73,10 +73,10 @@ def _finished(array: Any) -> bool:
 
 
 def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> list[Tensor]:
-    """Return tensors for the other side: the same ones if their memory moves, else copies.
+    """Return tensors for the receiver: the same ones if their memory moves, else copies.
 
-    `given`: only the engine holds their request or response. `cpu_only`: tensors on a GPU come to the CPU. Raises
-    MemoryError if a copy on a GPU does not fit.
+    `given`: only the engine refers to their request or response. `cpu_only`: copy tensors on a GPU to the CPU. Raises
+    MemoryError if a copy does not fit on a GPU.
     """
     out = []
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""A request on its way to a model: inputs are handed over, and it gets its numbers in what records it."""
+"""Inbound requests: isolate the inputs for the receiving model, and number the request in recordings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .config_check import reshape_all
 from .handover import hand_over
 from .outputs import Wanted
 
-# The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
+# In Python 3.10, the caller's frame keeps references to the arguments until the call returns.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
 _new = InferenceRequest.__new__
 
 
 class NotReceivedError(Exception):
-    """The inputs of a request cannot be handed to its model; the text is the response's error."""
+    """The inputs of a request cannot be passed to its model; the text is the error of the response."""
 
 
 def received(
@@ -38,7 +38,8 @@ def received(
 ) -> InferenceRequest:
     """Return a request as the model receives it, its tensors isolated from the sender's.
 
-    `given`: nobody else holds the request. `kind`: see `Span`. Raises NotReceivedError if copies do not fit on a GPU.
+    `given`: only the engine refers to the request. `kind`: see `Span`. Raises NotReceivedError if copies do not fit on
+    a GPU.
     """
     arrived = perf_counter_ns()
     inputs = request._inputs
@@ -88,11 +89,11 @@ def received(
                 try:
                     if sender.model is None or kind == "stream":
                         note_site(log.sites, span, _getframe(2))
-                    else:  # this, the execution's `exec`, the request's, and the model's code
+                    else:  # frames: this one, `exec` of the execution and of the request, the model's code
                         frame = _getframe(3)
                         log.sites.extend((span, frame.f_code, frame.f_lasti))  # a `SentFrom`
                         del frame
-                except ValueError:  # nothing called it: its thread does nothing else
+                except ValueError:  # the stack is shorter: a thread's target is `exec` itself
                     pass
             if gpu_arrays and model.cpu_only:
                 note_crossings(log, span, inputs, tensors)
@@ -122,24 +123,24 @@ def rows_of(request: InferenceRequest) -> int:
 
 
 def taken_over(request: InferenceRequest) -> InferenceRequest:
-    """Return a copy of a request that nobody else holds, and empty the original.
+    """Return a copy of a request, to which only the engine refers, and empty the original.
 
-    The original cannot be answered, so callers' frames may keep it (`ARGUMENTS_STAY`) while the engine watches for
-    the model to drop the request.
+    Callers' frames may keep the original (`ARGUMENTS_STAY`). The engine must notice when the model drops the request,
+    and it notices that for the copy.
     """
     out = _new(InferenceRequest)
     for name in InferenceRequest.__slots__:
-        if name != "__weakref__" and hasattr(request, name):  # some are set only while somebody records them
+        if name != "__weakref__" and hasattr(request, name):  # some are set only during a recording
             setattr(out, name, getattr(request, name))
     request._inputs = []
     return out
 
 
 def _carried(options: Options) -> Options:
-    """The receiver's options: normalized parameters, and a trace span of its own."""
+    """Return the receiver's options: normalized parameters, and a new trace span."""
     if options.parameters == "{}" and options.trace is None:
         return options
     parameters = options.parameters
-    if parameters != "{}":  # the server leaves out the spaces
+    if parameters != "{}":  # Triton's JSON has no spaces
         parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return replace(options, parameters=parameters, trace=None if options.trace is None else options.trace._child())

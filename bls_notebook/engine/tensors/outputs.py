@@ -1,5 +1,4 @@
-"""The outputs of `execute`: checked as Triton's stub checks them, and moved to the memory that the requester
-prefers.
+"""The outputs of `execute`: checked as Triton's stub checks them, and moved to the requester's preferred memory.
 
 A requester with a preferred memory passes `Wanted` instead of the plain tuple of output names; otherwise
 outputs stay on their device. Mirrors the response allocator of python_backend/src/request_executor.cc.
@@ -32,7 +31,7 @@ from .handover import hand_over
 
 
 class Wanted(tuple[str, ...]):
-    """Names of outputs, and the memory that they are to be in."""
+    """Names of the requested outputs, and the memory to put them into."""
 
     memory: PreferredMemory
     span = 0  # number of the request in a profile
@@ -67,7 +66,7 @@ def _not_allocated(problem: str, remedy: str) -> str:
 
 
 def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[Tensor]:
-    """As `hand_over`, into the preferred memory; also raises MemoryError or DeviceError."""
+    """Hand tensors over in the preferred memory; raise MemoryError or DeviceError if that fails."""
     on_gpu = memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU
     moved: dict[int, Tensor] = {}
     for number in range(len(tensors) if on_gpu else 0):
@@ -85,7 +84,7 @@ def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> l
 
 
 def _moved(tensor: Tensor, index: int) -> Tensor | None:
-    """A copy of a tensor on a GPU; None if it is there."""
+    """Return a copy of a tensor on a GPU; None if it is on that GPU already."""
     array: Any = tensor._array
     if isinstance(array, TextOnGPU):
         there = array.at(index)
@@ -99,7 +98,7 @@ def _moved(tensor: Tensor, index: int) -> Tensor | None:
 
 
 def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = True) -> InferenceResponse:
-    """Put outputs into the memory that their requester prefers, if any; an error response if it does not suffice."""
+    """Move outputs to the requester's preferred memory, if any; return an error response if they do not fit."""
     if wanted.__class__ is tuple or response._error is not None:
         return response
     assert isinstance(wanted, Wanted)
@@ -127,7 +126,7 @@ def _triton_type(value: object) -> str:
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
-    """Return what `execute` returned for `count` requests, or raise ReturnError for what Triton rejects."""
+    """Return the result of `execute` for `count` requests unchanged; raise ReturnError if Triton would reject it."""
     if returned.__class__ is not list and not isinstance(returned, list):
         raise ReturnError(f"Expected a list in the execute return, found type '{_triton_type(returned)}'.")
     if len(returned) != count:
@@ -144,9 +143,9 @@ def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
     return returned
 
 
-def returned_none(what: str) -> str:
+def returned_none(event: str) -> str:
     return (
-        f"{what} and the request was not answered: return one InferenceResponse for each request, or send "
+        f"{event} and the request was not answered: return one InferenceResponse for each request, or send "
         "a response with TRITONSERVER_RESPONSE_COMPLETE_FINAL. (The real server would keep the caller "
         "waiting forever.)"
     )
@@ -172,8 +171,8 @@ def answer(
     """Return the response that a requester gets, its outputs isolated from the model's.
 
     `requested`: names of outputs, all in the configuration; `Wanted` if the requester prefers a memory. `given`: only
-    the engine, and perhaps the maker of the list, holds the list. `maker`, `track`: instance and number of the request
-    in a memory recording. Of outputs of one name the last counts, as on the real server.
+    the engine, and perhaps the code that made the list, refers to the list. `maker`, `track`: the instance, and the
+    number of the request in a memory recording. Of outputs of one name the last counts, as on the real server.
     """
     response: InferenceResponse = responses[index]
     if (
@@ -183,7 +182,7 @@ def answer(
         and response.__class__ is InferenceResponse
         and getweakrefcount(response) == 0
     ):
-        out, unheld = response, True  # nobody will see that it is the same object
+        out, unheld = response, True  # safe to reuse: the model has no reference to it
         tensors: list[Tensor] = response._outputs
     else:
         out, unheld = _new(InferenceResponse), False
@@ -195,7 +194,7 @@ def answer(
     if response._error is not None:
         out._outputs = []
         if check is not None and check.noted:
-            out._warnings += ("",)  # there may be those of other kinds
+            out._warnings += ("",)  # the execution may have warnings: see `OutputCheck.warnings`
         return out
     if len(tensors) == 1:
         if tensors[0]._name not in requested:

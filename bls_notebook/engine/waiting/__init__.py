@@ -1,1 +1,1 @@
-"""Who waits for what: threads, event loops, futures, and the deadlocks among them; Ctrl-C."""
+"""Waits of threads and event loops, deadlock detection, and Ctrl-C."""

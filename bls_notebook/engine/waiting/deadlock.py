@@ -1,10 +1,10 @@
 """Deadlock detection: registers waits, and refuses a request if a wait can never end otherwise.
 
-Guarantees: a thread, or a loop that runs a model's code, registers its wait under a lock before it sleeps, and the
-wait graph is read under that lock. So a request that only waits for its own waiting ancestors gets an error at once,
-and no other request does. What cannot be seen (a lock, a bare thread, a timer that may cancel, a future known outside
-its loop) counts as able to move. A long wait that looks circular, but is not proven so, is reported. Ctrl-C ends any
-wait.
+Guarantees: a thread, or a loop that runs a model's code, registers its wait under a lock before it sleeps, and this
+module reads the wait graph under that lock. So a request that only waits for its own waiting ancestors gets an error
+at once, and no other request does. Whatever the engine cannot see (a lock, a bare thread, a timer that may cancel, a
+future known outside its loop) counts as able to move. The log reports a long wait that may be a deadlock, but is not
+proven to be one. Ctrl-C ends any wait.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def wait_for(ticket: Ticket) -> None:
             pause = SOON
         while not parker.park(pause):
             if pause < REPORT_AFTER:
-                watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
+                watch_callers(ticket.parent)  # again: the stack of a running thread is not always readable
             else:
                 _look_again(ticket)
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -64,7 +64,7 @@ def wait_for(ticket: Ticket) -> None:
 
 
 def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
-    """Register a wait, refuse the request that has to be refused so that it can end, and wait."""
+    """Register a wait, refuse a request if the wait cannot end otherwise, and wait."""
     thread = _get_ident()
     outer = _waiting(thread)
     outer = None if outer is waiting else outer
@@ -78,12 +78,12 @@ def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]
             return wait()
         finally:
             _no_longer(thread, outer)
-    finally:  # once more: an exception may have struck just there
+    finally:  # once more: Ctrl-C may have interrupted the inner `finally`
         _no_longer(thread, outer)
 
 
 def _waiting(thread: int) -> Ticket | WatchedSelector | None:
-    """The wait of a thread; None if an exception struck before it could be removed."""
+    """Return the wait of a thread; None if the entry is stale, because an exception kept it from being removed."""
     waiting = blocked.get(thread)
     if isinstance(waiting, Ticket):
         return None if waiting.done else waiting
@@ -99,7 +99,7 @@ def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
 
 
 def _runs_unseen(execution: Execution, thread: int) -> bool:
-    """Whether a sync execution may wait for its own thread in a loop that is not watched yet."""
+    """Return whether a sync execution on another thread may wait in a loop that is not watched yet."""
     if execution.task is not None or execution.thread == thread:
         return False
     return not isinstance(_waiting(execution.thread), Ticket)
@@ -114,7 +114,7 @@ def first_response(ticket: Ticket) -> InferenceResponse:
 
 
 def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
-    """Let a loop sleep, after refusing requests that it can never get."""
+    """Let a loop sleep, after refusing a request whose response could never wake it."""
     end = None if timeout is None else time.monotonic() + timeout
 
     def wait() -> Any:
@@ -134,10 +134,10 @@ WatchedSelector.sleep = staticmethod(_sleep)
 
 
 def _look_again(waiting: Ticket | WatchedSelector) -> None:
-    """Check a lasting wait again: things may have settled, or wait for a thread."""
+    """Check a long wait again: its state may have changed, or other threads may wait for the waiting ones."""
     with lock:
         joining = waits_for_threads(blocked.keys())
-        for thread, other in joining.items():  # those that wait for others come after them
+        for thread, other in joining.items():
             blocked[thread] = blocked[other]
         try:
             victim = _victim_of(waiting)
@@ -152,7 +152,7 @@ def _look_again(waiting: Ticket | WatchedSelector) -> None:
 
 
 def look_at(ticket: Ticket) -> None:
-    """A request was queued without its waiters: refuse what can never be served now."""
+    """Refuse a request if a ticket, just queued by a thread that does not wait for it, can never be served."""
     with lock:
         victim = _victim(ticket)
     if victim is not None:
@@ -160,15 +160,15 @@ def look_at(ticket: Ticket) -> None:
 
 
 def _served_soon(ticket: Ticket) -> bool:
-    """Whether a request can plainly move, judged without the rest of the graph. Lock held."""
+    """Return whether a request can move, judged by its own state and its instances alone. Lock held."""
     if not ticket.queued:
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
     for instance in candidates(ticket):
         holder = instance.holder
-        if holder is None:  # idle: one of the engine's threads is on its way
+        if holder is None:  # idle: an engine thread will begin the request
             if not instance.is_async or instance.loop_thread not in blocked:
                 return True
-        elif isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
+        elif isinstance(holder, Ticket):  # just passed to a worker thread, which will begin it
             if not holder.queued and holder.execution is None and not instance.is_async:
                 return True
         elif _acts(holder):
@@ -177,35 +177,35 @@ def _served_soon(ticket: Ticket) -> bool:
 
 
 def _acts(execution: Execution | None) -> bool:
-    """Whether an execution runs on a thread that does not wait."""
+    """Return whether an execution is running on a thread that does not wait."""
     return (
         execution is not None and not execution.combined and not execution.finished and execution.thread not in blocked
     )
 
 
 def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
-    """One of the requests that wait for the same instances: the same holds for all of them."""
-    seen: set[object] = set()
+    """Yield one of the requests that wait for the same instances: the same holds for all of them."""
+    kinds: set[object] = set()
     for ticket in waiting:
         kind = (id(ticket.model), ticket.bound, ticket.expires) if ticket.queued else id(ticket)
-        if kind not in seen:
-            seen.add(kind)
+        if kind not in kinds:
+            kinds.add(kind)
             yield ticket
 
 
 def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
-    """The request to refuse so that a waiter or a sleeping loop can go on, or None. Lock held."""
+    """Return the request to refuse so that a wait can end, or None. Lock held."""
     if isinstance(waiting, Ticket):
         return _victim(waiting)
     executions = list(waiting.executions)
     sent = list(_each_kind(t for e in executions for t in list(e.children)))
-    # One that is plainly served wakes the loop, which then falls asleep again.
+    # A request that will be served wakes the loop; the check comes again before it sleeps the next time.
     others = [] if any(map(_served_soon, sent)) else [waiting, *executions]
     return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
 
 
 def _victim(start: Node) -> Ticket | None:
-    """The request to refuse so that a node can move; None if it can, or if no refusal helps. Lock held."""
+    """Return the request to refuse so that a node can move; None if it can, or if no refusal helps. Lock held."""
     if isinstance(start, Ticket) and _served_soon(start):
         return None
     # Searching the heap for other objects that may answer a running request is slow, so it comes last.
@@ -213,7 +213,7 @@ def _victim(start: Node) -> Ticket | None:
     if not deadlocked(start, partial(needs, closer=False)):
         return None
     look_closer()
-    stuck = deadlocked(start, needs)  # decide by this one snapshot: running threads may change the next
+    stuck = deadlocked(start, needs)  # one snapshot, because running threads may change the next
     waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
     if not waiting:
         return None
@@ -221,18 +221,18 @@ def _victim(start: Node) -> Ticket | None:
     in_circle = next((ticket for ticket in waiting if ticket in _reached(stuck[ticket], stuck)), None)
     victim: Ticket = in_circle or waiting[0]
     victim.circle = () if in_circle is None else _cycle(victim, stuck)
-    victim.refused = True  # from here on it can move, and so can who waits for it
+    victim.refused = True  # from now on, it and its waiters count as able to move
     return victim
 
 
 def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node]:
-    """Yield some nodes and all that they need, each once."""
-    seen: set[Node] = set()
+    """Yield the `start` nodes and all nodes that they need, each once."""
+    visited: set[Node] = set()
     todo = list(start)
     while todo:
         node = todo.pop()
-        if node not in seen:
-            seen.add(node)
+        if node not in visited:
+            visited.add(node)
             yield node
             todo.extend(needed[node])
 
@@ -242,7 +242,7 @@ def _is_waiting(node: Node) -> bool:
 
 
 def _senders(ticket: Ticket) -> Iterator[Execution]:
-    """Yield the models' executions, and models' bare threads, that a request was sent for."""
+    """Yield the executions, and the senders of bare threads, on whose behalf a request was sent: innermost first."""
     execution = ticket.parent
     while execution is not None:
         if execution.model is not None or execution.bare:
@@ -257,13 +257,13 @@ def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
         names.append(execution.model_name)
         if execution.model is ticket.model or (execution.bare and execution.model_name == ticket.model.name):
             return names[::-1]
-    # Two callers that hold what the other needs: follow the holders around instead.
+    # Callers hold instances that other callers need: follow the holders instead.
     sender = ticket.parent
     names = [sender.model_name] if sender is not None and (sender.model or sender.bare) else []
     node: Node = ticket
-    seen: set[Node] = set()
-    while node not in seen:
-        seen.add(node)
+    visited: set[Node] = set()
+    while node not in visited:
+        visited.add(node)
         if _is_waiting(node):
             names.append(node.model.name)
         node = next(iter(stuck[node]), node)
@@ -287,18 +287,18 @@ def _refuse(ticket: Ticket) -> None:
     else:
         text = (
             f"the request to '{model.name}' can never be served, because {held} held by requests that wait "
-            "for what nobody can do any more, such as to set an event (the real server would wait forever)."
+            "for something that no code can do any more, such as set an event (the real server would wait forever)."
         )
     message = running(model.name, text)
     if model.scheduler.withdraw(ticket) or ticket.execution is None:
-        ticket.cancelled = True  # one that was handed over but not begun is skipped then
+        ticket.cancelled = True  # a worker that has taken it, but not begun it, skips it
         ticket.finish(error_response(message))
 
 
 def _look_circular() -> list[Ticket]:
-    """Queued requests to report if they wait long, because it is unknown whether they will be served.
+    """Return queued requests that may be deadlocked: their senders may wait for them in ways the graph cannot see.
 
-    The sender of a request may wait for it in ways that the graph cannot see.
+    The log reports each once.
     """
     known: set[Ticket] = set()
     todo: list[Ticket] = []
@@ -310,7 +310,7 @@ def _look_circular() -> list[Ticket]:
     while todo:
         ticket = todo.pop()
         known.add(ticket)
-        if ticket.execution is not None and ticket.execution.combined:  # nobody waits for its steps but it
+        if ticket.execution is not None and ticket.execution.combined:  # an ensemble waits for its steps
             todo.extend(ticket.execution.waits_for(blocked))
     sent: dict[Any, list[Ticket]] = {}
     for ticket in known:
@@ -324,16 +324,16 @@ def _look_circular() -> list[Ticket]:
                 return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
             holders = [i.holder for i in candidates(node)]
             return (ANY, holders) if all(holders) else (LIVE, ())
-        found = sent.get(node, []) + sent.get(node.model_name, [])
-        return (ANY, found) if found and not node.finished else (LIVE, ())
+        awaited = sent.get(node, []) + sent.get(node.model_name, [])
+        return (ANY, awaited) if awaited and not node.finished else (LIVE, ())
 
-    found = [t for t in known if t.queued and t not in _reported and deadlocked(t, may_need)]
-    _reported.update(found)
-    return found
+    suspects = [t for t in known if t.queued and t not in _reported and deadlocked(t, may_need)]
+    _reported.update(suspects)
+    return suspects
 
 
 def describe_wait(ticket: Ticket) -> str:
-    """Return one line on a queued request: what it waits for, who holds it, and since when."""
+    """Return one line on a queued request: the instances that it waits for, their holders, and the times."""
     now = time.perf_counter_ns()
     holders = []
     for instance in candidates(ticket):
@@ -348,6 +348,6 @@ def describe_wait(ticket: Ticket) -> str:
     return (
         f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
         f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
-        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. Whether it "
-        "does cannot be told from here: threads, locks and futures of its own may be part of it."
+        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. bls_notebook "
+        "cannot decide this: threads, locks and futures of the model may be part of the wait."
     )

@@ -1,9 +1,9 @@
 """Event loops for model code: one for each instance that needs one, and mailboxes to post to any loop.
 
-Guarantees: a model's coroutines run in a thread of their own, so code that blocks stalls no other model; `post` may be
-called from any thread, wakes a loop once for many results, and does nothing if the loop is closed. A loop that runs
-model code is registered as waiting while it sleeps; the wait graph is asked first whether its results can still
-arrive. The notebook's own loops are left alone.
+Guarantees: the coroutines of each instance run in their own thread, so code that blocks stalls no other model. Any
+thread may call `post`; it wakes a loop once for many results, and does nothing if the loop is closed. A loop that runs
+model code is registered as waiting while it sleeps; before that, the wait graph checks that its results can still
+arrive. The notebook's own loops are not changed.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from bls_notebook.devices import cupy_memory_hook
 from bls_notebook.engine.exception_text import THREAD_HOME, ModelHome, describe, is_a
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .ctrl_c import Interrupted, may_be_interrupted
+from .interrupts import Interrupted, may_be_interrupted
 from .stack_frames import call_in, stack_of, variables_of
 from .threads import Wakeup
 
 
 class WatchedSelector:
-    """A loop's selector, which tells when its loop falls asleep."""
+    """A loop's selector, which registers the loop as waiting while it sleeps."""
 
     __slots__ = ("__weakref__", "_inner", "_loop", "executions", "idle", "jobs")
 
-    # Waits, registered as asleep; set by `blocking`.
+    # Wait and be registered as asleep; set by `deadlock`.
     sleep: Callable[[WatchedSelector, float | None], Any]
 
     def __init__(self, loop: Any) -> None:
-        self._loop = ref(loop)  # which holds this
+        self._loop = ref(loop)  # weak, because the loop refers to this selector
         self.idle = False
         self.executions: WeakSet[Any] = WeakSet()  # `Execution`s whose requests are sent from here
         self.jobs: dict[int, WeakSet[Job]] = {}  # by executor
@@ -61,9 +61,9 @@ class WatchedSelector:
 
     @property
     def listens(self) -> bool:
-        """Whether the loop also waits for connections, processes or signals."""
+        """True if the loop also waits for connections, processes or signals."""
         if not hasattr(self._inner, "get_map"):
-            return True  # as on Windows
+            return True  # unknown, as on Windows
         return len(self._inner.get_map()) > 1 or bool(getattr(self.loop, "_signal_handlers", None))
 
     def wait(self, timeout: float | None) -> Any:
@@ -75,12 +75,12 @@ class WatchedSelector:
 
 may_be_interrupted(WatchedSelector.wait.__code__, waits=True)
 
-# Threads that sleep in a wait: the `Ticket` whose response (or turn) they wait for, or the loop that sleeps.
+# The sleeping threads, with the `Ticket` whose response (or turn) each waits for, or the selector of its loop.
 blocked: dict[int, Any] = {}
 
 
 def wake_loop_of(thread: int) -> None:
-    """Wake the loop in which a thread sleeps, if any, so that it receives an exception raised there."""
+    """Wake the loop in which a thread sleeps, if any, so that an exception set in the thread is raised."""
     watched = blocked.get(thread)
     loop = watched.loop if isinstance(watched, WatchedSelector) else None
     if loop is not None:
@@ -89,11 +89,11 @@ def wake_loop_of(thread: int) -> None:
 
 
 def watch_loop(loop: Any, execution: Any) -> None:
-    """Watch a loop that model code runs by itself (`asyncio.run`), so that its waits are known."""
+    """Watch a loop that model code runs itself (`asyncio.run`), so that its waits are registered."""
     watched = getattr(loop, "bls_selector", None)
     if watched is None:
         if not hasattr(getattr(loop, "_selector", None), "select"):
-            return  # one of another make
+            return  # not one of asyncio's own loops
         watched = WatchedSelector(loop)
         watch_callers(execution)
     watched.executions.add(execution)
@@ -103,7 +103,7 @@ _runs_a_loop = asyncio.BaseEventLoop.run_forever.__code__
 
 
 def watch_callers(execution: Any) -> None:
-    """Watch the loops in which sync executions wait for other threads, of which this one is the last."""
+    """Watch the loops in which callers wait for another thread: the last in this chain is the current thread."""
     worker = threading.get_ident()
     while execution is not None:
         if execution.model is not None and execution.thread:
@@ -121,7 +121,7 @@ def _watch_loop_of_thread(execution: Any, worker: int) -> None:
             _name_call(worker)
             if execution not in getattr(getattr(loop, "bls_selector", None), "executions", ()):
                 watch_loop(loop, execution)
-                loop.call_soon_threadsafe(int)  # it may be asleep: so it falls asleep once more
+                loop.call_soon_threadsafe(int)  # wake it, so that it registers when it sleeps again
             return
 
 
@@ -138,13 +138,13 @@ class Job:
     __slots__ = ("__weakref__", "peers", "state", "thread")
 
     def __init__(self, peers: WeakSet[Job]) -> None:
-        self.thread = 0  # of the thread that runs it, 0 before and after
+        self.thread = 0  # ident of the thread that runs it; 0 before and after
         self.state = "waiting"  # then "running", then "over"
-        self.peers = peers  # the calls given to the same executor
+        self.peers = peers  # all calls in the same executor
         peers.add(self)
 
 
-# Those that began before their loop was watched.
+# Calls that began before their loop was watched.
 _calls: WeakKeyDictionary[concurrent.futures.Future[Any], Job] = WeakKeyDictionary()
 
 
@@ -160,7 +160,7 @@ def job_of(future: Any) -> Job | None:
 
 
 def _run_in_executor(weak: ref[Any], executor: Any, func: Any, *args: Any) -> Any:
-    """As the loop's class, and remember the thread that runs the call."""
+    """Replace a loop's `run_in_executor`: also record which thread runs the call."""
     loop: Any = weak()
     job = Job(loop.bls_selector.jobs.setdefault(id(executor), WeakSet()))
 
@@ -182,12 +182,12 @@ log = logging.getLogger("bls_notebook")
 
 
 class Mailbox:
-    """Collects callbacks for a loop, so that many cost one wake-up."""
+    """Collects callbacks for a loop, so that many cost one wake-up of the loop."""
 
     __slots__ = ("_calls", "_loop", "_wakeup")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = ref(loop)  # which is known by its mailbox, and ends with nobody else
+        self._loop = ref(loop)  # weak: a posted callback must not keep the loop alive
         self._calls: deque[Callable[[], None]] = deque()
         self._wakeup = Wakeup()
 
@@ -206,8 +206,8 @@ class Mailbox:
             self._wakeup = wakeup
         except RuntimeError:
             if loop is not None and not loop.is_closed():
-                raise  # RecursionError is one of them
-            self._calls.clear()  # nobody is left to tell
+                raise  # such as RecursionError, a subclass
+            self._calls.clear()  # a closed loop runs no callbacks
 
     def _drain(self) -> None:
         try:
@@ -215,25 +215,25 @@ class Mailbox:
                 call = self._calls.popleft()
                 try:
                     call()
-                except Exception as error:  # must not strand the calls behind it
-                    told = {"message": "A callback of bls_notebook failed", "exception": error}
-                    asyncio.get_running_loop().call_exception_handler(told)
+                except Exception as error:  # must not keep the calls behind it from running
+                    context = {"message": "A callback of bls_notebook failed", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(context)
         finally:
             if self._calls:
                 self._wake()
 
 
 def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
-    found: Mailbox | None = getattr(loop, "_bls_mailbox", None)
-    if found is None:
-        found = Mailbox(loop)
-        with contextlib.suppress(AttributeError):  # a loop that takes no attributes has one for each request
-            loop._bls_mailbox = found  # type: ignore[attr-defined]
-    return found
+    box: Mailbox | None = getattr(loop, "_bls_mailbox", None)
+    if box is None:
+        box = Mailbox(loop)
+        with contextlib.suppress(AttributeError):  # a loop that accepts no attributes gets a new one each time
+            loop._bls_mailbox = box  # type: ignore[attr-defined]
+    return box
 
 
 class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
-    """A future of the response, or of the iterator, of one request."""
+    """A future of one request's response, or of its response iterator."""
 
     __slots__ = ("_box", "_stream", "ticket")
 
@@ -244,7 +244,7 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
     def _on_response(self) -> None:
         ticket = self.ticket
         if ticket.on_response is not None:
-            ticket.on_response = None  # only the first response matters here
+            ticket.on_response = None  # the future needs the first response only
             self._box.post(self._complete)
 
     def _complete(self) -> None:
@@ -269,7 +269,7 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
 
 
 def response_of(ticket: Any, loop: asyncio.AbstractEventLoop, stream: Any = None) -> RequestFuture:
-    """Return a future of a ticket's first response, or of `stream`; the ticket is not queued yet."""
+    """Return a future of a ticket's first response, or of `stream`. Call this before the ticket is queued."""
     future = RequestFuture(loop=loop)
     future.ticket = ticket
     future._box = mailbox(loop)
@@ -279,7 +279,7 @@ def response_of(ticket: Any, loop: asyncio.AbstractEventLoop, stream: Any = None
 
 
 class _ModelEventLoop(asyncio.SelectorEventLoop):
-    """Remembers which execution its tasks belong to."""
+    """An event loop that records which execution each task belongs to."""
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         task = super().create_task(coro, **options)
@@ -291,16 +291,16 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         return task
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Log an exception that nobody caught, even if asyncio's log cannot format it."""
+        """Log an uncaught exception, even if asyncio's log cannot format it."""
         try:
             super().default_exception_handler(context)
-        except BaseException:  # of the exception's class: to the loop it is as any other
+        except BaseException:  # raised by the exception's own class, while it was formatted
             error = context.get("exception")
             log.error("%s: %s", context.get("message"), "" if error is None else describe(error).message)
 
 
 class ModelLoop:
-    """An event loop in a thread of its own, for an instance with these modules."""
+    """An event loop with its own thread, for an instance; `home` has the modules of the instance."""
 
     def __init__(self, name: str, home: ModelHome | None = None) -> None:
         self.loop = _ModelEventLoop()
@@ -309,14 +309,14 @@ class ModelLoop:
         self._mailbox = mailbox(self.loop)
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
-        if home is not None:  # what is posted to the loop without a context is its model's too
+        if home is not None:  # callbacks posted without a context belong to the model too
             setattr(self._thread, THREAD_HOME, home.reference)
         try:
             self._thread.start()
         except BaseException:
-            self.stop()  # it may have been started all the same
+            self.stop()  # the thread may have started before the exception
             raise
-        _loops.add(self)  # one whose thread could not be started belongs to nobody
+        _loops.add(self)
 
     @property
     def thread(self) -> int:
@@ -329,13 +329,14 @@ class ModelLoop:
         try:
             while not self._stopping:
                 try:
-                    self.loop.run_forever()  # ends also where a model stops the loop: then it goes on
+                    self.loop.run_forever()  # also returns if a model stops the loop, which then starts again
                 except Interrupted:
-                    pass  # arrived just after the code that it was for
-                except BaseException as error:  # sys.exit in a task goes through asyncio
-                    told = describe(error)
-                    words = told.kind if is_a(error, SystemExit, KeyboardInterrupt) else told.message
-                    log.error("%s in %s; its loop goes on", words, self._thread.name)
+                    pass  # arrived just after the code that it was meant for had ended
+                except BaseException as error:  # asyncio does not catch sys.exit in a task
+                    description = describe(error)
+                    is_exit = is_a(error, SystemExit, KeyboardInterrupt)
+                    text = description.kind if is_exit else description.message
+                    log.error("%s in %s; its loop continues", text, self._thread.name)
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:
@@ -349,7 +350,7 @@ class ModelLoop:
         self._mailbox.post(call)
 
     def stop(self) -> None:
-        """End the loop without waiting; what still runs in it is cancelled."""
+        """End the loop without waiting; its unfinished tasks are cancelled."""
         self._stopping = True
         try:
             self.loop.call_soon_threadsafe(self.loop.stop)

@@ -1,7 +1,7 @@
-"""Collect garbage while requests wait for their response senders, so that a lost sender is noticed.
+"""Lost response senders: collect garbage while requests wait for their senders.
 
-Only a garbage collection notices a sender lost in a reference cycle, and nothing causes one while every thread waits.
-So while a request waits long for its senders, garbage is collected now and then, for a twentieth of the time at most.
+Only a garbage collection notices a sender lost in a reference cycle, and none starts while every thread waits. So
+while a request waits long for its senders, this module collects garbage regularly, at most a twentieth of the time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _took = 0.0
 
 
 def leave_to_senders(ticket: Ticket) -> None:
-    """Register a request whose `execute` is over without an answer."""
+    """Register a request whose `execute` returned before its last response was sent."""
     global _pause
     with _lock:
         _left.add(ticket)
@@ -36,7 +36,7 @@ def leave_to_senders(ticket: Ticket) -> None:
 
 
 def _set_alarm() -> None:
-    """Collect garbage after the pause, or earlier if that is set already. Lock held."""
+    """Set the alarm for the next collection, unless an earlier one is set. Lock held."""
     _alarm.at_latest(system_clock.now() + int(max(_pause, SHARE * _took) * 1e9))
 
 
@@ -46,7 +46,7 @@ def _collect() -> None:
     if waiting:
         began = time.monotonic()
         for server in waiting:
-            server.last_failure = None  # its frames keep those of its callers, and what is in them
+            server.last_failure = None  # its traceback keeps the variables of every frame alive
         gc.collect()
         _took = time.monotonic() - began
     with _lock:

@@ -1,8 +1,8 @@
-"""Find out whether an object is still reachable: a future that would wake a task, a response sender.
+"""Reachability: can code outside some sleeping tasks still reach an object, such as a future or a response sender?
 
-References are counted as Python's garbage collector does: references among the sleeping tasks are inside; an object
-with more references is reachable from outside, and so is everything it refers to. Guarantees: a reference that is not
-understood (a running thread, a module's global, an extension) counts as outside, so "unreachable" is certain.
+As Python's garbage collector does, count the references among the sleeping tasks. An object with more references
+than these is reachable from outside, and so is everything it refers to. Guarantee: a reference of unknown
+origin (a running thread, a module's global, an extension) counts as outside, so the result "unreachable" is certain.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ENGINE = __name__.rsplit(".", 2)[0]
 
 
 def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[Any]) -> bool:
-    """Whether objects, given by `id`, may be known outside the tasks `inside` and what only those may wake.
+    """Return whether code outside the tasks `inside` may reach one of the objects with the IDs `targets`.
 
-    The list must be the only new reference to its elements; it is extended by all that they lead to. `holders` are the
-    engine's own objects that refer to what is inside, and never act on it.
+    The list must be the only new reference to its elements; this function appends everything that they refer to.
+    `holders` are the engine's own objects that refer to elements and never act on them.
     """
-    inside.append([])  # whose only reference is the list's, to compare with
+    inside.append([])  # the list has the only reference to this one: the count to compare with
     known = len(inside)
     counts: Counter[int] = Counter()
     for holder in holders:
@@ -42,8 +42,8 @@ def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[
     wanted = {places[target] for target in targets if target in places}
     seen = set(todo)
     while todo and not wanted & seen:
-        for each in _referents(inside[todo.pop()]):
-            place = places.get(id(each))
+        for referent in _referents(inside[todo.pop()]):
+            place = places.get(id(referent))
             if place is not None and place not in seen:
                 seen.add(place)
                 todo.append(place)
@@ -51,12 +51,12 @@ def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[
 
 
 def _fill(inside: list[Any], places: dict[int, int], counts: Counter[int]) -> None:
-    for one in inside:  # which grows
-        for each in _referents(one):
-            counts[id(each)] += 1
-            if id(each) not in places and gc.is_tracked(each) and not _is_border(each):
-                places[id(each)] = len(inside)
-                inside.append(each)
+    for one in inside:  # grows meanwhile
+        for referent in _referents(one):
+            counts[id(referent)] += 1
+            if id(referent) not in places and gc.is_tracked(referent) and not _is_border(referent):
+                places[id(referent)] = len(inside)
+                inside.append(referent)
         if len(inside) > MOST:
             return
 
@@ -72,8 +72,9 @@ def _is_border(one: Any) -> bool:
 
 
 def _referents(one: Any) -> list[Any]:
-    if type(one) is FunctionType:  # and not its module's globals
+    if type(one) is FunctionType:  # without its module's globals
         return [part for part in (one.__closure__, one.__defaults__, one.__kwdefaults__) if part is not None]
-    if type(one) is FrameType:  # of a coroutine, until Python 3.11
+    if type(one) is FrameType:  # a coroutine refers to its frame until Python 3.11
         return [part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins]
     return gc.get_referents(one)
+

@@ -1,8 +1,8 @@
-"""The stacks of other threads: which pool job a thread runs, which thread it waits for.
+"""Stacks of other threads: find the executor call that a thread runs, and the thread that it waits for.
 
-The threads run on while their stacks are read. CPython 3.11 makes a frame object on demand and may collect
-garbage in between; a destructor then lets the other thread leave that very frame, and what is read next is
-no frame any more. Guarantee: no automatic garbage collection while a stack, or a variable in it, is read.
+Other threads keep running while their stacks are read. CPython 3.11 makes a frame object on demand and may collect
+garbage in between. A destructor then lets the other thread run and leave that frame, and the reader gets freed memory.
+Guarantee: no automatic garbage collection happens while this module reads a stack or a variable in it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures.thread import _WorkItem
 from types import FrameType
 from typing import Any
 
-_lock = threading.RLock()  # a destructor may come here while a stack is read
+_lock = threading.RLock()  # reentrant, because a destructor may read stacks while this thread reads one
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def no_collection() -> Iterator[None]:
 
 
 def walk_back(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers; of another thread, only under `no_collection`."""
+    """Yield a frame and its callers. For a frame of another thread, use this only under `no_collection`."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -71,40 +71,40 @@ _WAITING = ("threading", "concurrent.futures._base")
 
 
 def call_in(stack: Iterable[FrameType]) -> Any:
-    """Return the future of the executor call that a thread runs, by its frames, or None."""
-    found = (variables_of(each)["self"] for each in stack if each.f_code is _RUNS_A_CALL)
-    return getattr(next(found, None), "future", None)
+    """Return the future of the executor call that a thread with this stack runs, or None."""
+    work_items = (variables_of(frame)["self"] for frame in stack if frame.f_code is _RUNS_A_CALL)
+    return getattr(next(work_items, None), "future", None)
 
 
 def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
-    """Return, by thread, the one it waits for: one of those `asleep`, or one that waits for these in turn.
+    """Return a mapping from waiting threads to the thread that each waits for, directly or in turn one of `asleep`.
 
-    Only a wait without a time limit counts, in `Thread.join` or for the result of a call in a pool, and only
-    for a thread that sleeps in the middle of its work.
+    Only waits without a time limit count, in `Thread.join` or for the result of an executor call. The mapping is in
+    such an order that a thread comes after the one it waits for.
     """
     frames = stacks()
     calls = {id(call_in(frames.get(thread, ()))): thread for thread in asleep}
-    wanted: dict[int, Any] = {t: _waits_for(f) for t, f in frames.items() if t not in asleep}
-    found: dict[int, int] = {}
+    waits: dict[int, Any] = {t: _waits_for(f) for t, f in frames.items() if t not in asleep}
+    targets: dict[int, int] = {}
     while True:
-        calls.update({id(call_in(frames[thread])): thread for thread in found})
+        calls.update({id(call_in(frames[thread])): thread for thread in targets})
         calls.pop(id(None), None)
         new = {}
-        for thread, wait in wanted.items():
+        for thread, wait in waits.items():
             target = wait.ident if isinstance(wait, threading.Thread) else calls.get(id(wait))
-            if target is not None and thread not in found and (target in asleep or target in found):
+            if target is not None and thread not in targets and (target in asleep or target in targets):
                 new[thread] = target
         if not new:
-            return found
-        found.update(new)
+            return targets
+        targets.update(new)
 
 
 def _waits_for(stack: Iterable[FrameType]) -> Any:
-    """The thread, or the future of a call, that a thread waits for, or None."""
-    for each in stack:
-        if each.f_code is _JOIN or each.f_code in _RESULTS:
-            variables = variables_of(each)
+    """Return the thread, or the future of an executor call, that a thread with this stack waits for, or None."""
+    for frame in stack:
+        if frame.f_code is _JOIN or frame.f_code in _RESULTS:
+            variables = variables_of(frame)
             return variables["self"] if variables["timeout"] is None else None
-        if each.f_globals.get("__name__") not in _WAITING:
+        if frame.f_globals.get("__name__") not in _WAITING:
             return None
     return None

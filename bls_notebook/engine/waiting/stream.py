@@ -1,4 +1,4 @@
-"""The engine's side of a `ResponseIterator`: waits for the next response of a request."""
+"""Response streams: the engine's side of a `ResponseIterator`, which waits for a request's next response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .event_loops import mailbox
 
 
 class AsyncResponseStream(ResponseStream, Protocol):
-    """What reads the responses of a request, in a model or outside."""
+    """A stream of responses that can also be awaited."""
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:
         """Await the next response; True with the last one."""
@@ -27,7 +27,7 @@ def _note(arrived: asyncio.Future[None]) -> None:
 
 
 class AnsweredStream:
-    """A stream of one response that is there already."""
+    """A stream of one response that exists already."""
 
     def __init__(self, response: InferenceResponse) -> None:
         self._left = [response]
@@ -42,14 +42,14 @@ class AnsweredStream:
         return self.next_response()
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no request is in flight."""
 
     def discard(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no request is in flight."""
 
 
 class TicketStream:
-    """The responses of a ticket, in order."""
+    """The responses of a ticket in the order in which they were sent."""
 
     def __init__(self, ticket: Ticket, reader: Execution) -> None:
         self._ticket = ticket
@@ -67,13 +67,13 @@ class TicketStream:
             wait_for(self._ticket)
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:
-        """Await the next response; True with the last. Takes no thread while it waits."""
+        """Await the next response; True with the last. The wait occupies no thread."""
         ticket = self._ticket
         while True:
             loop = asyncio.get_running_loop()
             arrived = loop.create_future()
             ticket.on_response = partial(mailbox(loop).post, partial(_note, arrived))
-            taken = ticket.take()  # after that: what has come before is not told
+            taken = ticket.take()  # after setting `on_response`, which is not called for earlier responses
             if taken is None and not ticket.is_over():
                 await arrived
                 taken = ticket.take()

@@ -1,10 +1,10 @@
-"""Worker threads that are kept for reuse, and `Parker`, a place for one thread to wait.
+"""A pool of reusable worker threads, and `Parker`, in which one thread waits for another.
 
-Guarantees: `start_in_thread` never waits and is atomic for Ctrl-C and any other exception: either the job is queued
-or nothing happened. While the pool is in use, one more worker than needed waits for a job; the worker that takes a
-job starts the next. Idle workers end after a while; workers are daemons. A job that raises is reported to
-`threading.excepthook` and affects no other job. `unpark` before `park` is not lost; Ctrl-C ends `park` on every
-platform.
+Guarantees: `start_in_thread` never waits. An exception inside it, such as Ctrl-C, leaves the job either queued or
+not queued, never half queued. While the pool is in use, one more worker than needed waits for a job; the worker that
+takes a job starts the next worker. Workers are daemons and end after 10 s without a job. A job that raises is
+reported to `threading.excepthook` and affects no other job. An `unpark` before `park` counts. Ctrl-C ends `park` on
+every platform.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from queue import Empty, SimpleQueue
 
 from bls_notebook.devices import cupy_memory_hook
 
-from .ctrl_c import may_be_interrupted
+from .interrupts import may_be_interrupted
 
 # On Windows a wait without a limit cannot be interrupted by Ctrl-C.
 _SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
 
 
 class Parker:
-    """One wait of one thread."""
+    """Lets one thread wait once, until another calls `unpark`."""
 
     __slots__ = ("_lock",)
 
@@ -41,7 +41,7 @@ class Parker:
             pass
 
     def park(self, seconds: float | None = None) -> bool:
-        """Wait until `unpark`; False if `seconds` went by first."""
+        """Wait until `unpark`; return False if `seconds` passed first."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
@@ -58,7 +58,7 @@ IDLE_SECONDS = 10.0
 
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _lock = threading.Lock()
-_idle = 0  # workers that wait for a job, those that are being started included
+_idle = 0  # workers that wait for a job or are being started
 _numbers = itertools.count(1)
 
 
@@ -67,7 +67,7 @@ def _start_worker() -> None:
 
 
 def ready() -> None:
-    """Start a first worker; call before `start_in_thread`."""
+    """Start a first worker; call this before `start_in_thread`."""
     global _idle
     with _lock:
         if _idle:
@@ -84,7 +84,7 @@ def _work() -> None:
     global _idle
     while True:
         try:
-            job = _jobs.get(timeout=None if _idle == 1 else IDLE_SECONDS)  # the last one stays
+            job = _jobs.get(timeout=None if _idle == 1 else IDLE_SECONDS)  # the last idle worker stays
         except Empty:
             with _lock:
                 if _idle > 1:
@@ -94,11 +94,11 @@ def _work() -> None:
         with _lock:
             last = _idle == 1
             if not last:
-                _idle -= 1  # else the place is that of the worker that is started now
+                _idle -= 1  # the last one starts another worker, which takes its place
         if last:
             try:
                 _start_worker()
-            except RuntimeError:  # the system has no more threads, or Python ends: jobs wait for this one
+            except RuntimeError:  # no more threads, or Python is shutting down: the jobs wait for this worker
                 with _lock:
                     _idle -= 1
         if cupy_memory_hook.used:
@@ -109,7 +109,7 @@ def _work() -> None:
             threading.excepthook(
                 threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
             )
-        del job  # what it refers to is not kept while idle
+        del job  # an idle worker must not keep the job's objects alive
         with _lock:
             _idle += 1
 
@@ -123,23 +123,23 @@ def forget_workers() -> None:
 
 
 def start_in_thread(job: Callable[[], None]) -> None:
-    """Run `job()` in a worker thread, soon."""
-    _jobs.put(job)  # all that has to happen: the rest is for a pool that nobody made ready
+    """Run `job()` soon in a worker thread."""
+    _jobs.put(job)  # this suffices; the rest is for a pool without a worker
     if not _idle:
         with contextlib.suppress(RuntimeError):
             ready()
 
 
-# The same for a destructor, which can run at any point of any thread, also while that thread holds the very
-# lock that the job needs: no Python code, and no lock that Python code can hold. The pool must be ready.
+# As `start_in_thread`, for a destructor. A destructor can run at any point of any thread, even while that thread holds
+# the lock that the job needs, so this is a single C function without a lock of ours. The pool must be `ready`.
 later = _jobs.put
 
 
 class Wakeup:
-    """A call that somebody else is asked to make, and whether it is still to come.
+    """A call that another thread or loop is asked to make; `taken` is False until it begins.
 
-    Who wants the call first sends a new one off, and only then puts it where others look: an exception in
-    between costs a call too many, never one too few.
+    To request a call, send a new `Wakeup` off first and only then store it where other threads read `taken`. An
+    exception between the two steps then causes one call too many, never a missing one.
     """
 
     __slots__ = ("_call", "taken")

@@ -1,12 +1,12 @@
-"""The wait graph: what each waiting request, execution and future needs to move, and who can never move.
+"""The wait graph: the needs of each waiting request, execution and future, and the nodes that can never move.
 
-A node is *live* if something outside the graph may still move it. A request in a queue is live if a live
-execution holds an instance that could serve it; a waiting execution is live if what it waits for is. What cannot
-be seen (a lock, a bare thread, a timer that may cancel) counts as live, so there is no false alarm; nodes that
-only wait for each other are not live, so no deadlock among known waits is missed.
+A node is *live* if something outside the graph may still move it. A queued request is live if a live execution
+holds an instance that could serve it; a waiting execution is live if the request or future it waits for is live.
+Whatever the engine cannot see (a lock, a bare thread, a timer that may cancel) counts as live, so there are no false
+alarms. Nodes that wait only for each other are not live, so no deadlock among known waits is missed.
 
-Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the view is
-consistent. The heap is walked only if everything else says that a request is stuck.
+Guarantees: this module only reads. The caller holds the lock under which waits are registered in `blocked`, so the
+view is consistent. The search of the heap happens only if all other evidence says that a request is stuck.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ ALL: Mode = "all"
 
 
 def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move, among `start` and all that it needs, each with those of them it needs.
+    """Return the nodes that can never move among `start` and its direct and indirect needs, with the needs of each.
 
-    `needs(node)` is called once for each node: ``("live", ())`` for one that may move by itself, ``("any", nodes)`` for
-    one that moves once any of the nodes does, ``("all", nodes)`` for one that needs them all. The result is empty if
-    `start` may move: a least fixpoint of liveness, linear in the edges.
+    `needs(node)` is called once for each node. It returns ``("live", ())`` for a node that may move by itself,
+    ``("any", nodes)`` for one that moves once any of the nodes moves, and ``("all", nodes)`` for one that needs all.
+    The result is empty if `start` may move. (A least fixpoint of liveness, linear in the number of edges.)
     """
-    found: dict[Node, list[Node]] = {}
+    edges: dict[Node, list[Node]] = {}
     waiting: dict[Node, int] = {}
     users: dict[Node, list[Node]] = {}
     live: list[Node] = []
     todo = [start]
     while todo:
         node = todo.pop()
-        if node in found:
+        if node in edges:
             continue
         mode, needed = needs(node)
-        found[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
+        edges[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
         if mode == LIVE or (mode == ALL and not children):
             live.append(node)
             continue
@@ -65,22 +65,22 @@ def deadlocked(start: Node, needs: Callable[[Node], Need]) -> dict[Node, list[No
             todo.append(child)
     while live:
         node = live.pop()
-        if found.pop(node, None) is None:
+        if edges.pop(node, None) is None:
             continue
         for user in users.get(node, ()):
             waiting[user] -= 1
             if waiting[user] == 0:
                 live.append(user)
-    if start not in found:
+    if start not in edges:
         return {}
-    return {node: [n for n in children if n in found] for node, children in found.items()}
+    return {node: [n for n in children if n in edges] for node, children in edges.items()}
 
 
 def needs(node: Node, closer: bool = True) -> Need:
-    """What a node needs before it can move (see `deadlocked`). Lock held.
+    """Return the needs of a node before it can move (see `deadlocked`). Lock held.
 
-    Without `closer`, assume that only its own execution can answer a running request or cancel those it sent, and
-    that only its own loop can complete a future.
+    Without `closer`, assume that only its own execution can answer a running request or cancel the requests that it
+    sent, and that only its own loop can complete a future.
     """
     if isinstance(node, Ticket):
         return _needs_of_ticket(node, closer)
@@ -110,20 +110,20 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
 
 
 def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need:
-    """Of a request that no instance has begun: in a queue, or just being passed to an instance."""
+    """Return the needs of a request that no instance has begun: in a queue, or just being passed to an instance."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
     reader = ticket.parent.model if closer and ticket.model.decoupled and ticket.parent else None
     if _bare_thread_of(reader):
         return LIVE, ()  # it may cancel the iterator
-    if ticket.ready or ticket.cancelled:  # or it just has
+    if ticket.ready or ticket.cancelled:  # it may just have cancelled it
         return LIVE, ()
     instances = candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)
     nodes: list[Node] = []
     for instance in instances:
-        # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
+        # A sync exec may stop the loop of an idle instance, which then cannot begin the request.
         stopped = blocked.get(instance.loop_thread) if instance.loop_thread else None
         if stopped is not None and stopped is instance.loop.selector:
             stopped = None
@@ -143,20 +143,20 @@ def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None
     return None
 
 
-# What the quick look took for granted, and the answers, kept for the moment in which one victim is looked
-# for: whether somebody elsewhere may complete a future, or answer a request that runs. Lock held.
+# Assumptions of the quick check, and the results of checking them, for one search for a victim: may code elsewhere
+# complete this future, or answer this running request? Lock held.
 _questions: list[ref[Any]] = []
 walked: dict[int, bool] = {}
 
 
 def forget_answers() -> None:
-    """Begin anew, with a quick look. Lock held."""
+    """Begin a new search, with the quick check. Lock held."""
     _questions.clear()
     walked.clear()
 
 
 def look_closer() -> None:
-    """Check the assumptions of the quick look, at a moment when its own references are gone."""
+    """Check the assumptions of the quick check, after its own references are gone."""
     for question in _questions:
         kind = type(question())
         if issubclass(kind, asyncio.Future):
@@ -166,7 +166,7 @@ def look_closer() -> None:
 
 
 def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
-    """Whether anything but the sleeping tasks of its loop may complete a future."""
+    """Return whether anything but the sleeping tasks of its loop may complete a future."""
     future = question()
     loop: Any = None if future is None else future.get_loop()
     if future is None or loop is None:
@@ -181,34 +181,34 @@ def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
     for execution in list(watched.executions):
         model, instance = execution.model, execution.instance
         if instance is not None and instance.holder is execution and not (model and model.decoupled):
-            # Nobody else runs the model's code meanwhile.
+            # No other thread runs the model's code meanwhile.
             holders += _backends(instance)
             inside.append(instance.execute)
     frames = _held_by_frames(next((t for t, w in blocked.items() if w is watched), 0))
     holders += (frames, frames)  # the list, and the frames themselves
-    found = can_be_reached([id(question())], inside, holders)
+    reachable = can_be_reached([id(question())], inside, holders)
     future = question()
-    return found or future is None or future.done() or bool(loop._ready)
+    return reachable or future is None or future.done() or bool(loop._ready)
 
 
 def _backends(instance: Instance) -> list[Any]:
-    """Our own objects that refer to the model's object."""
-    found: list[Any] = [instance]
+    """Return the engine's own objects that refer to the model's object."""
+    referrers: list[Any] = [instance]
     backend: Any = instance.backend
     while backend is not None:
-        found += [backend, *(one for one in gc.get_referents(backend) if type(one) is dict)]
+        referrers += [backend, *(one for one in gc.get_referents(backend) if type(one) is dict)]
         backend = getattr(backend, "_inner", None)
-    return found
+    return referrers
 
 
 def _held_by_frames(thread: int) -> list[Any]:
-    """The variables of asyncio's functions that run a thread's loop."""
+    """Return the variables of asyncio's functions that run a thread's loop."""
     values: list[Any] = []
     for frame in stack_of(thread):
         if str(frame.f_globals.get("__name__")).startswith("asyncio."):
             variables = variables_of(frame)
             values.extend(variables.values())
-            if isinstance(variables, dict):  # a copy, which the frame keeps
+            if isinstance(variables, dict):  # a copy that the frame keeps, with references of its own
                 variables.clear()
         elif values:
             break
@@ -216,7 +216,7 @@ def _held_by_frames(thread: int) -> list[Any]:
 
 
 def _leaves_its_tasks(question: ref[Ticket]) -> bool:
-    """Whether anybody but the sleeping tasks of its execution knows a request, or its sender."""
+    """Return whether code outside the sleeping tasks of its execution can reach a request or its response sender."""
     ticket = question()
     execution = None if ticket is None else ticket.execution
     if ticket is None or execution is None or execution.task is None or not execution.requests:
@@ -226,22 +226,22 @@ def _leaves_its_tasks(question: ref[Ticket]) -> bool:
     request = _request_in(execution, ticket)
     targets = [id(request), id(None if request is None else request._response_sender)]
     del request
-    found = can_be_reached(targets, list(execution.tasks or ()), (execution, execution.requests))
+    reachable = can_be_reached(targets, list(execution.tasks or ()), (execution, execution.requests))
     reader = None if ticket.parent is None else ticket.parent.model
     bare = ticket.model.decoupled and _bare_thread_of(reader)
-    return found or bare or ticket.ready or ticket.cancelled
+    return reachable or bare or ticket.ready or ticket.cancelled
 
 
 def _answerable_elsewhere(ticket: Ticket) -> bool:
-    """Whether anything beside its execution may hold the means to answer a running request."""
-    found = walked.get(id(ticket))
-    if found is None:
-        found = walked[id(ticket)] = _find_elsewhere(ticket)
-    return found
+    """Return whether an object outside its execution may hold a running request or its sender, and so answer it."""
+    answerable = walked.get(id(ticket))
+    if answerable is None:
+        answerable = walked[id(ticket)] = _find_elsewhere(ticket)
+    return answerable
 
 
 def _bare_thread_of(model: LoadedModel | None) -> bool:
-    """Whether a thread that the model started itself runs its code now: what it holds is unknown."""
+    """Return whether a thread that the model started itself runs its code now; its references are unknown."""
     if model is None:
         return False
     known = {threading.get_ident(), *blocked}
@@ -261,7 +261,7 @@ def _find_elsewhere(ticket: Ticket) -> bool:
     request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
         return True
-    means = (request, request._response_sender)
+    means = (request, request._response_sender)  # whoever has one of these can answer
     together = execution.requests
     own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(means), id(together)}
     for task in list(execution.tasks or ()):
@@ -276,19 +276,19 @@ def _find_elsewhere(ticket: Ticket) -> bool:
             continue
         for holder in gc.get_referrers(thing):
             received = isinstance(holder, list) and _all_among(holder, together or (request,))
-            frame = frame_of(holder)  # of a coroutine that runs just now
+            frame = frame_of(holder)  # of a running coroutine
             if id(holder) not in own and not received and (frame is None or id(frame) not in own):
                 return True
     reader = None if ticket.parent is None else ticket.parent.model
     if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
         return True
-    # Checked last: a former holder may have answered meanwhile.
+    # Check this last, because a former holder may have answered meanwhile.
     return ticket.ready or ticket.cancelled
 
 
 def _all_among(things: list[Any], requests: Sequence[Any]) -> bool:
-    """Whether a list holds only these requests, as the one that `execute` received does."""
-    # A function of its own: a closure over the request would be one more holder of it.
+    """Return whether a list contains only these requests, like the argument of `execute`."""
+    # This must not be a closure over the request, which would be one more reference to it.
     ids = {id(r) for r in requests}
     return all(id(thing) in ids for thing in things)
 
@@ -303,8 +303,8 @@ def _needs_of_execution(execution: Execution) -> Need:
         return LIVE, ()
     loop = None if execution.task is None else execution.task.get_loop()
     if loop is None or waiting is not getattr(loop, "bls_selector", None):
-        return ALL, [waiting]  # also for a coroutine: what stops its thread stops its whole loop
-    # Any task of the execution that can move may help the others: it moves once any of them does.
+        return ALL, [waiting]  # also for a coroutine: a wait of its thread stops the whole loop
+    # A task that can move may help the others, so the execution moves once any of its tasks does.
     return _needs_of_loop(loop, [t for t in list(execution.tasks or ()) if not t.done()])
 
 
@@ -313,19 +313,19 @@ def _needs_of_loop(loop: Any, movers: list[Node]) -> Need:
 
 
 def _movers(watched: WatchedSelector) -> list[Node]:
-    """The tasks of a sleeping loop, and the requests sent from there: what may wake it."""
+    """Return the nodes that may wake a sleeping loop: its tasks, and the requests sent from there."""
     loop = watched.loop
-    found: list[Node] = [] if loop is None else [t for t in asyncio.all_tasks(loop) if not t.done()]
+    movers: list[Node] = [] if loop is None else [t for t in asyncio.all_tasks(loop) if not t.done()]
     for execution in list(watched.executions):
         for ticket in list(execution.children):
             future = getattr(ticket.on_response, "__self__", None)
             if isinstance(future, RequestFuture) and future.get_loop() is loop:
-                found.append(future)
-    return found
+                movers.append(future)
+    return movers
 
 
 def _timer_may_act(loop: Any) -> bool:
-    """Whether a timer of the loop does anything but end an `asyncio.sleep`."""
+    """Return whether a timer of the loop does more than end an `asyncio.sleep`."""
     return any(
         getattr(handle._callback, "__name__", "") != "_set_result_unless_cancelled"
         for handle in list(loop._scheduled)
@@ -351,8 +351,8 @@ def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need:
     job = job_of(future)
     if job is not None:
         return ALL, [job]
-    # One of a lock, an event, a queue, of shield or wait: somebody in its loop completes it, in whatever way,
-    # unless somebody elsewhere may, or it is for what happens outside.
+    # A future of a lock, an event, a queue, of shield or wait: some task of its loop completes it, unless code
+    # outside the loop may, or it stands for an external event.
     loop: Any = future.get_loop()
     watched = getattr(loop, "bls_selector", None)
     if watched is None or not watched.idle or loop._ready or watched.listens or _is_timed(future, loop):
@@ -365,7 +365,7 @@ def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need:
 
 
 def _needs_of_job(job: Job) -> Need:
-    if job.state == "waiting":  # for a thread of its executor
+    if job.state == "waiting":  # until its executor has a free thread
         running = [j for j in list(job.peers) if j.state == "running"]
         return (ANY, running) if running else (LIVE, ())
     waiting = blocked.get(job.thread) if job.thread else None

@@ -18,7 +18,7 @@ from grpc.experimental import ChannelOptions
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import quote
 
 from bls_notebook.backends.protocol import Deliver, InThread
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

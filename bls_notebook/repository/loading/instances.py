@@ -31,7 +31,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.engine.model_code import Initializing, as_model
-from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.progress import stepped
 from bls_notebook.repository.config import ModelConfigMessage, model_spec

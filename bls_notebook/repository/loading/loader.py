@@ -30,7 +30,7 @@ from bls_notebook.engine.model_code import Initializing, as_model
 from bls_notebook.engine.recording.spans import span_of_frame
 from bls_notebook.engine.schedulers.selection import scheduler_for
 from bls_notebook.engine.tensors.config_check import RequestCheck
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted, pressed
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.records.advice import about_loading

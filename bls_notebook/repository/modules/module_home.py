@@ -31,7 +31,7 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.exception_text import HOME, ModelHome, labels
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.repository.source.model_source import SourcePlace
 
 from .code_owner import follow

@@ -28,7 +28,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.tensors.config_check import input_reshapes, reshape_all
 from bls_notebook.engine.tensors.inbound import received
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.engine.waiting.stream import TicketStream
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError

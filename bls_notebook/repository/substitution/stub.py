@@ -19,7 +19,7 @@ import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.waiting.ctrl_c import Interrupted, may_be_interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted, may_be_interrupted
 from bls_notebook.pb_utils.dtypes import from_bits
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.waiting.ctrl_c import Interrupted
+from bls_notebook.engine.waiting.interrupts import Interrupted
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,

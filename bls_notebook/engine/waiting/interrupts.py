@@ -1,14 +1,15 @@
-"""Ctrl-C, kept out of the engine's critical sections; and interrupting model code in other threads.
+"""Interrupts: Ctrl-C on the main thread, deferred while the engine runs, and `Interrupted` for model code elsewhere.
 
-Python may raise KeyboardInterrupt between any two bytecodes of the main thread, even when an instance has just been
-acquired and nobody has recorded it. While a request is sent from the main thread, the handler checks where Ctrl-C
-struck: in model code or during a wait it raises at once; inside the engine it tries again a moment later, until the
-engine is left, at the latest when the request is over.
+Python may raise KeyboardInterrupt between any two bytecodes of the main thread, even between taking an instance and
+recording that it is taken. While the main thread sends a request, the handler of this module checks which code
+Ctrl-C hit. In model code or during a wait it raises at once. Inside the engine it tries again every 2 ms, until the
+thread has left the engine, at the latest when the request is over.
 
-Guarantees: Ctrl-C is never lost and never arrives after its request; without Ctrl-C, each request from outside only
-exchanges the handler; a foreign handler is left alone. `Interrupted` is set in another thread and arrives at its next
-bytecode (after a sleep or lock in C returns); it is not an `Exception`, so models do not swallow it by habit.
-Critical sections check for room on the stack first, because a recursive caller may have only a frame or two left.
+Guarantees: Ctrl-C is never lost and never arrives after its request. Without Ctrl-C, a request from outside any model
+costs two exchanges of the handler. A handler that another library has set stays. `Interrupted` is raised in another
+thread at its next bytecode (after a sleep or lock in C returns); it is not an `Exception`, so that `except Exception`
+in a model does not swallow it. Critical sections first check that the stack has room for the engine's calls, because
+a recursive caller may have only a frame or two left.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 from .stack_frames import stack_of, walk_back
 
-LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
+LEVELS = 48  # depth of the engine's own calls, with a margin
 _frame, _limit = sys._getframe, sys.getrecursionlimit
 
 
@@ -42,14 +43,14 @@ _try: Callable[[], None] = reduce(_nested, range(LEVELS), lambda: None)
 def need_room() -> None:
     """Raise RecursionError now if there is no room for the engine's own calls."""
     try:
-        _frame(_limit() // 3 - LEVELS)  # what C functions call counts as well, and has no frame
+        _frame(_limit() // 3 - LEVELS)  # a third, because calls from C count towards the limit but have no frame
     except ValueError:
-        return  # plenty: so it is nearly always
+        return  # the stack is shallow, as nearly always
     _try()
 
 
 RETRY_SECONDS = 0.002
-DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to resume a thread
+DEBUGGER_SECONDS = 0.05  # a debugger checks five times a second whether to resume a thread
 _PYDEVD = "_pydevd_bundle.pydevd_thread_lifecycle"
 _asked = [0.0, 0.0]  # when `_wait_for_debugger` was first called for the latest Ctrl-C, and when last
 
@@ -59,51 +60,51 @@ _RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
 _get_ident = _thread.get_ident
 _SIGINT = int(signal.SIGINT)
-# `_signal` lacks the conversions to enums of `signal`, which take ten times as long.
+# `signal` converts its arguments and results to enums, which makes it ten times slower than `_signal`.
 _handler_of, _set_handler = _signal.getsignal, _signal.signal
 _default = signal.default_int_handler
-# Functions of ours that run code of others, and those that wait.
+# The package's functions that run model code, and its functions that wait.
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
 # Functions whose exceptions Python discards: destructors, callbacks of weak references.
 _unheard: set[CodeType] = set()
-# Set when Ctrl-C has cancelled a cell that awaits: by a notebook's kernel, not by us.
+# A notebook's kernel sets this when Ctrl-C has cancelled a cell that awaits.
 awaited = threading.Event()
 # Files of functions outside the core that have entered a `Critical`; only the main thread touches it.
 _critical_files: list[str] = []
-# What will press the key again; only the main thread touches it.
+# Timers that will send a deferred Ctrl-C again; only the main thread touches them.
 _later: list[threading.Timer] = []
 
 
 def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
-    """Register a function that runs model code, or waits, and cleans up whatever happens."""
+    """Register a function that runs model code (or `waits`) and cleans up after any exception."""
     (_waiters if waits else _callers).add(code)
 
 
 def would_be_lost_in(code: CodeType) -> None:
-    """Register a function whose exceptions nobody sees, such as a destructor."""
+    """Register a function whose exceptions Python discards, such as a destructor."""
     _unheard.add(code)
 
 
 def inside_engine(stack: Iterable[FrameType]) -> bool:
-    """Whether a thread, by its frames, is in code of the engine that must not be interrupted."""
+    """Return whether a thread with these frames (innermost first) is in engine code that must not be interrupted."""
     called_out = False
-    for each in stack:
-        code = each.f_code
+    for frame in stack:
+        code = frame.f_code
         if code in _unheard:
             return True
         if code in _waiters:
             return False
-        if code in _callers:  # what it calls is model code
+        if code in _callers:  # the frames inside it are model code
             return not called_out
         if code.co_filename.startswith(_ENGINE) or code.co_filename in _critical_files:
-            return True  # what it calls is a helper of ours
+            return True  # the frames inside it belong to a library that the engine called
         called_out = True
     return False
 
 
 def press() -> None:
-    # A real signal where there is one: it also wakes a main thread that has gone to sleep in a system call.
+    # A real signal, if the system has them, also wakes a main thread that sleeps in a system call.
     if _main is not None and hasattr(signal, "pthread_kill"):
         signal.pthread_kill(_main, signal.SIGINT)
     else:
@@ -118,7 +119,7 @@ def _press_later(seconds: float = RETRY_SECONDS) -> None:
 
 
 def pressed(error: BaseException | None) -> bool:
-    """Whether an exception is a Ctrl-C, not raised by a statement of a model."""
+    """Return whether an exception is a Ctrl-C, and no KeyboardInterrupt from a `raise` statement of a model."""
     if type(error) is not KeyboardInterrupt or _thread.get_ident() != _main:
         return False
     entry = error.__traceback__
@@ -162,23 +163,23 @@ def _swallow(number: int, frame: FrameType | None) -> None:
 
 
 def _still_to_come() -> bool:
-    """Whether the key was pressed and nobody has been interrupted yet; afterwards nobody will be."""
+    """Return whether a Ctrl-C is still deferred; withdraw it if so."""
     if not _later:
         return False
     before = signal.signal(signal.SIGINT, _swallow)
     timers = _later.copy()
     _withdraw()
     for timer in timers:
-        timer.join()  # where it has just pressed the key, the signal is here when this returns
-    signal.signal(signal.SIGINT, before)  # handles, by the handler of before, what has arrived
+        timer.join()  # a timer that has just fired has sent its signal by then
+    signal.signal(signal.SIGINT, before)
     return True
 
 
 def resume_debugged_threads() -> None:
     """Continue all threads that pydevd (JupyterLab's, VS Code's and PyCharm's debugger) stops at breakpoints.
 
-    While one thread stands at a breakpoint, pydevd stops every other that runs traced code, so none of them
-    would notice an interrupt. This runs in a thread of its own: the debugger may hold a lock in this one.
+    While one thread is at a breakpoint, pydevd stops every other thread that runs traced code, so none of them
+    would notice an interrupt. Another thread does this, because the debugger may hold a lock in the calling one.
     """
     life: Any = sys.modules.get(_PYDEVD)
     if life is None:
@@ -193,10 +194,10 @@ def resume_debugged_threads() -> None:
 
 
 def _wait_for_debugger(stack: Iterable[FrameType]) -> bool:
-    """Whether to interrupt a thread later because it runs code of pydevd now; for half a second at most.
+    """Return whether to interrupt a thread later because it runs code of pydevd now; True for at most half a second.
 
-    Before Python 3.12, an exception in code of pydevd ends the tracing of the thread: no breakpoint would stop
-    it any more. A loop that meets one breakpoint after the other is interrupted there all the same.
+    Before Python 3.12, an exception in code of pydevd ends the tracing of the thread, so no breakpoint would stop
+    it any more. The limit is for a loop that hits one breakpoint after the other: it must be interrupted too.
     """
     if sys.version_info >= (3, 12) or _PYDEVD not in sys.modules:
         return False
@@ -220,7 +221,7 @@ class CtrlC:
         self._before = None
         if _get_ident() == _main and _handler_of(_SIGINT) is _default:
             self._before = _default
-            _later.clear()  # of one that was left by a Ctrl-C on its way out
+            _later.clear()  # a Ctrl-C during `__exit__` may have left timers of the request before
             _set_handler(_SIGINT, _handle)
         return self
 
@@ -230,7 +231,7 @@ class CtrlC:
             if _later and _still_to_come() and not isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt
         if isinstance(error, KeyboardInterrupt):
-            # Shown from where the key was pressed, not from here.
+            # Cut the frame of the handler: the traceback ends at the interrupted statement.
             entry = error.__traceback__
             while entry is not None and entry.tb_next is not None:
                 if entry.tb_next.tb_frame.f_code is _handle.__code__:
@@ -261,7 +262,7 @@ class Critical(CtrlC):
 
 
 class LongCtrlC(CtrlC):
-    """As `CtrlC`, around code of others too, which may set another handler meanwhile."""
+    """As `CtrlC`, also around foreign code that may set another handler meanwhile."""
 
     __slots__ = ()
 
@@ -272,7 +273,7 @@ class LongCtrlC(CtrlC):
 
 
 class Interrupted(BaseException):
-    """The person at the notebook has interrupted what this thread runs."""
+    """Raised in model code on another thread when the user presses Ctrl-C."""
 
 
 def _set(thread: int, exception: object) -> None:
@@ -280,7 +281,7 @@ def _set(thread: int, exception: object) -> None:
 
 
 def interrupt_thread(thread: int) -> bool:
-    """Raise `Interrupted` in a thread, soon; False if the caller has to try again later."""
+    """Raise `Interrupted` in a thread at its next bytecode; False if the caller has to try again later."""
     stack = stack_of(thread)
     if _wait_for_debugger(stack):
         resume_debugged_threads()
@@ -293,10 +294,10 @@ def interrupt_thread(thread: int) -> bool:
 
 
 def clear_interrupt(thread: int) -> None:
-    """Take back an `Interrupted` that has not arrived yet.
+    """Withdraw an `Interrupted` that has not arrived in a thread yet.
 
-    The thread itself receives it here instead: before Python 3.13, withdrawing leaves Python looking for an exception
-    in every thread at every call, and if a debugger traces it, forever.
+    Called on that thread, let it arrive here instead: before Python 3.13, withdrawing makes Python check for an
+    exception in every thread at every call, and a thread that a debugger traces checks endlessly.
     """
     if thread != threading.get_ident():
         _set(thread, None)

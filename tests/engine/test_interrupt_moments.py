@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting import ctrl_c
+from bls_notebook.engine.waiting import interrupts as ctrl_c
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,

@@ -20,7 +20,7 @@ import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.engine.model_code import as_model
 from bls_notebook.engine.recording import log as recording
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.engine.waiting.interrupts import CtrlC
 from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine.harness import DOUBLE, infer, no_more_ctrl_c, pbtxt
 
