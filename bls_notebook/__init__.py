@@ -27,7 +27,7 @@ register_simulator(lambda *settings: registry().load("hooks", "simulated GPUs")(
 for _backend in registry().keys("backends"):
     register_backend_module(_backend, partial(registry().load, "backends", _backend))
 
-# In this process only; inside Triton's own stub, its module is there already and stays.
+# In this process only. Inside Triton's own stub, the real module exists already and stays.
 for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
     sys.modules.setdefault(_name, pb_utils)
 
@@ -41,8 +41,8 @@ def _new_bar() -> Any:
 _progress.bars.append(_new_bar)
 
 
-# Python calls what was registered last first. Whatever is registered after this package was imported may still
-# use repositories; the ends of thread pools and processes, which wait for what models end, come later.
+# Python runs exit hooks in reverse order of registration. So hooks registered after the import of this package may
+# still use repositories; those of the two modules imported above wait for threads and processes, and must run later.
 _ = _threads, _processes
 
 
@@ -61,7 +61,7 @@ def load_ipython_extension(ipython: Any) -> None:
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Take the magics away again (``%unload_ext bls_notebook``)."""
+    """Remove the magics from a shell (``%unload_ext bls_notebook``)."""
     from .magics import unload
 
     unload(ipython)

@@ -1,6 +1,6 @@
-"""``python -m bls_notebook COMMAND``: the public calls for scripts and continuous integration, one a command.
+"""``python -m bls_notebook COMMAND``: commands for scripts and continuous integration.
 
-A command exits with 0 where all is well, 1 where what it found is not, and 2 where it was misused.
+The exit status is 0 for success, 1 if the command found problems, and 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(_PROGRAM, description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     named: dict[str, Command] = {}
-    # Only the command that is run is imported; the list of all needs every one.
+    # Import only the command to run; the list of commands needs all of them.
     for name in words[:1] if words and words[0] in known else known:
         command = named[name] = registry().load("commands", name)
         command.arguments(commands.add_parser(name, help=command.summary, description=command.summary))
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
-        return named[given.command].run(given)
+        return named[options.command].run(options)
     except BLSError as error:
-        print(f"{_PROGRAM} {given.command}: {error}", file=sys.stderr)
+        print(f"{_PROGRAM} {options.command}: {error}", file=sys.stderr)
         return 2
 
 
 if __name__ == "__main__":
-    given, sys.argv = sys.argv[1:], [""]  # what a model finds there on a server: some parse it
-    sys.exit(main(given))
+    words, sys.argv = sys.argv[1:], [""]  # as in Triton's stub, because some models parse sys.argv
+    sys.exit(main(words))

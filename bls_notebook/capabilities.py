@@ -1,11 +1,11 @@
-"""Which capabilities are installed, and what each of them adds to the package.
+"""The registry of installed capabilities, and `Capability`, the declaration of one.
 
 A capability is a folder of the package with a `capability.py`, or another package with an entry point in the group
 `bls_notebook.capabilities`. Its `CAPABILITY` is plain data: it names functions and classes by *targets*, "module:name",
 that are imported when they are first used. A module that begins with a dot is relative to the capability's package.
 
-The core finds everything of capabilities here, so that a capability can be removed. `names.json` remembers
-what the capabilities of this package offer: for a missing one an error names it.
+The core reaches capabilities only through this registry, so that each can be removed. `names.json` lists the names of
+all capabilities of this package; with it, the error for a missing name says which capability is missing.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ _Offered = Mapping[str, Mapping[str, Sequence[str]]]  # keys by capability and k
 
 
 class MissingCapabilityError(BLSError, ImportError):
-    """What was used belongs to a capability that is not installed."""
+    """A name, magic or file belongs to a capability that is not installed."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How a value of one class is drawn where it is the value of a cell; each field is a target or empty.
+    """The display of a class: how a cell shows a value of it. Each field is a target or empty.
 
-    With none of them, the value's attribute `record` is drawn.
+    If all are empty, the value's attribute `record` is displayed.
     """
 
     document: str = ""
-    """A function of the record that returns a `Document`; with a widget it gets it as `widget`."""
+    """A function of the record that returns a `Document`. If there is a widget, it gets it as `widget`."""
     many: str = ""
     """The same for a list of such records."""
     widget: str = ""
-    """A function of (record, width) that returns the widget that covers the picture, or None."""
+    """A function of (record, width) that returns the widget that covers the static picture, or None."""
     display: str = ""
-    """Instead of all that, a function of (value, width, live) that returns a whole `Display`."""
+    """Replaces the other three: a function of (value, width, live) that returns a whole `Display`."""
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What a capability adds; every value is a target or holds targets.
+    """The declaration of a capability; the values of its mappings are targets.
 
-    Without the capabilities that it needs (by name), a capability is disabled.
+    A capability is disabled unless all the capabilities in `needs` are installed.
     """
 
     name: str
     needs: tuple[str, ...] = ()
     package: str = ""
-    """Dotted name of the package that targets are relative to; by default the folder `name` of this one."""
+    """Dotted name of the package that targets are relative to; by default the folder `name` of this package."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Public names at the top: `bls.NAME`."""
     types: Mapping[str, str] = field(default_factory=dict)
@@ -83,28 +83,28 @@ class Capability:
     commands: Mapping[str, str] = field(default_factory=dict)
     """`Command` objects of ``python -m bls_notebook``."""
     completions: Mapping[str, str] = field(default_factory=dict)
-    """Functions of (words, models) that return what Tab offers for an argument, by the argument's metavar."""
+    """Functions of (words, models) that return the Tab completions of an argument, by the argument's metavar."""
     displays: Mapping[str, Drawing] = field(default_factory=dict)
-    """How values are drawn, by the target of their class."""
+    """Displays of values, by the target of their class."""
     loaders: Mapping[str, str] = field(default_factory=dict)
     """Functions of a path that read a saved file, by the kind in the file."""
     shell: tuple[str, ...] = ()
-    """Functions of a `Notebook` that add to a shell at ``%load_ext`` and return what undoes that."""
+    """Functions of a `Notebook` that extend a shell at ``%load_ext`` and return a function that undoes it."""
     backends: Mapping[str, str] = field(default_factory=dict)
     """Modules with `open_model`, by the name of the backend in config.pbtxt; the target has no ":name"."""
     hooks: Mapping[str, str] = field(default_factory=dict)
-    """Functions that the core calls for what it does not do itself, by the core's name for it."""
+    """Functions that the core calls, by the core's name for the task, such as ``simulated GPUs``."""
 
     def absolute(self, target: str) -> str:
-        """Return a target with the whole name of its module."""
+        """Return a target with the full name of its module."""
         return f"{self.package or f'{_PACKAGE}.{self.name}'}{target}" if target[:1] == "." else target
 
 
 class Registry:
-    """The installed capabilities. (A process has one, `registry`; tests make others.)"""
+    """The installed capabilities. (A process has one, `registry()`; tests make others.)"""
 
-    def __init__(self, found: Sequence[Capability], offered: _Offered) -> None:
-        self._found = {capability.name: capability for capability in found}
+    def __init__(self, installed: Sequence[Capability], offered: _Offered) -> None:
+        self._installed = {capability.name: capability for capability in installed}
         self._offered = offered
         self._scanned = False
 
@@ -113,7 +113,7 @@ class Registry:
         if self._scanned:
             return
         self._scanned = True
-        # `entry_points` takes 40 ms where many packages are installed, and mostly finds none.
+        # `entry_points` takes 40 ms if many packages are installed, so first check whether any file has the group.
         if any(f"[{_GROUP}]" in file.read_text("utf-8", "replace") for file in _entry_point_files()):
             from importlib.metadata import entry_points
 
@@ -121,24 +121,24 @@ class Registry:
                 self.add(entry.load())
 
     def add(self, capability: Capability) -> None:
-        """Add a capability of another package; one that is there already stays."""
-        self._found.setdefault(capability.name, capability)
+        """Add a capability of another package, unless one with this name is installed."""
+        self._installed.setdefault(capability.name, capability)
 
     def enabled(self) -> Iterator[Capability]:
-        """Return the capabilities whose needs are met."""
-        return (capability for capability in self._found.values() if not self._absent(capability))
+        """Return the capabilities whose needs are installed."""
+        return (capability for capability in self._installed.values() if not self._absent(capability))
 
     def _absent(self, capability: Capability) -> str:
-        """The first capability that is not installed and that this one needs, directly or not."""
+        """Return the first capability that this one needs, directly or not, and that is not installed; "" for none."""
         for name in capability.needs:
-            other = self._found.get(name)
+            other = self._installed.get(name)
             absent = name if other is None else self._absent(other)
             if absent:
                 return absent
         return ""
 
     def targets(self, kind: str) -> dict[str, str]:
-        """Return everything of a kind (a field of `Capability`) that can be used: absolute targets by key."""
+        """Return the absolute targets of the enabled capabilities of a kind (a field of `Capability`), by key."""
         return {
             key: capability.absolute(target)
             for capability in self.enabled()
@@ -150,14 +150,14 @@ class Registry:
         return list(self.targets(kind))
 
     def load(self, kind: str, key: str) -> Any:
-        """Import what a capability offers.
+        """Import and return the target of a kind and key.
 
         Raises
         ------
         MissingCapabilityError
-            It belongs to a capability that is not installed.
+            The key belongs to a capability that is not installed.
         KeyError
-            No capability offers it.
+            No capability has this key.
         """
         targets = self.targets(kind)
         if key not in targets:
@@ -169,32 +169,32 @@ class Registry:
         return load(targets[key])
 
     def missing(self, kind: str, key: str) -> str:
-        """Return one line with the capability that something belongs to; empty if that is none."""
+        """Return one line that names the missing capability of a key; "" if no missing capability has the key."""
         written = _WRITTEN[kind].format(key)
-        for capability in self._found.values():
+        for capability in self._installed.values():
             absent = self._absent(capability)
             if absent and key in getattr(capability, kind):
                 return f"{written} is part of the capability {capability.name!r}, which needs {_absent(absent)}"
         for name, offered in self._offered.items():
-            if name not in self._found and key in offered.get(kind, ()):
+            if name not in self._installed and key in offered.get(kind, ()):
                 return f"{written} is part of {_absent(name)}"
         return ""
 
     def missing_keys(self, kind: str) -> list[str]:
-        """Return what capabilities that are not installed, or lack a need, would offer."""
+        """Return the keys of capabilities that are not installed or are disabled."""
         known = {key for offered in self._offered.values() for key in offered.get(kind, ())}
         return sorted(known - self.targets(kind).keys())
 
     def drawing(self, cls: type) -> tuple[Capability, Drawing] | None:
-        """Return how values of a class, or of its nearest base class, are drawn; None if not at all."""
-        for each in cls.__mro__:
-            found = self.drawings().get(f"{each.__module__}:{each.__qualname__}")
-            if found is not None:
-                return found
+        """Return the display of a class or of its nearest base class that has one, or None."""
+        for base in cls.__mro__:
+            drawing = self.drawings().get(f"{base.__module__}:{base.__qualname__}")
+            if drawing is not None:
+                return drawing
         return None
 
     def drawings(self) -> dict[str, tuple[Capability, Drawing]]:
-        """Return how values are drawn, by the absolute target of their class."""
+        """Return the displays, by the absolute target of their class."""
         return {
             capability.absolute(target): (capability, drawing)
             for capability in self.enabled()
@@ -212,10 +212,10 @@ def _absent(name: str) -> str:
 
 
 def load(target: str) -> Any:
-    """Return what an absolute target names: a module, or something of it."""
-    module, _, name = target.partition(":")
-    found = import_module(module)
-    return getattr(found, name) if name else found
+    """Import and return an absolute target: a module, or an attribute of one."""
+    module_name, _, name = target.partition(":")
+    module = import_module(module_name)
+    return getattr(module, name) if name else module
 
 
 def _built_in() -> list[Capability]:
@@ -233,7 +233,7 @@ def registry() -> Registry:
 
 
 class _MissingFolders:
-    """Name the capability whose removed folder is imported; asked when no other finder has it."""
+    """An import finder, the last one, that raises MissingCapabilityError for the folder of a removed capability."""
 
     def __init__(self, offered: Mapping[str, Any]) -> None:
         self._offered = offered

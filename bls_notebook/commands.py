@@ -1,4 +1,4 @@
-"""Commands of ``python -m bls_notebook``, and the types of their options and of those of magics."""
+"""Commands of ``python -m bls_notebook``, and the types of options in commands and magics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .records.units import seconds_in
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its line in the list, what adds its arguments, and what runs it and returns the status."""
+    """A command: its one-line help, a function that adds its arguments, and one that runs it and returns the status."""
 
     summary: str
     arguments: Callable[[argparse.ArgumentParser], None]
@@ -32,7 +32,7 @@ def print_record(record: Record, as_json: bool) -> None:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Return a converter to whole numbers."""
+    """Return a converter of text to whole numbers from `least`."""
 
     def convert(text: str) -> int:
         try:
@@ -47,7 +47,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Read numbers of instances."""
+    """Convert text such as ``1,2,4`` to numbers of instances."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 to 64, such as 1,2,4")
@@ -55,7 +55,7 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def number(text: str) -> float:
-    """Read a number."""
+    """Convert text to a number."""
     try:
         return float(text)
     except ValueError:
@@ -63,15 +63,15 @@ def number(text: str) -> float:
 
 
 def names(text: str) -> list[str]:
-    """Return the names of a list with commas."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected names with commas between, such as A,B")
-    return found
+    """Convert comma-separated text to names."""
+    parts = [name.strip() for name in text.split(",") if name.strip()]
+    if not parts:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected names separated by commas, such as A,B")
+    return parts
 
 
 def key_and_value(text: str) -> tuple[str, str]:
-    """Return what stands before and after the first equals sign."""
+    """Convert ``KEY=VALUE`` to the text before and after the first equals sign."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected KEY=VALUE, such as engine_dir=/models/llm")
@@ -79,18 +79,18 @@ def key_and_value(text: str) -> tuple[str, str]:
 
 
 def seconds(text: str) -> float:
-    """Read a time, in seconds. A number without a unit is refused: it could be any unit."""
-    found = seconds_in(text)
-    if found is None or (found and text.strip()[-1].isdigit()):
+    """Convert a time with a unit to seconds. A number without a unit is an error, because it would be ambiguous."""
+    duration = seconds_in(text)
+    if duration is None or (duration and text.strip()[-1].isdigit()):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a time with its unit, such as 500ms or 2s")
-    return found
+    return duration
 
 
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how far the floats of two answers may be apart."""
+    """Add the options for the allowed difference between floats."""
     parser.add_argument(
         "--tolerance", type=number, default=0.0, metavar="X",
-        help="floats may differ by X, absolutely or in proportion (default: not at all)",
+        help="allowed difference of floats, absolute or relative (default: 0)",
     )  # fmt: skip
-    ulps = "or by N neighbouring floats"
+    ulps = "allowed difference in units in the last place (default: 0)"
     parser.add_argument("--ulps", type=whole_number(0), default=0, metavar="N", help=ulps)

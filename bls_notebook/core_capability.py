@@ -1,4 +1,4 @@
-"""What the core itself adds to the notebook, declared as capabilities declare theirs."""
+"""The core's own public names, magics, verbs and displays, declared in the same way as a capability."""
 
 from bls_notebook.capabilities import Capability, Drawing
 

@@ -1,9 +1,8 @@
-"""What code outside the core may use: `Capability`, `Host`, `observe`, `critical`; see `docs/extending.md`.
+"""The extension interface for code outside the core: `Capability`, `Host`, `observe`, `critical`.
 
-A capability declares what it adds to the package as a `Capability`.
-
-`Host(repository)` gives access to the models of a repository. `observe` records the requests of all repositories of the
-process. A capability changes global state within ``with critical():``, which Ctrl-C does not split.
+A `Capability` declares the names, magics, displays and so on that a capability adds. `Host(repository)` gives access to
+the models of a repository. `observe` records the requests of all repositories of the process. A capability changes
+global state inside ``with critical():``, which Ctrl-C does not interrupt halfway. See `docs/extending.md`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
 
 def host_of(repo: ModelRepository | None = None) -> Host:
-    """Return the host of a repository, by default of `bls_notebook.current_repository`."""
+    """Return the host of a repository, by default of the current repository."""
     from .repository.host import Host
     from .repository.repository import current_repository
 
@@ -48,23 +47,23 @@ def host_of(repo: ModelRepository | None = None) -> Host:
 def observe(
     limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False, tape: TapeProtocol | None = None
 ) -> Observation:
-    """Record the requests to all repositories of the process, until `stop` of what this returns.
+    """Record the requests to all repositories of the process, until `stop` of the returned object is called.
 
     Parameters
     ----------
     limit : int
-        How many requests there is room for.
+        Number of requests to make room for; further ones are only counted.
     device_timer : callable, optional
-        Times what a model runs on a GPU; see `Log.device_timer`.
+        Measures the time of a model on a GPU; see `Log.device_timer`.
     lines : bool
-        Whether to keep the lines of code that send requests.
+        Whether to record the lines of code that send requests.
     tape : Tape, optional
         Called with each request and response while their tensors can be read.
 
     Returns
     -------
     Observation
-        Its `log` has what was recorded. It also ends when it is garbage-collected.
+        Its `log` contains the recorded requests. Garbage collection of the object also ends the recording.
     """
     from .engine.recording.log import Observation
 
@@ -72,9 +71,9 @@ def observe(
 
 
 def critical() -> Critical:
-    """Return a context manager for a section that Ctrl-C must not split: it is raised at the end of it.
+    """Return a context manager that defers Ctrl-C to the end of its block.
 
-    Waits of the engine, and code of models, can be interrupted within it.
+    Inside the block, Ctrl-C still interrupts waits of the engine and code of models.
     """
     from .engine.waiting.interrupts import Critical
 

@@ -1,1 +1,1 @@
-"""How an instance executes requests: one module a backend, one protocol."""
+"""Backends, which execute the requests of an instance: their protocol, the registry, and the Python backend."""

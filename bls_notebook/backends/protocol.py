@@ -1,9 +1,8 @@
-"""The interface of backends. Adding one is a module with an `open_model`.
+"""The interface of backends. A backend is a module with an `open_model`.
 
-The order at load, as on Triton: `open_model` finds the files of one version; `auto_complete_config` fills
-in its configuration; `make_instance` is called for each instance of the completed configuration. Then
-the engine calls `execute`, on any thread, never twice at a time in one instance. A model on a remote server has
-a `RemoteBackend`.
+Loading calls it in Triton's order: `open_model` finds the files of one version, `auto_complete_config` fills in its
+configuration, and `make_instance` is called for each instance of the completed configuration. Then the engine calls
+`execute` on any thread, but never twice at a time in one instance. A model on a remote server has a `RemoteBackend`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 
 class BackendError(Exception):
-    """A model that its backend rejects: one line, and Triton's word for the kind of failure."""
+    """A backend rejects a model: one line, and Triton's code of the failure."""
 
     def __init__(self, message: str, code: str = "Internal") -> None:
         super().__init__(message)
@@ -28,13 +27,13 @@ class BackendError(Exception):
 
 
 class Modules(Protocol):
-    """A private import system, in which one instance's Python files live."""
+    """The private import system of one instance: its Python files as modules."""
 
     def load(self, name: str, file: Path) -> ModuleType:
-        """Import a file as a module of that name."""
+        """Import a file as a module with this name."""
 
     def forget(self) -> None:
-        """Let go of the modules."""
+        """Drop all references to the modules."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +43,26 @@ class VersionFiles:
     name: str
     version: int
     model_folder: Path
-    folder: Path  # the version's
+    folder: Path  # folder of the version
     filename: str  # `default_model_filename` of the configuration; may be empty
     new_modules: Callable[[], Modules]  # returns a new import system, for backends that run Python files
-    backend_folder: Path | None = None  # of a Python-based backend: its folder, whose model.py runs the model
-    runtime: str = ""  # the backend's runtime in the configuration
+    backend_folder: Path | None = None  # folder of a Python-based backend, whose model.py runs the model
+    runtime: str = ""  # `runtime` of the configuration
 
 
 class BackendInstance(Protocol):
-    """One loaded instance. Unless it has a true `takes_gpu`, or is a Python model, its inputs are on the CPU."""
+    """One loaded instance. Its inputs are on the CPU, unless it is a Python model or has a true `takes_gpu`."""
 
     is_async: bool
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
-        """Return a list of responses, None where they are sent another way, or a coroutine of these."""
+        """Return a list of responses, with None for requests answered by a sender; or None; or a coroutine of these."""
 
     def finalize(self) -> None:
-        """Let go of everything; called once, when no request is in flight."""
+        """Release all memory; called once, when no request is in flight."""
 
     def ready(self) -> bool:
-        """Return whether the instance says that it can serve."""
+        """Return whether the instance can serve."""
 
 
 class BackendModel(Protocol):
@@ -71,10 +70,10 @@ class BackendModel(Protocol):
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
-        """Completes the batch size, inputs, outputs, scheduler and transaction policy of a configuration; or None."""
+        """Completes batch size, inputs, outputs, scheduler and transaction policy of a configuration; may be None."""
 
     def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
-        """Return a new, initialized instance; `arguments` are those of a Python model's `initialize`."""
+        """Return a new, initialized instance; `arguments` are the same as for a Python model's `initialize`."""
 
 
 class OpenModel(Protocol):
@@ -84,22 +83,22 @@ class OpenModel(Protocol):
         """Open one version of a model; raise BackendError if files or a package that the backend needs are missing."""
 
 
-REPORT_SECONDS = 10.0  # until a wait for an answer is reported
-Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
+REPORT_SECONDS = 10.0  # the log reports a longer wait for a response
+Deliver = Callable[[list[InferenceResponse], bool], None]  # the receiver empties the list, so no reference is left
 InThread = Callable[[Callable[[], None]], None]
 
 
 class Exchange(Protocol):
-    """One request to a server, and its answers; `run` or `start` is called, once."""
+    """One request to a server and its responses; `run` or `start` is called once."""
 
     def run(self) -> InferenceResponse:
-        """Send it, and wait for the answer on this thread; `cancel` ends that, and so does Ctrl-C."""
+        """Send the request and wait for the response on this thread, until `cancel` or Ctrl-C."""
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send it; `deliver` is called with each response, on any thread, the last with True."""
+        """Send the request; `deliver` is called with each response on any thread, and with True for the last."""
 
     def cancel(self, lost: str = "") -> None:
-        """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
+        """Cancel the request, so that waits for it end soon; `lost` says why the server cannot answer, if it cannot."""
 
 
 class RemoteConnection(Protocol):

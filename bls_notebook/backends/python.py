@@ -1,7 +1,7 @@
-"""The Python backend: an instance of the model's `TritonPythonModel`.
+"""The Python backend: runs instances of a model's `TritonPythonModel`.
 
-Mirrors python_backend/src/pb_stub.cc: `initialize` and `finalize` are optional, `execute` may be a
-coroutine function, `is_ready` may be either.
+Mirrors python_backend/src/pb_stub.cc: `initialize`, `finalize` and `is_ready` are optional; `execute` and `is_ready`
+may be coroutine functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLASS_NAME = "TritonPythonModel"
 
 
 class PythonModel:
-    """One version of a Python model, whose model.py is read at once."""
+    """One version of a Python model; the constructor imports its model.py."""
 
     def __init__(self, files: VersionFiles) -> None:
         self._files = files
@@ -38,10 +38,10 @@ class PythonModel:
             raise FileNotFoundError(f"Python model file not found in '{self._file}'")
         modules, own = self._files.new_modules(), OwnGPU()
         with own.current():
-            found = getattr(modules.load(self._name, self._file), CLASS_NAME, None)
-        if found is None:  # in Triton's words, and with its name for the module
+            cls = getattr(modules.load(self._name, self._file), CLASS_NAME, None)
+        if cls is None:  # Triton's message, with its name for the module
             raise AttributeError(f"module '{self._name}' has no attribute '{CLASS_NAME}'")
-        return found, modules, own
+        return cls, modules, own
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
@@ -51,7 +51,7 @@ class PythonModel:
         return None if complete is None else self._first[2].around(complete)
 
     def make_instance(self, arguments: dict[str, str]) -> PythonInstance:
-        """Return a new instance, initialized; its module's globals are its own, as on Triton."""
+        """Return a new, initialized instance with its own copy of the modules, as on Triton."""
         (cls, modules, own), self._first = self._first or self._load(), None
         return PythonInstance(cls, arguments, str(self._file), modules, own)
 
@@ -60,7 +60,7 @@ open_model = PythonModel
 
 
 class PythonInstance:
-    """One instance of a Python model, made of its class and initialized here."""
+    """One instance of a Python model; the constructor calls its `initialize`."""
 
     def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules, own: OwnGPU) -> None:
         self._own = own.current

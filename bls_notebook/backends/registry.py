@@ -1,4 +1,4 @@
-"""The backends there are, by the names that config.pbtxt uses; each is imported when first used."""
+"""The registry of backends by their names in config.pbtxt. A backend is imported when a model first needs it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def find_backend(name: str) -> OpenModel | None:
 
 
 def has_runtime(name: str, runtime: str) -> bool:
-    """Return whether a backend here runs Python-based models with this `runtime`."""
+    """Return whether the package has a backend that replaces a Python-based one with this `runtime`."""
     return name in _modules and runtime in getattr(_modules[name](), "RUNTIMES", ())
 
 
