@@ -77,4 +77,3 @@ def _referents(one: Any) -> list[Any]:
     if type(one) is FrameType:  # a coroutine refers to its frame until Python 3.11
         return [part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins]
     return gc.get_referents(one)
-
