@@ -1,8 +1,7 @@
 """Displays of the inspector (a model, a tensor, a response) and of the watch.
 
-The watch is a table, and a live widget on top of it with buttons that load, unload and reload models.
-Samples arrive on the watch's thread, so the widget updates while a cell runs; it stops sampling when its
-last view is closed.
+The watch is a table, covered by a live widget with buttons that load, unload and reload models. Samples arrive
+on the watch's thread, so the widget updates while a cell runs; it stops sampling when its last view is closed.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from bls_notebook.records.visible_text import visible
 from .records import ConfigSetting, InstanceNow, ModelNow, ModelView, ResponseView, TensorView, WatchRecord
 
 _KINDS = {"busy": "loading", "idle": "ready"}
-_LINES = 40  # of a source, that are shown unfolded
+_LINES = 40  # the most lines of a source that are shown unfolded
 _ORIGINS = {
-    "author": "as it was written", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
+    "author": "written in config.pbtxt", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
     "default": "default",
 }  # fmt: skip
 
@@ -64,10 +63,10 @@ def _model_blocks(view: ModelView) -> Iterator[doc.Block]:
 
 
 def _calls(view: ModelView) -> Iterator[doc.Block]:
-    by = ", ".join(view.callers) or "no model that is known"
+    by = ", ".join(view.callers) or "no known model"
     if view.callers or view.calls:
-        told = [f"called by {by}", f"calls {', '.join(view.calls)}" if view.calls else ""]
-        yield doc.Words(parts.dots(*told), cls="facts", indent="  ")
+        facts = [f"called by {by}", f"calls {', '.join(view.calls)}" if view.calls else ""]
+        yield doc.Words(parts.dots(*facts), cls="facts", indent="  ")
 
 
 def _now(view: ModelView) -> Iterator[doc.Block]:
@@ -97,7 +96,7 @@ def _does(each: InstanceNow) -> str:
 
 def _memory(view: ModelView) -> doc.Block:
     if not view.held:
-        return doc.Words(parts.quiet("memory: it keeps no array"), gap=True)
+        return doc.Words(parts.quiet("memory: the model keeps no array"), gap=True)
     columns = doc.columns("name | size:r | what | device")
     rows = [
         doc.Row([parts.code(each.name), parts.memory(each.bytes), each.what, parts.device(each.device)])
@@ -108,19 +107,19 @@ def _memory(view: ModelView) -> doc.Block:
     blocks: list[doc.Block] = [doc.Table("Memory that the model keeps", columns, rows, most=60)]
     if more > 0:
         blocks.append(doc.Words(parts.quiet(f"and {size(more)} under other names"), indent="  "))
-    return parts.opened(f"memory: it keeps {size(view.held_bytes)}", blocks)
+    return parts.opened(f"memory: the model keeps {size(view.held_bytes)}", blocks)
 
 
 def _config(view: ModelView) -> doc.Block:
-    given = [each for each in view.settings if each.origin != "default"]
-    rest = [each for each in view.settings if each.origin == "default"]
-    own = sum(each.origin == "author" for each in given)
-    title = f"configuration: {count(own, 'field')} written, {len(given) - own} completed"
-    table = doc.Table("Configuration", _SETTING_COLUMNS, [_setting(each) for each in given], last="wrap", most=52)
-    folded = [doc.Table("Defaults", _SETTING_COLUMNS, [_setting(each) for each in rest])]
+    explicit = [setting for setting in view.settings if setting.origin != "default"]
+    rest = [setting for setting in view.settings if setting.origin == "default"]
+    own = sum(setting.origin == "author" for setting in explicit)
+    title = f"configuration: {count(own, 'field')} written, {len(explicit) - own} completed"
+    table = doc.Table("Configuration", _SETTING_COLUMNS, list(map(_setting, explicit)), last="wrap", most=52)
+    folded = [doc.Table("Defaults", _SETTING_COLUMNS, list(map(_setting, rest)))]
     html: list[doc.Block] = [table, doc.Fold(f"{count(len(rest), 'default')}", folded)]
     words = doc.Words(parts.quiet(f"and {count(len(rest), 'default')}"), indent="  ")
-    return doc.Forms([doc.Words(title, gap=True), table, words], [doc.Fold(title, html, len(given) <= 24)])
+    return doc.Forms([doc.Words(title, gap=True), table, words], [doc.Fold(title, html, len(explicit) <= 24)])
 
 
 _SETTING_COLUMNS = doc.columns("field | value | from")
@@ -147,7 +146,7 @@ def _source(view: ModelView) -> doc.Block:
 
 
 def highlighted(source: str) -> Html:
-    """Colour Python as a config is coloured."""
+    """Return Python source with the syntax colours of a displayed configuration."""
     from pygments.lexers.python import PythonLexer  # first needed here
     from pygments.token import Comment, Keyword, Literal, Name, Number, String
 
@@ -223,21 +222,20 @@ def _tiles(figures: Figures, floats: bool) -> Iterator[tuple[str, str, str]]:
         yield "NaN", f"{figures.nans:,}", "elements that are not a number"
         yield "Inf", f"{figures.infinities:,}", "elements that are infinite"
     if figures.every > 1:
-        yield "looked at", f"1 in {figures.every:,}", "elements, evenly taken: the tensor is large"
+        yield "sampled", f"1 in {figures.every:,}", "elements, evenly spaced, because the tensor is large"
 
 
 def _shown(view: TensorView) -> Iterator[doc.Block]:
-    """Pictures beside the histogram, in HTML; a line of text for each."""
+    """Yield the pictures, the histogram, the line and the sound side by side in HTML; a line of text for each."""
     tensor, said = view.tensor, []
     boxes: list[Html] = []
     if tensor.pictures:
         side = _SIDE if len(tensor.pictures) == 1 else _ONE_OF_MANY
         images = [media_html(each, side, tensor.name or "array") for each in tensor.pictures]
-        told = tensor.pictures[0].said
+        first = tensor.pictures[0]
         if any(images):
-            boxes.append(_figure(tag("div", *images, cls="seen-row"), told))
-            first = tensor.pictures[0]
-            said.append(f"{count(len(tensor.pictures), 'picture')} of {first.height}×{first.width}: {told}")
+            boxes.append(_figure(tag("div", *images, cls="seen-row"), first.said))
+            said.append(f"{count(len(tensor.pictures), 'picture')} of {first.height}×{first.width}: {first.said}")
     figures = tensor.figures
     if figures is not None and any(figures.histogram):
         counts = figures.histogram
@@ -280,17 +278,17 @@ def _text(text: TextSeen) -> doc.Block:
 
 
 def inspected_display(value: Any, *, width: int, live: bool) -> Display:
-    """Draw a tensor or a response of a model's own by what an inspection finds in it."""
+    """Draw a `pb_utils` tensor or response as its inspection."""
     from .inspection import inspect  # first needed here
 
     return render(inspect(value).record, width=width, live=live)
 
 
-_NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"
+_NO_WIDGET = "this is one sample; for a live panel: pip install anywidget, then restart the kernel"
 
 
 def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
-    """List the models with what each does; `missing` says that anywidget is not installed."""
+    """List the models with their states and statistics; `missing` says that anywidget is not installed."""
     at = strftime("%H:%M:%S", localtime(record.at))
     title = doc.Line([parts.name(record.place), parts.quiet("closed" if record.closed else f"at {at}")])
     used = [model for model in record.models if model.in_use]
@@ -298,7 +296,7 @@ def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
     columns = [doc.Column(head, how.strip()) for head, how in zip(heads, "  rrrrtt", strict=True)]
     blocks: list[doc.Block] = [title]
     if used:
-        caption = f"What the models of {record.place} do"
+        caption = f"State of the models of {record.place}"
         blocks.append(doc.Table(caption, columns, list(map(_watch_row, used)), indent="", most=40))
     rest = len(record.models) - len(used)
     if rest or not used:
@@ -331,11 +329,11 @@ def _watch_row(model: ModelNow) -> doc.Row:
     ])  # fmt: skip
 
 
-_KEPT = 120  # looks, of which the page draws lines
+_KEPT = 120  # samples that the page draws as lines
 
 
 def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
-    """Draw a `Watch`: a table of this moment, and a live panel on top of it where widgets can be."""
+    """Draw a `Watch`: a table of the present state, covered by a live panel if widgets work."""
     record = watch.record
     widget = live_widget(lambda: watch_widget(watch)) if live and not record.closed else None
     missing = live and has_kernel() and importlib.util.find_spec("anywidget") is None
@@ -346,7 +344,7 @@ def render_watch(watch: Any, *, width: int = 100, live: bool = True) -> Display:
 
 
 def watch_widget(watch: Any) -> Any:
-    """Make the panel of a `Watch`: an anywidget, which samples until its last view is closed."""
+    """Return the panel of a `Watch`: an anywidget that samples until its last view is closed."""
     return _widget_class()(watch)
 
 
@@ -363,8 +361,8 @@ def _widget_class() -> Any:
 
         place = traitlets.Unicode().tag(sync=True)
         now = traitlets.Dict().tag(sync=True)
-        rest: Any = traitlets.List().tag(sync=True)  # models that nobody has loaded: these change seldom
-        past = traitlets.Dict().tag(sync=True)  # of each model, for a page that comes later; see `get_state`
+        rest: Any = traitlets.List().tag(sync=True)  # models that were never loaded; they rarely change
+        past = traitlets.Dict().tag(sync=True)  # earlier samples, for a view opened later; see `get_state`
 
         def __init__(self, watch: Any) -> None:
             self._watch = watch
@@ -373,10 +371,10 @@ def _widget_class() -> Any:
             self._end: Any = None
             super().__init__(place=new_place())
             if hasattr(self.comm, "_reply_subshell_for"):
-                # The loop that looks are sent on is that of the cells: it would hear of a button only when
-                # the cell that runs has ended. The page's own subshell hears of it at once.
+                # Messages to the main shell wait until the running cell has ended. The page's own subshell
+                # handles the buttons immediately.
                 self.comm._reply_subshell_for = lambda data, default: default
-            self.on_msg(self._told)
+            self.on_msg(self._message)
             self._begin()
 
         def _begin(self) -> None:
@@ -389,11 +387,11 @@ def _widget_class() -> Any:
                 end()
 
         def close(self) -> None:
-            """End it."""
+            """Close the panel and stop sampling."""
             self._rest()
             super().close()
 
-        def _told(self, _: Any, content: Any, buffers: Any) -> None:
+        def _message(self, _: Any, content: Any, buffers: Any) -> None:
             if not isinstance(content, dict):
                 return
             if content.get("views") == 0:
@@ -438,7 +436,7 @@ def _widget_class() -> Any:
             return {**model.to_dict(), **words, "id": number}
 
         def get_state(self, key: Any = None, drop_defaults: bool = False) -> Any:
-            """Return the state; all of it has the past too, which no update carries."""
+            """Return the state; a full state (`key` None) includes the past, which updates omit."""
             state = super().get_state(key, drop_defaults)
             if key is None:
                 state["past"] = {str(number): list(rows) for number, rows in list(self._past.items())}

@@ -21,24 +21,24 @@ from .records import ResponseView, TensorView
 from .tensor_contents import array_view, datatype_of, tensor_view
 
 _EXPECTED = "expected a response, a tensor, an array, or the name of a model"
-OUTPUTS = 8  # of a response, that are looked into at once
+OUTPUTS = 8  # the most outputs of a response that are shown in one inspection
 
 
 class Inspection:
-    """What `inspect` returns; a notebook shows it.
+    """The contents of a value, or the comparison of two; a notebook displays it.
 
     Attributes
     ----------
     value, other : object
-        What was asked about; `other` is None where it was one thing.
+        The inspected values; `other` is None unless two are compared.
     tensor : str
-        The output of a response that is looked into; empty for all.
+        The inspected output of a response; empty for all outputs.
     at : str
-        The slice of the tensor, as it was typed.
+        The slice of the tensor, as the user typed it.
     rate : int or None
-        Samples a second of what is taken for sounds.
+        Samples per second for playing tensors as sounds.
     record : Record
-        What was found out: plain data, as it was then.
+        The contents as plain data, copied at the time of the inspection.
     """
 
     def __init__(
@@ -46,18 +46,18 @@ class Inspection:
         rate: int | None = None,
     ) -> None:  # fmt: skip
         if rate is not None and (not isinstance(rate, int) or not 100 <= rate <= 1_000_000):
-            raise BLSError(f"inspect: rate: got {rate!r}, expected samples a second, from 100 to 1,000,000")
+            raise BLSError(f"inspect: rate: got {rate!r}, expected samples per second, from 100 to 1,000,000")
         self.value, self.other, self.name = value, other, name
         self.tensor, self.at, self.rate = tensor, at, rate
         self.record: Record = self._look()
 
     def asked(self, **changes: Any) -> Inspection:
-        """Return the same with another `tensor`, `at` or `rate`."""
-        given = {"name": self.name, "tensor": self.tensor, "at": self.at, "rate": self.rate, **changes}
-        return Inspection(self.value, self.other, **given)
+        """Return an inspection of the same values with another `tensor`, `at` or `rate`."""
+        options = {"name": self.name, "tensor": self.tensor, "at": self.at, "rate": self.rate, **changes}
+        return Inspection(self.value, self.other, **options)
 
     def __getitem__(self, key: Any) -> Inspection:
-        """Return a slice of what is inspected, or of a response the output of that name."""
+        """Return the inspection of an output by name, or of a slice of the tensor."""
         if isinstance(key, str):
             return self.asked(tensor=key)
         parts = key if isinstance(key, tuple) else (key,)
@@ -65,7 +65,7 @@ class Inspection:
 
     @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the tensors that can be looked into, by name."""
+        """Shapes of the tensors that can be inspected, by name."""
         if isinstance(self.value, Response):
             return {t._name: tuple(t._array.shape) for t in self.value._response._outputs}
         return {self.record.tensor.name: self.record.whole} if isinstance(self.record, TensorView) else {}
@@ -89,47 +89,46 @@ class Inspection:
         if isinstance(value, Response):
             outputs = [t for t in value._response._outputs if self.tensor in ("", t._name)]
             if self.tensor and not outputs:
-                value[self.tensor]  # says which there are
+                value[self.tensor]  # raises an error that lists the outputs
             views = tuple(tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS])
             return ResponseView(value.record, views)
         if isinstance(value, Tensor):
             return tensor_view(value, self.at, self.rate)
-        found = array_of(value)
-        return array_view(self.name, "", found, self.at, self.rate)
+        return array_view(self.name, "", array_of(value), self.at, self.rate)
 
     def __repr__(self) -> str:
         return f"<inspection of {self.name or type(self.value).__name__}>"
 
 
 def inspect(value: Any, other: Any = None, *, at: str = "", rate: int | None = None) -> Inspection:
-    """Look into a response, a tensor, or a model; or at two responses or tensors side by side.
+    """Inspect a response, a tensor, or a model; or compare two responses or tensors side by side.
 
-    Tensors are shown as they want to be seen: image-shaped ones as pictures, rows of numbers as a line and a
-    sound, BYTES as text, JSON or files; with least, greatest, mean and a histogram. These are worked out
-    where the tensor lies: of one on a GPU nothing but small parts is copied.
+    Image-shaped tensors are shown as pictures, rows of numbers as a line and a sound, BYTES as text, JSON or
+    files; with minimum, maximum, mean and a histogram. These are computed on the tensor's own device: only
+    small parts of a tensor on a GPU are copied to the host.
 
     Parameters
     ----------
     value : Response, pb_utils.Tensor, array or str
-        An array is one of NumPy or CuPy, or anything that has DLPack; a text is the name of a model of
-        the current repository.
+        An array of NumPy or CuPy, or any object with DLPack; a text is the name of a model in the current
+        repository.
     other : optional
-        What to compare it with: another response, or another tensor.
+        A second response, tensor or array to compare with.
     at : str
         A slice of the tensor, such as ``"[0, :, :, 1]"``.
     rate : int, optional
-        Samples a second of a tensor that is a sound; 16,000 by default.
+        Samples per second of a tensor that is a sound; 16,000 by default.
 
     Returns
     -------
     Inspection
-        A notebook shows it; `record` is what was found out, as plain data. ``inspect(x)[0, :, :, 1]`` is of
-        a slice, ``inspect(response)["OUT"]`` of one output.
+        A notebook displays it; `record` has the contents as plain data. ``inspect(x)[0, :, :, 1]`` inspects a
+        slice, ``inspect(response)["OUT"]`` one output.
 
     Raises
     ------
     BLSError
-        Something else, or no slice of this tensor.
+        The value cannot be inspected, or `at` does not fit the tensor.
 
     Examples
     --------
@@ -140,21 +139,21 @@ def inspect(value: Any, other: Any = None, *, at: str = "", rate: int | None = N
 
 
 def array_of(value: Any) -> Any:
-    """Return an array of anything that can be looked into without a copy to the host; else a BLSError."""
+    """Return an inspectable value as an array, without a copy to the host; raise a BLSError for other values."""
     if isinstance(value, np.ndarray) or backend_of(value) is not None:
         return value
     kind = type(value)
     if kind in (bytes, bytearray):
-        found = np.empty(1, object)
-        found[0] = bytes(value)
-        return found
+        element = np.empty(1, object)
+        element[0] = bytes(value)
+        return element
     try:
         if hasattr(kind, "__dlpack__"):
             return Tensor.from_dlpack("array", value)._array
         if kind in (list, tuple, int, float, bool) or hasattr(kind, "__array__"):
-            found = np.asarray(value)
-            if found.dtype.kind in "biufSU" or kind in (list, tuple):
-                return found
+            array = np.asarray(value)
+            if array.dtype.kind in "biufSU" or kind in (list, tuple):
+                return array
     except (TritonModelException, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise BLSError(f"inspect: {kind.__name__}: {first_line(str(error))}") from None
     raise BLSError(f"inspect: got {kind.__name__}, {_EXPECTED}")

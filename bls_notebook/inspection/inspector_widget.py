@@ -17,11 +17,11 @@ Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class Inspector(anywidget.AnyWidget):
-    """What was found out, and what to ask next; it covers a ``place``, by default a new one.
+    """An inspection with controls to change its tensor, slice and rate; it covers a ``place``, by default a new one.
 
-    ``answer`` takes a question, as the browser asks it (`tensor`, `at`, `rate`), and returns HTML with its
-    state: ``tensors`` (names and shapes), what was asked, whether there is a ``sound``, whether to offer to
-    ask ``again``, and what is ``said`` of a question that made no sense.
+    ``answer`` takes a query of the browser (`tensor`, `at`, `rate`) and returns HTML and the state of the
+    controls: ``tensors`` (names and shapes), the values of the query, whether there is a ``sound``, whether
+    ``again`` may repeat the query, and the error message ``said`` about an invalid query.
     """
 
     _esm = widget_source("inspect.js")
@@ -49,8 +49,8 @@ class Inspector(anywidget.AnyWidget):
 class Buttons(anywidget.AnyWidget):
     """Puts a button into every place whose name begins with its ``key``.
 
-    ``pressed`` is called with the place's name, to open an inspector there; what it returns is said beside
-    it.
+    ``pressed`` is called with the place's name to open an inspector there; the button shows the error message that
+    it returns.
     """
 
     _esm = widget_source("inspect_buttons.js")

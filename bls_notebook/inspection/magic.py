@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 PARSER = Parser(
     "%blsinspect",
-    "Looks into a response, a tensor or an array, wherever it lies: image-shaped ones are pictures, rows of "
-    "numbers a line and a sound, BYTES are text, JSON or files; with min, max, mean, NaN and a histogram, "
-    "worked out on the tensor's own device. Of a model: its source, its configuration beside the defaults, "
-    "what its instances do now, its queue, its memory, its last error and who calls whom. Two values are put "
-    "side by side with their difference. Without a value: the last response of %bls.",
+    "Shows the contents of a response, a tensor or an array on any device: image-shaped tensors as pictures, "
+    "rows of numbers as a line and a sound, BYTES as text, JSON or files; with min, max, mean, NaN and a "
+    "histogram, computed on the tensor's own device. For a model: its source, its configuration with the "
+    "defaults, the present state of its instances, its queue, its memory, its last error, its callers and "
+    "callees. Two values are compared side by side. Without a value: the last response of %bls.",
     """\
   %blsinspect answer
   %blsinspect answer["OUT"] --at [0,:,:,1]
@@ -36,37 +36,37 @@ PARSER.usage = "%(prog)s [VALUE [OTHER]] [options]"
 _add = PARSER.add_argument
 _add("values", nargs="*", metavar="VALUE", help="an expression for a response or a tensor, or a model's name")
 _add("--at", default="", metavar="SLICE", help="a slice of the tensor, such as [0,:,:,1]")
-_add("--rate", type=whole_number(100), metavar="N", help="samples a second of a tensor that is a sound")
-_add("--into", type=identifier, metavar="NAME", help="a variable for what was found out")
+_add("--rate", type=whole_number(100), metavar="N", help="play the tensor as a sound with N samples per second")
+_add("--into", type=identifier, metavar="NAME", help="a variable for the inspection")
 
 
 def blsinspect(notebook: Notebook, line: str, cell: str, variables: Variables) -> Inspection:
-    """Look into a response, a tensor or a model."""
+    """Inspect a response, a tensor or a model, or compare two values."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
     words = arguments.values
     if len(words) > 2:
         PARSER.refuse(words[2])
     values = [_value(word, variables) for word in words] or [_latest(notebook)]
     with reported(notebook):
-        found = bls.inspect(*values, at=arguments.at, rate=arguments.rate)
-    if len(words) == 1 and not found.name and words[0].isidentifier():
-        found.name = words[0]
-        found = found.asked()
-    notebook.assign(arguments.into, found)
-    return found
+        inspection = bls.inspect(*values, at=arguments.at, rate=arguments.rate)
+    if len(words) == 1 and not inspection.name and words[0].isidentifier():
+        inspection.name = words[0]
+        inspection = inspection.asked()
+    notebook.assign(arguments.into, inspection)
+    return inspection
 
 
 def _value(word: str, variables: Variables) -> Any:
-    """The value of an expression; a model's name needs no quotes."""
+    """Return the value of an expression; a model's name needs no quotes."""
     known = {record.name for record in bls.current_repository().index()}
     return word if word in known and word not in variables else evaluate(word, variables, "%blsinspect")
 
 
 def _latest(notebook: Notebook) -> Any:
-    found = None if notebook.latest is None else notebook.latest()
-    if found is None:
-        PARSER.error("nothing to look into: there was no response yet, or nobody has it any more")
-    return found
+    response = None if notebook.latest is None else notebook.latest()
+    if response is None:
+        PARSER.error("nothing to inspect: there was no response yet, or it was freed; expected a VALUE")
+    return response
 
 
 MAGIC = Magic(PARSER, blsinspect)
@@ -78,12 +78,12 @@ def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
 
 
 WATCH = Verb(
-    "watch", "a live panel: what each model does now, its queue, rate and latency, and the memory", _watch,
-    "It goes on while cells run, and ends when its output is cleared. A right click on it, then Create New "
-    "View for Cell Output, docks it beside the notebook. Its buttons load, unload and reload models. In a "
-    "terminal, or without anywidget, it is a table of this moment. In scripts: bls.watch().",
+    "watch", "a live panel: the state of each model, its queue, rate and latency, and the memory", _watch,
+    "The panel updates while cells run, until its output is cleared. To dock it beside the notebook, click it "
+    "with the right button and choose Create New View for Cell Output. Its buttons load, unload and reload "
+    "models. In a terminal, or without anywidget, it is a table of the present state. In scripts: bls.watch().",
     "  %tritonrepo watch\n",
 )  # fmt: skip
 WATCH.parser.add_argument(
-    "--interval", type=seconds, default=0.5, metavar="TIME", help="time between looks (default: 500ms)"
+    "--interval", type=seconds, default=0.5, metavar="TIME", help="time between samples (default: 500ms)"
 )

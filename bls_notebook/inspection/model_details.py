@@ -2,8 +2,8 @@
 that it keeps.
 
 A setting comes from the author's config.pbtxt, from the model's `auto_complete_config`, from Triton, or is a
-default. The memory is that of arrays reachable from the model's attributes and its modules' variables; the
-search is bounded in time and objects, reads objects directly and never calls code of the model.
+default. The memory consists of arrays and large texts reachable from the model's attributes and its modules'
+variables. The search for it is bounded in time and objects, and never calls code of the model.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from bls_notebook.repository.statistics import statistics_record_of
 
 from .records import ConfigSetting, InstanceNow, KeptMemory, ModelView
 
-LONGEST = 200_000  # characters of a source
-NAMED = 12  # largest arrays
+LONGEST = 200_000  # characters of a source that are shown
+NAMED = 12  # the largest arrays, which are listed by name
 
 
 def model_view(repository: Any, name: str) -> ModelView:
@@ -84,13 +84,13 @@ def _source(model: LoadedModel) -> tuple[str, str]:
 
 
 def _settings(host: Host, model: LoadedModel) -> tuple[ConfigSetting, ...]:
-    if model.seen.remote:  # as its server has it
+    if model.seen.remote:  # only its server knows the origins
         return config_settings(model.spec.config, model.spec.config, model.spec.config)
     try:
         source = host.source(model.name)
         written = source.parsed_config()
         return config_settings(written, read_config(source), model.spec.config)
-    except (BLSError, OSError):  # its files have changed, or gone
+    except (BLSError, OSError):  # its files were changed or deleted
         return config_settings(type(model.spec.config)(), type(model.spec.config)(), model.spec.config)
 
 
@@ -130,7 +130,7 @@ def _sender_name(sender: Any) -> str:
     return sender.model_name if sender is not None else "notebook"
 
 
-_NAMED = ("input", "output")  # lists whose items go by their names
+_NAMED = ("input", "output")  # lists whose items are identified by name
 
 
 def config_settings(
@@ -141,18 +141,18 @@ def config_settings(
     `written` is the author's configuration, `by_triton` adds what Triton completes without the model; any
     further field comes from `auto_complete_config`.
     """
-    author, triton, given = (
+    author, triton, completed_fields = (
         dict(_fields(MessageToDict(message, preserving_proto_field_name=True)))
         for message in (written, by_triton, completed)
     )
     values = dict(_fields(to_dict(completed)))
-    found = [
+    settings = [
         ConfigSetting(
             path, values.pop(path, "{}"), "author" if path in author else "Triton" if path in triton else "model"
         )
-        for path in given
+        for path in completed_fields
     ]
-    return (*found, *(ConfigSetting(path, value, "default") for path, value in values.items()))
+    return (*settings, *(ConfigSetting(path, value, "default") for path, value in values.items()))
 
 
 def _fields(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -179,7 +179,7 @@ def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
     deadline, left = perf_counter() + SECONDS, OBJECTS
     queue = deque((root.name, root.value) for root in roots)
     seen: dict[int, Any] = {}
-    found: list[KeptMemory] = []
+    memories: list[KeptMemory] = []
     while queue and left and perf_counter() < deadline:
         name, value = queue.popleft()
         left -= 1
@@ -189,10 +189,10 @@ def kept_memory(roots: Iterable[SearchRoot]) -> list[KeptMemory]:
         seen[id(owner)] = owner  # a reference, so that no `id` is reused
         memory = _memory(name, value, owner)
         if memory is not None:
-            found.append(memory)
+            memories.append(memory)
         else:
             queue.extend(_inside(name, value))
-    return sorted(found, key=lambda each: -each.bytes)
+    return sorted(memories, key=lambda memory: -memory.bytes)
 
 
 def _owner(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Inspectors in a notebook: on top of an inspected value, and behind a button under responses and models.
+"""Inspectors in a notebook: they cover an inspected value, and buttons under responses and models open them.
 
-A button holds only a weak reference to its response, so it keeps no memory alive.
+A button has only a weak reference to its response, so it keeps no memory alive.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bls_notebook.display.widgets import can_live, covered, live
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.visible_text import first_line
 
-MOST = 500  # buttons that still work
+MOST = 500  # buttons that still work; older ones are forgotten
 
 Inspect = Callable[..., Any]
-_GONE = "nobody has this response any more: run the cell again"
+_GONE = "this response was freed: run the cell again"
 
 
 class Inspectors:
@@ -34,12 +34,12 @@ class Inspectors:
         self._notebook = notebook
         self._key = uuid.uuid4().hex
         self._numbers = count()
-        self._behind: dict[str, Callable[[], Any]] = {}  # by button, how to get its value
+        self._behind: dict[str, Callable[[], Any]] = {}  # by button, a function that returns its value
         self._open: dict[str, Any] = {}
         self._buttons: Any = None
 
     def added(self, shown: displays.Display, value: Any) -> displays.Display:
-        """Return a display with an inspector on top, or with room for a button, if widgets work."""
+        """Return the display covered by an inspector or with a place for a button; unchanged if widgets do not work."""
         from bls_notebook.records.repository import ModelRecord  # first needed here
 
         if not (self._notebook.settings.widgets and can_live()):
@@ -80,12 +80,12 @@ class Inspectors:
         """Open an inspector; return an error message if that fails."""
 
         def inspect(**asked: Any) -> Any:
-            found = self._behind.get(place, lambda: None)()
-            if found is None:
+            value = self._behind.get(place, lambda: None)()
+            if value is None:
                 raise bls.BLSError(_GONE)
             from .inspection import Inspection  # slow to import
 
-            return Inspection(found, **asked)
+            return Inspection(value, **asked)
 
         try:
             opened = self._widget(inspect, place)
@@ -116,13 +116,13 @@ def answering(
         asked: dict[str, Any] = {key: question[key] for key in ("tensor", "at") if key in question}
         rate = question.get("rate") or None
         try:
-            found = first if first is not None and not question else inspect(**asked, rate=rate)
-            html = displays.render(found.record, width=width).html
+            inspection = first if first is not None and not question else inspect(**asked, rate=rate)
+            html = displays.render(inspection.record, width=width).html
         except Exception as error:  # an error appears in the widget and fails no cell
             if not known:
                 raise
             return "", {**known, **asked, "rate": rate or 0, "said": first_line(str(error))}
-        known.update(_state(found))
+        known.update(_state(inspection))
         return html, dict(known)
 
     return answer

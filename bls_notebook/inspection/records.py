@@ -50,8 +50,8 @@ class ConfigSetting(Record):
 class InstanceNow(Record):
     """An instance at one moment; ``state`` is idle, busy or passive.
 
-    For a busy one, ``seconds`` is for how long (None if unknown), ``sender`` the caller, and ``waits`` the
-    models that it waits for.
+    If it is busy, ``seconds`` is the time since it began (None if unknown), ``sender`` the caller, and ``waits``
+    are the models that it waits for.
     """
 
     name: str
@@ -97,10 +97,10 @@ class ModelView(Record):
 class ModelNow(Record):
     """One version of a model at one moment.
 
-    ``state`` and ``reason`` are those of `ModelRecord` (``stub: why`` where one answers); ``busy`` of its
-    ``instances`` run something, ``queue`` requests wait for one. ``answered`` and ``failed`` count requests
-    since it was loaded, ``rate`` and ``errors`` are the same a second, lately. ``p50`` and ``p99`` are of the
-    latencies (ns) of the requests that were answered since the look before, None where there were none.
+    ``state`` and ``reason`` have the values of `ModelRecord`; if a stub answers, ``reason`` is ``stub: why``.
+    ``busy`` of its ``instances`` run requests, and ``queue`` requests wait. ``answered`` and ``failed`` count
+    requests since it was loaded; ``rate`` and ``errors`` are the recent numbers of these per second. ``p50``
+    and ``p99`` are latencies (ns) of the requests answered since the previous sample, None without any.
     """
 
     name: str
@@ -119,7 +119,7 @@ class ModelNow(Record):
 
     @property
     def in_use(self) -> bool:
-        """Whether it was ever loaded, as opposed to a folder on disk."""
+        """Whether it was loaded or is being loaded, as opposed to a mere folder on disk."""
         return self.state != "UNAVAILABLE" or self.reason not in ("not loaded", "unloaded", "")
 
 

@@ -1,8 +1,8 @@
 """`Watch`: sample the state of a repository at an interval while it has followers.
 
-Guarantees: a sample only adds up statistics and does not disturb models; without followers nothing is sampled
-or kept; a watch keeps no repository alive, and ends with it. Followers are called on the watch's own thread,
-so also while a cell runs.
+Guarantees: a sample only reads statistics and does not disturb models; without followers nothing is sampled
+or kept; a watch keeps no repository alive, and ends when its repository is closed. The watch calls followers on
+its own thread, so they also get samples while a cell runs.
 """
 
 from __future__ import annotations
@@ -28,36 +28,40 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
     from bls_notebook.repository.repository import ModelRepository
 
-_FOLDERS_EVERY = 5.0  # seconds: folders are looked into less often than models
-_LATELY = 2.0  # seconds that a rate is of
+_FOLDERS_EVERY = 5.0  # seconds between reads of the folders, which change less often than models
+_LATELY = 2.0  # seconds over which a rate is computed
 _VERBS = ("load", "unload", "reload")
 
 log = logging.getLogger("bls_notebook")
 
 
 def watch(seconds: float = 0.5, *, repo: ModelRepository | None = None) -> Watch:
-    """Watch what the models of a repository do; a live panel in a notebook.
+    """Watch the models of a repository: their state, queues, rates and latencies; in a notebook, a live panel.
 
     Parameters
     ----------
     seconds : float
-        Between looks.
+        The time between samples, at least 0.1.
     repo : ModelRepository, optional
-        Default: `current_repository`.
+        By default the current repository.
 
     Returns
     -------
     Watch
-        Its `follow` calls a function with each look, its `record` is one look.
+        Its `follow` calls a function with each sample; its `record` takes one sample.
+
+    Raises
+    ------
+    BLSError
+        `seconds` is less than 0.1.
     """
     return Watch(host_of(repo).repository, seconds)
 
 
 class Watch:
-    """What a repository does just now, looked at every so many `seconds`; see `watch`.
+    """Samples the state of a repository every few `seconds`; see `watch`.
 
-    In a notebook with the extension it is a live panel. It needs next to nothing, and nothing once nobody
-    looks.
+    In a notebook with the extension it is a live panel. Sampling costs little, and stops without followers.
     """
 
     def __init__(self, repository: Any, seconds: float) -> None:
@@ -70,8 +74,8 @@ class Watch:
         self._followers: dict[int, Callable[[WatchRecord], None]] = {}
         self._numbers = count()
         self._stop: threading.Event | None = None
-        self._kept: weakref.WeakSet[Any] = weakref.WeakSet()  # statistics that keep latencies for it
-        self._since = 0  # when it looked last, as statistics count time
+        self._kept: weakref.WeakSet[Any] = weakref.WeakSet()  # statistics that keep latencies for this watch
+        self._since = 0  # `perf_counter_ns` of the last sample
         self._counts: weakref.WeakKeyDictionary[LoadedModel, deque[tuple[float, int, int]]]
         self._counts = weakref.WeakKeyDictionary()
         self._folders: list[ModelRecord] = []
@@ -79,14 +83,15 @@ class Watch:
 
     @property
     def record(self) -> WatchRecord:
+        """A new sample."""
         with self._lock:
-            return self._look(0)
+            return self._sample(0)
 
-    def follow(self, told: Callable[[WatchRecord], None]) -> Callable[[], None]:
-        """Have a function called with each look, from a thread, until what this returns is called."""
+    def follow(self, follower: Callable[[WatchRecord], None]) -> Callable[[], None]:
+        """Call a function with each sample, on the watch's thread; return a function that stops this."""
         number = next(self._numbers)
         with self._lock:
-            self._followers[number] = told
+            self._followers[number] = follower
             if self._stop is None:
                 self._stop = threading.Event()
                 threading.Thread(target=self._run, args=(self._stop,), name="bls-watch", daemon=True).start()
@@ -107,14 +112,14 @@ class Watch:
                     if stop.is_set():
                         return
                     since, self._since = self._since, time.perf_counter_ns()
-                    record, followers = self._look(since), list(self._followers.values())
-                for told in followers:
-                    told(record)
+                    record, followers = self._sample(since), list(self._followers.values())
+                for follower in followers:
+                    follower(record)
                 if record.closed:
                     return
                 stop.wait(self.seconds)
         except Exception:
-            log.exception("watching the model repository has ended")
+            log.exception("the watch of the model repository ended because of an error")
         finally:
             with self._lock:
                 if self._stop in (stop, None):
@@ -123,7 +128,7 @@ class Watch:
                         statistics.keep_latencies(False)
                     self._kept.clear()
 
-    def _look(self, since: int) -> WatchRecord:
+    def _sample(self, since: int) -> WatchRecord:
         repository = self._repository()
         if repository is None or repository.closed:
             return WatchRecord(time.time(), self._place, closed=True)
@@ -168,14 +173,14 @@ class Watch:
         )
 
     def act(self, verb: str, name: str, done: Callable[[str], None]) -> None:
-        """Load, unload or reload a model in a thread, where `done` is told what went wrong, or nothing."""
+        """Load, unload or reload a model in a thread; then call `done` there with the error message, "" if none."""
         repository = self._repository()
 
         def run() -> None:
             problem = ""
             try:
                 if verb not in _VERBS or repository is None:
-                    raise BLSError(f"{verb!r}: expected {', '.join(_VERBS)}, of a repository that is open")
+                    raise BLSError(f"{verb!r}: expected {', '.join(_VERBS)}, and an open repository")
                 getattr(repository, verb)(name)
             except BLSError as error:
                 problem = str(error)

@@ -28,10 +28,10 @@ from bls_notebook.repository.requests.tensor_summary import GLANCE, figures
 
 from .records import TensorView
 
-LOOK = 1 << 26  # in the inspector: a third of a second
+LOOK = 1 << 26  # the most elements for statistics on the CPU: a third of a second
 LOOK_ON_GPU = 1 << 30
-_PICTURES, _PIXELS = 16, 384  # in the inspector: pictures, and pixels of the side of one alone
-_CORNER = 8  # rows and columns
+_PICTURES, _PIXELS = 16, 384  # the most pictures, and the pixels along the side of a single one
+_CORNER = 8  # rows and columns of the shown values
 
 
 def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> TensorView:
@@ -46,7 +46,7 @@ def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> Tensor
 def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | None = None) -> TensorView:
     """Return a view of an array on any device."""
     if isinstance(array, np.ndarray):
-        array = array.view(np.ndarray)  # a subclass may index in ways of its own
+        array = array.view(np.ndarray)  # a subclass may change indexing
         if array.dtype.kind == "U":
             array = array.astype(object)
     datatype = datatype or datatype_of(array)
@@ -58,7 +58,7 @@ def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | N
     if part.dtype.kind in "OS":
         return TensorView(record, texts=texts(part.astype(object, copy=False)), **of)  # type: ignore[arg-type]
     if part.dtype.kind not in "biuf" and part.dtype.name != "bfloat16":
-        return TensorView(record, notes=(f"NumPy {part.dtype.name}: no figures",), **of)  # type: ignore[arg-type]
+        return TensorView(record, notes=(f"NumPy {part.dtype.name}: no statistics",), **of)  # type: ignore[arg-type]
     part, every = numbers(part, datatype, GLANCE)
     seen = figures(part, LOOK if label == "cpu" else LOOK_ON_GPU, histogram=part.size > 1)
     if seen is not None and every > 1:
@@ -120,7 +120,7 @@ def sliced(array: Any, text: str) -> tuple[Any, str]:
         raise BLSError(f"slice: got {text[:80]!r}, {_EXPECTED}") from None
     spelled = f"[{', '.join(map(ast.unparse, parts))}]"
     try:
-        whole = index if Ellipsis in index else (*index, Ellipsis)  # of numbers alone: still an array
+        whole = index if Ellipsis in index else (*index, Ellipsis)  # keeps a single element an array
         return array[whole], spelled
     except (IndexError, ValueError, TypeError) as error:
         shape = list(array.shape)
@@ -145,14 +145,14 @@ def _number(node: ast.expr) -> int:
 
 
 RATE = 16_000  # default samples per second
-POINTS = 300
-LEAST = 16  # least numbers of a line
-SOUND = 2_000  # least samples of a detected sound
-LONGEST = 320_000  # samples that are played: 20 s at the usual rate, 0.9 MB in a notebook
+POINTS = 300  # segments of a line
+LEAST = 16  # the fewest numbers that are drawn as a line
+SOUND = 2_000  # the fewest samples of a detected sound
+LONGEST = 320_000  # the most samples that are played: 20 s at the default rate, 0.9 MB in a notebook
 
 
 def row_of(array: Any) -> Any:
-    """Return an array flattened if it is one row of numbers, else None."""
+    """Return a flat array if all numbers are in one row, else None."""
     if array.size < LEAST or array.dtype.kind not in "iuf" or max(array.shape) != array.size:
         return None
     return array.reshape(-1)
@@ -175,7 +175,7 @@ def line_of(array: Any) -> tuple[tuple[float, float], ...]:
 
 
 def sound_of(array: Any, figures: Figures | None, rate: int | None) -> Media | None:
-    """Return a row of numbers as a sound if `rate` is given or it looks like one."""
+    """Return a row of numbers as a sound if `rate` is given or its values look like a sound; else None."""
     row = row_of(array)
     if row is None or figures is None or figures.least is None or figures.greatest is None:
         return None
@@ -187,12 +187,12 @@ def sound_of(array: Any, figures: Figures | None, rate: int | None) -> Media | N
         samples = to_host(row[:LONGEST]).astype(np.float64)
     loudest = max(abs(low), abs(high))
     full = 32768.0 if row.dtype == np.int16 else 1.0
-    told = [f"at {rate or RATE:,} samples a second" + (", as nobody said" if rate is None else "")]
+    facts = [f"at {rate or RATE:,} samples per second" + (" (assumed)" if rate is None else "")]
     if loudest > full:
         full = float(loudest)
-        told.append(f"{loudest:.4g} made the loudest")
+        facts.append(f"full volume is {loudest:.4g}")
     if row.size > LONGEST:
-        told.append(f"the first {LONGEST / (rate or RATE):.1f} s of {row.size / (rate or RATE):.1f} s")
+        facts.append(f"the first {LONGEST / (rate or RATE):.1f} s of {row.size / (rate or RATE):.1f} s")
     with np.errstate(all="ignore"):
         shorts = np.clip(np.nan_to_num(samples / full) * 32767, -32768, 32767).astype("<i2")
     file = io.BytesIO()
@@ -201,7 +201,7 @@ def sound_of(array: Any, figures: Figures | None, rate: int | None) -> Media | N
         writer.setsampwidth(2)
         writer.setframerate(rate or RATE)
         writer.writeframes(shorts.tobytes())
-    return Media("audio/wav", b64encode(file.getvalue()).decode(), rate or RATE, 1, ", ".join(told))
+    return Media("audio/wav", b64encode(file.getvalue()).decode(), rate or RATE, 1, ", ".join(facts))
 
 
 ELEMENTS = 20  # shown
@@ -223,7 +223,7 @@ def _element(index: tuple[int, ...], element: object) -> TextSeen:
     if isinstance(element, str):
         return _text_element(index, element, len(element.encode("utf-8", "surrogatepass")))
     if not isinstance(element, bytes):
-        return TextSeen(index, type(element).__name__, -1, "not looked at")
+        return TextSeen(index, type(element).__name__, -1, "not shown: neither bytes nor text")
     media = media_of(element)
     if media is not None:
         return TextSeen(index, media.kind.partition("/")[2].upper(), len(element), media.said, media)

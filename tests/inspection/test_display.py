@@ -12,7 +12,7 @@ from tests.display.samples import compared, error, model_view, response, tensor,
 def test_text_of_a_tensor() -> None:
     assert as_text(tensor_view()).split("\n") == [
         "OUT  FP32  [40]  gpu:0 (simulated)  4 B  slice [0] of [2, 40]",
-        "  min -2 · max 9.5 · mean 0.25 · NaN 3 · Inf 1 · looked at 1 in 16",
+        "  min -2 · max 9.5 · mean 0.25 · NaN 3 · Inf 1 · sampled 1 in 16",
         "  2 pictures of 16×8: 0 to 255 as they are",
         "  -2 ▕▂ █▄▏ 9.5  histogram, up to 5 elements a bin",
         "  a sound at 16,000 samples a second",
@@ -70,11 +70,11 @@ def test_text_of_a_model() -> None:
         "  called by a, b · calls callee",
         "now: 1 of 3 instances busy, 2 requests in the queue",
         "  m_0       cpu                busy     a request of notebook, for 500 ms, waits for callee",
-        "memory: it keeps 2 KiB",
+        "memory: the model keeps 2 KiB",
         "  m.weights  1 KiB  float32 [256]  gpu:0",
         "  and 1 KiB under other names",
         "configuration: 1 field written, 2 completed",
-        "  max_batch_size  8      as it was written",
+        "  max_batch_size  8      written in config.pbtxt",
         "  input[IN].dims  [1]    set by auto_complete_config",
         "  and 1 default",
         "model.py: 5 lines",
@@ -92,5 +92,5 @@ def test_the_source_of_a_model_is_coloured_and_whole() -> None:
     assert page.find("span", "bls-config-str")
     assert page.find("span", "bls-config-key")
     plain = as_text(model_view(held=(), error=None, source="", statistics=None, calls=(), callers=()))
-    assert "memory: it keeps no array" in plain
+    assert "memory: the model keeps no array" in plain
     assert "called by" not in plain

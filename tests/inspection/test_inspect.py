@@ -105,7 +105,7 @@ def test_objects_with_ways_of_their_own_do_no_harm() -> None:
     assert view(np.arange(40.0).view(Hostile), at="[3:5]").tensor.shape == (2,)
     assert view(np.array([Unprintable()], object)).texts[0].kind == "Unprintable"
     assert view(np.zeros((0, 3))).tensor.figures is None
-    assert view(np.array([1 + 2j])).notes == ("NumPy complex128: no figures",)
+    assert view(np.array([1 + 2j])).notes == ("NumPy complex128: no statistics",)
 
 
 @pytest.mark.parametrize("value", [object(), None, {}, Unprintable()])

@@ -93,10 +93,10 @@ def test_a_panel_looks_while_it_is_seen(watched: Watched) -> None:
     past = panel.get_state()["past"]
     assert past[str(panel.now["rows"][0]["id"])] == [[0.0, 0.0, 1_200_000, 9_000_000]] * 2
     assert panel.get_state("now").keys() == {"now"}
-    panel._told(panel, {"views": 2}, [])
-    panel._told(panel, {"views": 0}, [])
+    panel._message(panel, {"views": 2}, [])
+    panel._message(panel, {"views": 0}, [])
     assert not watched.followers
-    panel._told(panel, {"views": 1}, [])
+    panel._message(panel, {"views": 1}, [])
     assert len(watched.followers) == 1
     panel.close()
     assert not watched.followers
@@ -110,10 +110,10 @@ def test_buttons_name_the_model_as_it_is(watched: Watched, monkeypatch: pytest.M
     [row] = panel.now["rows"]
     assert row["name"] == "a\\x1bb"
     watched.problem = "it\x1b failed"
-    panel._told(panel, {"verb": "load", "id": row["id"]}, [])
+    panel._message(panel, {"verb": "load", "id": row["id"]}, [])
     assert watched.acted == [("load", "a\x1bb")]
     assert sent == [{"begun": row["id"]}, {"done": row["id"], "verb": "load", "problem": "it\\x1b failed"}]
     for odd in ({"verb": "load", "id": 99}, {"verb": "load"}, "load", {"verb": "load", "id": [1]}):
-        panel._told(panel, odd, [])
+        panel._message(panel, odd, [])
     assert len(watched.acted) == 1
     panel.close()
