@@ -102,7 +102,7 @@ export class LifetimesChart extends Chart {
         make("span", { role: "group", "aria-label": "Models" }, dim("made by"), ...models)),
       this.frame,
       make("div", { class: "bls-life-legend bls-chart-dim", "aria-hidden": "true" },
-        "higher: more bytes   │ handed on   ➝ copied or transferred   ▸ still alive at the end · click a block for its line, request and holders"),
+        "higher: more bytes   │ passed to a model   ➝ copied or transferred   ▸ still alive at the end · click a block for its line, request and holders"),
       this.details, tools.card, flameView(this, search) ?? "", aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
     );
   }

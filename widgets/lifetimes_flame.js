@@ -15,7 +15,7 @@ export function flameView(chart, search) {
   const { flames } = chart.info;
   if (!flames.length) return null;
   return make("details", { class: "bls-life-flames", open: true },
-    make("summary", {}, "by line at the peak: what made it, as wide as its bytes; click to find its blocks"),
+    make("summary", {}, "the peak by line of code (width: bytes); click a box to find its blocks"),
     ...flames.map(({ title, boxes }) => make("div", {},
       make("b", {}, title),
       ...[0, 1, 2].map((depth) => make("div", { class: "bls-life-flame" },

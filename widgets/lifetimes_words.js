@@ -95,9 +95,9 @@ function link(c, info, life, go) {
 function heldBy(c, info, life) {
   const holders = holdersOf(c, info, life);
   const said = holders.map(({ who, remedy }) =>
-    make("li", {}, make("code", {}, who), remedy && " · to let go: ", remedy && make("code", {}, remedy)));
+    make("li", {}, make("code", {}, who), remedy && " · to release: ", remedy && make("code", {}, remedy)));
   return make("div", { class: `bls-life-held${c.left[life] ? " bls-life-left" : ""}` },
-    "Still alive, held by", said.length ? make("ul", {}, ...said) : " nothing that was found");
+    "Still alive, held by", said.length ? make("ul", {}, ...said) : " an unknown owner");
 }
 
 /**
@@ -108,7 +108,7 @@ export function aliveTable(c, info, most, go) {
   const alive = Array.from(c.id.keys()).filter((/** @type {number} */ life) => c.died[life] < 0);
   if (!alive.length) return null;
   alive.sort((a, b) => c.bytes[b] - c.bytes[a] || a - b);
-  const heads = ["tensor", "size", "device", "made by", "line", "held by", "to let go"];
+  const heads = ["tensor", "size", "device", "made by", "line", "held by", "to release"];
   const rows = alive.slice(0, most).map((life) => {
     const holders = holdersOf(c, info, life);
     return make("tr", {},
@@ -117,7 +117,7 @@ export function aliveTable(c, info, most, go) {
       make("td", {}, info.devices[c.device[life]].label),
       make("td", { title: info.words[c.maker_[life]] }, info.models[c.model[life]]),
       make("td", { title: info.words[c.source_[life]] }, make("code", {}, info.words[c.line_[life]])),
-      make("td", {}, make("code", {}, holders.map(({ who }) => who).join(", ") || "nothing that was found")),
+      make("td", {}, make("code", {}, holders.map(({ who }) => who).join(", ") || "an unknown owner")),
       make("td", {}, make("code", {}, [...new Set(holders.map(({ remedy }) => remedy).filter(Boolean))].join("; "))));
   });
   const more = alive.length - rows.length;

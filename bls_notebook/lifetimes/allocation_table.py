@@ -1,8 +1,7 @@
 """The allocation table: turns the entries of the allocation log into lifetimes of blocks.
 
-Guarantees: entries are read in the order in which they were logged, so a key that is used again is never
-taken for its earlier block. Beyond `limit` blocks the oldest dead ones are dropped. Not for several threads at
-once.
+Guarantees: entries are read in the order of logging, so a reused key is never confused with its earlier block.
+Beyond `limit` blocks the oldest dead ones are dropped. A table must not be used by several threads at once.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Key, Place, Who
 from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.records.raw_events import CodeLine, Maker
 
-MOST_STOPS = 1_000  # of a block; of more, the first and the last half are kept
-MOST_REQUESTS = 10_000  # that are kept, at least
+MOST_STOPS = 1_000  # stays of a block; beyond it, the first half and the latest half are kept
+MOST_REQUESTS = 10_000  # requests are dropped only beyond this number
 _ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
@@ -28,7 +27,7 @@ _ITEM_BYTES = {
 
 @dataclass(eq=False, slots=True)
 class TrackedRequest:
-    """One request that was seen; the notebook has none."""
+    """One request in the log; the notebook is None instead."""
 
     number: int
     model: str
@@ -41,7 +40,7 @@ class TrackedRequest:
 
     @property
     def maker(self) -> Maker:
-        """The model that allocated a block."""
+        """The model of the request, as the maker of a block."""
         name = self.options.request_id if self.options is not None else ""
         return Maker(self.model, self.version, self.instance, self.number, name, self.span, self.cell)
 
@@ -51,7 +50,7 @@ Stop = tuple[int, str, str, str, tuple[int, ...], TrackedRequest | None, str]
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """A block of memory, as far as it is known; times are of `perf_counter_ns`, -1 for not yet."""
+    """A block of memory; times are of `perf_counter_ns`, -1 for not yet."""
 
     id: int
     key: Key
@@ -80,23 +79,23 @@ class Block:
 def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
     """Return, by block ID, the lines of code that made blocks; only lines of the block's own model."""
     known: dict[tuple[int, int], CodeLine] = {}
-    found: dict[int, CodeLine] = {}
+    lines: dict[int, CodeLine] = {}
     for block in blocks:
-        # Where the engine makes something for one model, the line that runs may be another's, which waits.
+        # When the engine allocates for one model, the running line may belong to another model, which waits.
         if block.line is None or block.line[2] != ("" if block.maker is None else block.maker.model):
             continue
         spot = id(block.line[0]), block.line[1]
         if spot not in known:
             known[spot] = line_of(block.line)
-        found[block.id] = known[spot]
-    return found
+        lines[block.id] = known[spot]
+    return lines
 
 
 _Party = TrackedRequest | None  # None is the notebook
 
 
 class AllocationTable:
-    """The blocks in a log; `base` is the number before that of the first request."""
+    """The blocks of a log; `base` is one less than the number of the first request."""
 
     def __init__(self, limit: int, base: int = 0) -> None:
         self._limit = limit
@@ -111,8 +110,8 @@ class AllocationTable:
         self.older: Counter[str] = Counter()  # changes to the bytes of a GPU outside of all lifetimes
 
     def read(self, log: Sequence[Any], deaths: Sequence[Any] = ()) -> None:
-        """Read rows of the log, and the deaths that were logged meanwhile."""
-        early: list[tuple[Key, int]] = []  # of blocks that a later row names, from another thread
+        """Read rows of the log, and the deaths logged in the same time."""
+        early: list[tuple[Key, int]] = []  # deaths of blocks that a later row, of another thread, names
         end, ends = 0, len(deaths)
         for start in range(0, len(log), WIDTH):
             word, at, number, other, who, options, span, *fields = log[start : start + WIDTH]
@@ -150,7 +149,7 @@ class AllocationTable:
         return request
 
     def _crossed(self, at: int, role: str, giver: _Party, maker: _Party, taker: _Party, fields: Sequence[Any]) -> None:
-        """A tensor went from `giver` to `taker`; if it was copied, `maker` has the copy."""
+        """Record that a tensor went from `giver` to `taker`; if it was copied, `maker` made the copy."""
         name, datatype, shape, source, size, target, room, line = fields
         plain = 0
         if allocation_log.PLAIN in (size, room):
@@ -166,7 +165,7 @@ class AllocationTable:
                 if role == "output":  # no line of the model copies an input
                     got.line = line
             if not got.stays:
-                got.maker = maker  # instead of the request that ran when the device allocated it
+                got.maker = maker  # not the request that ran when the device allocated the block
         for block in (given, got):
             if block.kind != "tensor":
                 block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
@@ -176,7 +175,7 @@ class AllocationTable:
         self._cell = name
 
     def _allocated(self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None) -> None:
-        self._died(key, at)  # if its end was not seen
+        self._died(key, at)  # in case the log missed its end
         self._add(key, size, at, self._requests.get(number)).line = line
 
     def _freed(self, at: int, key: tuple[str, int], size: int) -> None:
@@ -205,9 +204,9 @@ class AllocationTable:
                 around = self._around(key)
                 if around is not None:
                     return around
-                self.older[key[0]] -= max(size, 0)  # it was there before the recording
+                self.older[key[0]] -= max(size, 0)  # it is older than the recording
             return self._add(key, max(size, 0), at, maker)
-        if size > 0 and not block.bytes:  # another thread was first to name it
+        if size > 0 and not block.bytes:  # another thread logged it first, without its size
             block.bytes = size
             self.in_use[block.device] += size
         return block

@@ -19,12 +19,11 @@ from .owners import SearchRoot, providers
 
 PARSER = Parser(
     "%%blsmemory",
-    "Runs the cell, which may send requests in any way, await included, and shows the life of every "
-    "tensor that passed through one and of every block of GPU memory: bytes over time on each device "
-    "with what was alive at the peak, a bar for each block, and what the cell left behind, who holds it, "
-    "what to type to let go, and which lines of the models made what was there at the peak. A cell that "
-    "fails shows what was recorded until then. "
-    "In scripts: with bls.track_memory().",
+    "Runs the cell, which may send requests in any way, await included, and shows the lifetime of every "
+    "tensor that passed through a request and of every block of GPU memory: bytes over time on each device, "
+    "the blocks alive at the peak and the lines of code that made them, a bar for each block, and the blocks "
+    "that the cell left behind, with their owners and the command that releases them. If the cell fails, the "
+    "recording until then is shown. In scripts: with bls.track_memory().",
     """\
   %%blsmemory
   answer = %bls leaky IN=images --device gpu:0
@@ -35,17 +34,17 @@ PARSER = Parser(
 """,
 )
 _add = PARSER.add_argument
-_add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-_add("--save", type=new_file, metavar="FILE", help="a file for bls.load")
-_add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
-_add("--no-lines", action="store_true", help="note no lines of code: 0.2 to 0.5 µs less for each tensor")
-_add("--static", action="store_true", help="a figure, also where a widget can be shown")
-_add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; see its life, selected")
+_add("--into", type=identifier, metavar="NAME", help="a variable for the recording")
+_add("--save", type=new_file, metavar="FILE", help="a file for the recording, for bls.load")
+_add("--limit", type=whole_number(1), metavar="N", help="number of blocks to keep; older dead ones are dropped")
+_add("--no-lines", action="store_true", help="record no lines of code: saves 0.2 to 0.5 µs for each tensor")
+_add("--static", action="store_true", help="show a picture even if widgets work")
+_add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; its life is the selected block")
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
 def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Run a cell, and show where its tensors lived, moved and died."""
+    """Run a cell and show the lifetimes of its tensors."""
     __tracebackhide__ = True
     arguments = PARSER.parse_line(line, variables)
     if arguments.static and arguments.widget:
@@ -71,7 +70,7 @@ def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -
         shown.append(value)
     finally:
         try:
-            with progress("looking who holds what the cell left"):
+            with progress("searching the owners of blocks that the cell left behind"):
                 track.__exit__(None, None, None)
         finally:
             providers.remove(roots)

@@ -1,8 +1,8 @@
 """`track_memory` records the memory of every tensor that passes through a request while a block of code runs.
 
-Guarantees: one recording at a time in the process. Reading a recording changes nothing about what it sees.
-When it ends, nothing of it remains in the engine or in the tensors. After Ctrl-C at any byte code, the
-recording's block, its end, or the next recording ends it.
+Guarantees: one recording at a time in the process. Reading a recording does not change what it records.
+When it ends, nothing of it remains in the engine or in the tensors. If Ctrl-C interrupts it at any byte code, the
+end of its `with` block, the end of its object's life, or the next recording switches it off.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .owners import SearchRoot, find_holders, frame_roots, providers
 from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
 
 DEFAULT_LIMIT = 50_000
-MOST_LOG = 40_000  # items of the log; a longer one is read into the allocation table
-HELD = 200  # the largest blocks; only their holders are searched
+MOST_LOG = 40_000  # items of the log; a longer log is read into the allocation table
+HELD = 200  # the search for holders covers only that many blocks, the largest
 _starting = threading.RLock()
 
 
@@ -47,7 +47,7 @@ def track_memory(
     name : str
         Shown with the result.
     lines : bool
-        Whether to record the line of code that made a tensor: a fifth of the cost.
+        Whether to record the line of code that made each tensor, which is a fifth of the cost.
     holders : bool
         Whether to search for the holders of blocks that are still alive at the end.
 
@@ -76,7 +76,7 @@ def track_memory(
 class MemoryTrack(LifetimesAnalysis):
     """A memory recording, which can be read while its block runs and afterwards.
 
-    `record` is a `Lifetimes`: while the block runs, that of the moment.
+    `record` is a `Lifetimes`: a snapshot while the block runs, the final one afterwards.
     """
 
     def __init__(self, limit: int, name: str = "", lines: bool = True, holders: bool = True) -> None:
@@ -85,9 +85,9 @@ class MemoryTrack(LifetimesAnalysis):
         self._look_for_holders = holders
         self._limit = limit
         self._table = AllocationTable(limit)
-        self._lock = threading.Lock()  # of the table
+        self._lock = threading.Lock()  # guards the table
         self._recording: allocation_log.AllocationRecorder | None = None
-        self._switching = False  # on or off
+        self._switching = False  # while the recording is being switched on or off
         self._record: Lifetimes | None = None
         self._start = self._end = 0
         self._began = ""
@@ -133,9 +133,9 @@ class MemoryTrack(LifetimesAnalysis):
         _on = ref(self, _abandoned)
         allocation_log.recording = recording
         allocation_log.place = recording.place
-        found = gpus()
-        if found is not None and not found.simulated:
-            cupy_memory_hook.begin(found.array_module(), recording)
+        backend = gpus()
+        if backend is not None and not backend.simulated:
+            cupy_memory_hook.begin(backend.array_module(), recording)
             in_every_loop(cupy_memory_hook.follow)
         self._switching = False
 
@@ -146,7 +146,7 @@ class MemoryTrack(LifetimesAnalysis):
                 return
             self._end = perf_counter_ns()
             try:
-                gc.collect()  # garbage is no leak
+                gc.collect()  # so that garbage is not reported as a leak
                 _quiet(recording)
                 self._record = self._now()
             finally:  # also on Ctrl-C
@@ -199,7 +199,7 @@ class MemoryTrack(LifetimesAnalysis):
         return self._table
 
     def _shorten(self) -> None:
-        """Read a long log, unless another thread does."""
+        """Read a long log into the table, unless another thread does."""
         if self._lock.acquire(False):
             try:
                 self._fold()
@@ -211,7 +211,7 @@ class MemoryTrack(LifetimesAnalysis):
             table = self._fold()
             wall = (self._end or perf_counter_ns()) - self._start
             blocks, older, dropped = table.blocks(), dict(table.older), table.dropped
-        rest = sorted(blocks, key=lambda block: -block.bytes)[self._limit :]  # all of them are alive
+        rest = sorted(blocks, key=lambda block: -block.bytes)[self._limit :]  # only living blocks exceed the limit
         if rest:
             without = {block.id for block in rest}
             blocks = [block for block in blocks if block.id not in without]
@@ -255,8 +255,8 @@ class MemoryTrack(LifetimesAnalysis):
 
     def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
-        found = ((b.id, b.key()) for b in living if not isinstance(b.key, tuple))
-        owners = {number: owner for number, owner in found if owner is not None}
+        on_host = ((b.id, b.key()) for b in living if not isinstance(b.key, tuple))
+        owners = {number: owner for number, owner in on_host if owner is not None}
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
@@ -280,9 +280,9 @@ _on: ref[MemoryTrack] | None = None  # the recording that began last
 
 
 def _shorten(track: ref[MemoryTrack]) -> None:
-    found = track()
-    if found is not None:
-        found._shorten()
+    living = track()
+    if living is not None:
+        living._shorten()
 
 
 def _maker(request: TrackedRequest | None, cell: str) -> Maker:
@@ -301,14 +301,14 @@ def _roots() -> Iterator[SearchRoot]:
 
 
 def _in_use() -> dict[str, int]:
-    found = gpus()
-    return {} if found is None else {d.name: found.usage(d.index).ours for d in devices() if d.kind == "gpu"}
+    backend = gpus()
+    return {} if backend is None else {d.name: backend.usage(d.index).ours for d in devices() if d.kind == "gpu"}
 
 
 def _devices(used: dict[str, int], older: dict[str, int]) -> Iterator[DeviceSeen]:
-    found = gpus()
+    backend = gpus()
     for device in devices():
-        total = found.usage(device.index).total if found is not None and device.kind == "gpu" else 0
+        total = backend.usage(device.index).total if backend is not None and device.kind == "gpu" else 0
         left = used.get(device.name, 0) + older.get(device.name, 0)
         yield DeviceSeen(device.name, device.simulated, total, max(0, left))
 
@@ -318,6 +318,6 @@ def _current_request() -> int:
 
 
 allocation_log.current_request = _current_request
-may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap
+may_be_interrupted(MemoryTrack._holders.__code__)  # the search through the heap is slow
 would_be_lost_in(_abandoned.__code__)
 would_be_lost_in(allocation_log.death_code)

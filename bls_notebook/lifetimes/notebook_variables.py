@@ -12,7 +12,7 @@ from bls_notebook.magics.result_lists import Responses, Streams
 
 from .owners import DEFAULT_REMEDY, SearchRoot, providers, say_how_to_reload
 
-_HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
+_HISTORY = "%reset -f out"  # deletes Out, _, __ and ___
 _LAST = ("_", "__", "___")
 _HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")
 
@@ -20,7 +20,7 @@ owner_kinds[Responses] = owner_kinds[Streams] = "response"
 
 
 def watch_memory(notebook: Notebook) -> Callable[[], None]:
-    """Register a notebook: its cells name what is allocated, its variables own memory; return the undo."""
+    """Register a notebook: blocks record its running cell, and its variables may own memory. Return the undo."""
     events: Any = notebook.shell.events
 
     def cell_begins(info: object = None) -> None:
@@ -36,7 +36,7 @@ def watch_memory(notebook: Notebook) -> Callable[[], None]:
         allocation_log.set_cell("")
 
     events.register("pre_run_cell", cell_begins)
-    providers.insert(0, roots)  # a variable is the nearest name that there is
+    providers.insert(0, roots)  # a variable is the name that the user knows best
     say_how_to_reload("%tritonrepo reload {name}")
     cell_begins()
     return remove

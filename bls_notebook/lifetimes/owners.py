@@ -1,10 +1,10 @@
-"""Find who keeps a block of memory alive: search from named objects down to it.
+"""Find the owners that keep a block of memory alive: search from named objects down to the block.
 
 `providers` yield the named objects: notebook variables, loaded models, running functions. If none of them
 leads to a block, the search continues from suspended generators and coroutines and from the user's modules.
 
 Guarantees: the search is bounded in objects and in time, changes nothing, and calls no code of the objects.
-A block that it did not reach has no owner in the answer.
+A block that it did not reach has no owner in the result.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from bls_notebook.records.raw_events import Holder
 
 SECONDS = 0.5  # for each of the two searches
 OBJECTS = 300_000
-AT_FIRST = 1_000  # objects of each root, so that a large one hides no other
-MOST = 4  # holders of a block
+AT_FIRST = 1_000  # objects of each root that are visited first, so that a large root hides no other
+MOST = 4  # owners of a block
 PARENTS = 6  # referrers of an object that are kept
-ELEMENTS = 1000  # of an array of objects
-_SHORT = 40  # characters of a dict's key
+ELEMENTS = 1000  # the most elements of an object array that are visited
+_SHORT = 40  # characters of a dict's key in a path
 
 # Objects that hold no tensor, or lead into all of Python.
 ATOMS: tuple[type, ...] = (
@@ -73,7 +73,7 @@ class SearchRoot:
     remedy: str = ""
 
 
-# Each is called when a search begins. The nearest names come first.
+# Each provider is called when a search begins. Names of the first providers are listed first.
 providers: list[Callable[[], Iterable[SearchRoot]]] = []
 
 
@@ -82,15 +82,15 @@ def find_holders(
 ) -> dict[int, tuple[Holder, ...]]:
     """Return the holders of blocks by their numbers; a block without known holders is absent.
 
-    `owners` own blocks in host memory; `gpu` has the keys of blocks on a GPU. Names of the first roots are
-    given first.
+    `owners` are the objects that own blocks in host memory, `gpu` the keys of blocks on a GPU. Holders below the
+    first roots come first.
     """
-    found = _holders_from(list(roots), owners, gpu)
-    rest = {number: owner for number, owner in owners.items() if number not in found}
-    rest_on_gpu = {number: key for number, key in gpu.items() if number not in found}
+    holders = _holders_from(list(roots), owners, gpu)
+    rest = {number: owner for number, owner in owners.items() if number not in holders}
+    rest_on_gpu = {number: key for number, key in gpu.items() if number not in holders}
     if rest or rest_on_gpu:
-        found |= _holders_from(list(_hidden_roots()), rest, rest_on_gpu)
-    return found
+        holders |= _holders_from(list(_hidden_roots()), rest, rest_on_gpu)
+    return holders
 
 
 def _holders_from(
@@ -99,8 +99,8 @@ def _holders_from(
     search = _Search({id(owner) for owner in owners.values()})
     search.walk(roots)
     memories = {number: search.memories[key] for number, key in gpu.items() if key in search.memories}
-    found = {number: search.holders(owner) for number, owner in [*owners.items(), *memories.items()]}
-    return {number: holders for number, holders in found.items() if holders}
+    by_block = {number: search.holders(owner) for number, owner in [*owners.items(), *memories.items()]}
+    return {number: holders for number, holders in by_block.items() if holders}
 
 
 class _Search:
@@ -157,7 +157,7 @@ class _Search:
             way = queue.popleft()
             for root in self._roots.get(id(way[0]), ()):
                 if any(type(value) is dict and "__builtins__" in value for value in way):
-                    continue  # its variables are roots themselves
+                    continue  # the path leads through a module's namespace, whose variables are roots themselves
                 holder = _holder(root, way)
                 out.setdefault((holder.kind, holder.name), holder)
             for parent in self._parents.get(id(way[0]), ()):
@@ -184,7 +184,7 @@ class _Search:
                 return (block,)
         kind = type(value)
         if str(getattr(kind, "__module__", "")).startswith("bls_notebook.") and kind not in owner_kinds:
-            return ()  # the package's own, and no container of tensors
+            return ()  # an object of this package that contains no tensors
         return [child for child in gc.get_referents(value) if not issubclass(type(child), ATOMS)]
 
 
@@ -269,9 +269,9 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
         return "", True
     attributes = _dict_of(parent)
     if isinstance(attributes, dict):
-        found = _attribute(attributes, child)
-        if found:
-            return found, True
+        step = _attribute(attributes, child)
+        if step:
+            return step, True
     for kind in type(parent).__mro__:
         for name, member in vars(kind).items():
             if type(member) is MemberDescriptorType:
@@ -310,10 +310,10 @@ def _hidden_roots() -> Iterator[SearchRoot]:
 
 
 def _variables_of_frames(frames: Iterable[types.FrameType]) -> Iterator[SearchRoot]:
-    """Yield the variables of functions; those of a module or class body are a namespace that others lead to.
+    """Yield the variables of functions; module and class bodies are skipped, as other roots lead to their namespaces.
 
     The search keeps no variable alive and changes none. Before Python 3.13 a frame keeps the dict that
-    `f_locals` returns, so that is emptied at once unless somebody else has it; a frame in a debugger is skipped.
+    `f_locals` returns, so it is emptied immediately unless other code refers to it; a frame in a debugger is skipped.
     """
     for frame in frames:
         if frame.f_code.co_flags & CO_OPTIMIZED and frame.f_trace is None:
@@ -324,17 +324,17 @@ def _variables_of_frames(frames: Iterable[types.FrameType]) -> Iterator[SearchRo
 
 
 def _variables(frame: types.FrameType) -> list[tuple[str, Any]]:
-    found: Any = variables_of(frame)
-    variables = list(found.items())
-    if type(found) is dict and sys.getrefcount(found) == _OWN:
-        found.clear()
+    namespace: Any = variables_of(frame)
+    variables = list(namespace.items())
+    if type(namespace) is dict and sys.getrefcount(namespace) == _OWN:
+        namespace.clear()
     return variables
 
 
 def _count_own() -> int:
-    """Return the references that `_variables` counts to the dict of a frame that nobody else has."""
-    found: Any = sys._getframe().f_locals
-    return sys.getrefcount(found) if type(found) is dict else 0
+    """Return the number of references that `_variables` counts to a frame's dict without other references."""
+    namespace: Any = sys._getframe().f_locals
+    return sys.getrefcount(namespace) if type(namespace) is dict else 0
 
 
 _OWN = _count_own()
@@ -345,7 +345,7 @@ _remedy = DEFAULT_REMEDY
 
 
 def say_how_to_reload(remedy: str) -> None:
-    """Set what a user types to make a model release its memory; ``{name}`` stands for the model."""
+    """Set the command that makes a model release its memory; ``{name}`` is replaced by the model's name."""
     global _remedy
     _remedy = remedy
 

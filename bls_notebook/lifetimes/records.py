@@ -127,7 +127,7 @@ def is_left_behind(life: Life) -> bool:
 
 
 def bytes_over_time(lives: Iterable[Life]) -> list[tuple[int, int, int]]:
-    """Return (ns, bytes alive, bytes left behind) of some blocks, each from its time on; the first at 0 ns."""
+    """Return steps (ns, bytes alive, bytes left behind) of some blocks, the first at 0; each holds until the next."""
     changes = {0: (0, 0)}
     for life in lives:
         for ns, change in ((life.born, life.bytes), (life.died, -life.bytes)):
@@ -143,7 +143,7 @@ def bytes_over_time(lives: Iterable[Life]) -> list[tuple[int, int, int]]:
 
 
 def _lives_at(life: Life, ns: int) -> bool:
-    """Whether a block is alive at a time, -1 for the end; it is at its birth, and not at its death."""
+    """Whether a block is alive at a time (-1 for the end): its birth counts, its death does not."""
     return life.died < 0 if ns < 0 else life.born <= ns and (life.died < 0 or ns < life.died)
 
 
@@ -206,9 +206,9 @@ class LifetimesAnalysis:
         return tuple(sorted(lines, key=lambda each: (-each.bytes, each.model, each.line.line)))
 
     def left_behind(self) -> tuple[Life, ...]:
-        """Return the blocks that requests and models allocated and that are still alive, the largest first.
+        """Return the living blocks that requests and models allocated, the largest first.
 
-        Arrays that the notebook made itself and sent are not among them.
+        Arrays that the notebook made itself and sent do not count.
         """
         return _largest_first(filter(is_left_behind, self.record.lives))
 
@@ -223,12 +223,12 @@ class LifetimesAnalysis:
         Returns
         -------
         Path
-            Of the file.
+            The path of the file.
 
         Raises
         ------
         BLSError
-            It cannot be written.
+            The file cannot be written.
         """
         return _FILE.save(self.record, path)
 
@@ -274,7 +274,6 @@ def load_lifetimes(path: str | Path) -> Lifetimes:
     Raises
     ------
     BLSError
-        The file cannot be read, holds something else, or was written by a newer version; the message says
-        which.
+        The file cannot be read, contains something else, or has another schema; the message says which.
     """
     return _FILE.load(path)

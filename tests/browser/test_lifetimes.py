@@ -90,7 +90,7 @@ def test_blocks_are_where_they_lived(leak: Chart) -> None:
     # What stayed behind fills the device's panel at its end.
     assert ALARM.light in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
     assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(200, END), PANEL - 20)
-    assert "held by leaky.kept; to let go: leaky.kept.clear()" in leak.root.inner_text()
+    assert "held by leaky.kept; to release: leaky.kept.clear()" in leak.root.inner_text()
 
 
 # Collects what is written on canvases from then on.

@@ -124,8 +124,8 @@ def test_a_profile_ends_with_what_stays() -> None:
 def test_what_was_left_behind_is_said_with_what_to_type() -> None:
     assert left_behind(samples.leak()) == [
         "left behind by this cell: 576 MiB on gpu:0 (simulated) in 6 blocks, held by leaky.kept; "
-        "to let go: leaky.kept.clear()",
-        "left behind by this cell: 16 MiB on cpu, held by best; to let go: del best",
+        "to release: leaky.kept.clear()",
+        "left behind by this cell: 16 MiB on cpu, held by best; to release: del best",
     ]
 
 
@@ -139,11 +139,11 @@ def test_what_the_notebook_made_itself_was_not_left_behind() -> None:
 @pytest.mark.parametrize(
     ("holders", "words"),
     [
-        ([], "held by nothing that was found"),
-        ([("frame", "", ""), ("variable", "r", "del r")], "held by r; to let go: del r"),
+        ([], "held by an unknown owner"),
+        ([("frame", "", ""), ("variable", "r", "del r")], "held by r; to release: del r"),
         ([("response", "", "")], "held by a response"),
         ([("iterator", "stream", "")], "held by an iterator of responses stream"),
-        ([("attribute", "m.cache['a'][0]", "x")], "held by m.cache['a'][0]; to let go: x"),
+        ([("attribute", "m.cache['a'][0]", "x")], "held by m.cache['a'][0]; to release: x"),
     ],
 )
 def test_who_is_named_of_several_holders(holders: list[tuple[str, str, str]], words: str) -> None:
@@ -168,7 +168,7 @@ def test_remedies_of_many_blocks() -> None:
     track = samples.Track(samples.CPU)
     for number in range(5):
         track.hold(track.make(number, "OUT", 4096, "m"), "variable", f"r[{number}]", f"r[{number}].clear()")
-    assert left_behind(track.record(99))[0].endswith("held by r; to let go: r[0].clear() (and 4 like it)")
+    assert left_behind(track.record(99))[0].endswith("held by r; to release: r[0].clear() (and 4 like it)")
 
 
 def test_sums_are_short() -> None:

@@ -45,7 +45,7 @@ def test_it_shows_what_is_left_and_who_holds_it(sender) -> None:
     assert shown.value is None
     [bundle] = shown.bundles
     assert set(bundle) == {"text/plain", "text/html"}
-    assert "left behind by this cell: 3.9 KiB on cpu in 2 blocks, held by answer; to let go: del answer" in (
+    assert "left behind by this cell: 3.9 KiB on cpu in 2 blocks, held by answer; to release: del answer" in (
         " ".join(bundle["text/plain"].split())
     )
     assert 'class="bls-figure"' in bundle["text/html"]
@@ -173,7 +173,7 @@ def test_a_bad_argument_gets_one_line_and_runs_nothing(cells, options: str, mess
 
 
 def test_help(cells) -> None:
-    assert "what the cell left behind" in " ".join(cells("%%blsmemory -h\n1").stdout.split())
+    assert "the blocks that the cell left behind" in " ".join(cells("%%blsmemory -h\n1").stdout.split())
     assert "--save FILE" in cells.shell.find_cell_magic("blsmemory").__doc__
 
 

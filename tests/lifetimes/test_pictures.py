@@ -54,8 +54,8 @@ def test_text_of_a_leak() -> None:
         "  gpu:0 (simulated)  304 MiB     2 GiB      288 MiB  leaky/STATES ×3 288 MiB, tidy/BEST 16 MiB",
         "  cpu                 18 MiB    16 GiB       16 MiB  tidy/BEST 16 MiB, QUERY 2 MiB",
         "  warning: left behind by this cell: 288 MiB on gpu:0 (simulated) in 3 blocks, held by leaky.kept;",
-        "           to let go: leaky.kept.clear()",
-        "  warning: left behind by this cell: 16 MiB on cpu, held by best; to let go: del best",
+        "           to release: leaky.kept.clear()",
+        "  warning: left behind by this cell: 16 MiB on cpu, held by best; to release: del best",
         "",
         "  lives, event by event (not to scale) · █ 96 MiB ▁ less · gpu:0 (simulated) · ▶ alive at the end",
         "  notebook  QUERY    2 MiB  cpu    ▁▁▁▁▁▁▁  ▁▁▁▁▁▁▁  ▁▁▁▁▁▁▁",
@@ -122,7 +122,7 @@ def test_a_name_that_is_known_by_its_line_alone() -> None:
 
 def test_html_has_the_warning_the_figure_and_the_tables() -> None:
     page = Page(as_html(samples.leak()))
-    assert "held by leaky.kept; to let go: leaky.kept.clear()" in page.text
+    assert "held by leaky.kept; to release: leaky.kept.clear()" in page.text
     [image] = page.find("img", "bls-figure")
     assert image["alt"] is not None
     assert "gpu:0 (simulated): peak 592 MiB, leaky/STATES ×6 576 MiB" in image["alt"]
@@ -186,7 +186,7 @@ def test_the_figure_says_where_the_memory_went() -> None:
     assert "576 MiB left behind" in words
     assert "gpu:0 (simulated)" in words
     assert {f"leaky.kept[{n}]" for n in range(6)} <= set(words)
-    assert {"notebook", "leaky", "tidy", "transfer", "handed on", "still alive"} <= set(words)
+    assert {"notebook", "leaky", "tidy", "transfer", "passed to a model", "still alive"} <= set(words)
 
 
 def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:

@@ -1,4 +1,4 @@
-"""A memory track in a notebook: the figure, and a widget that covers it while a kernel is there."""
+"""Lifetimes in a notebook: the report, and a widget that covers it while a kernel is running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .report import lifetimes_document
 
 
 def lifetimes_display(record: Lifetimes, *, width: int, live: bool) -> Display:
-    """Draw a memory track; if `live` allows it and there is something to see, a widget covers it."""
+    """Draw lifetimes; a widget covers the report if `live` allows it and there are blocks."""
     display = display_of(lifetimes_document(record), width)
     widget = live_widget(lambda: _widget(record, width)) if live and record.lives else None
     if widget is None:

@@ -10,7 +10,7 @@ from itertools import accumulate
 from bls_notebook.lifetimes.records import CodeLine, DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
 from bls_notebook.records.units import count, shape, size
 
-# Of several holders, the first of these is named: the user can do something about it.
+# If a block has several holders, the first in this order is named: the user can release that one most easily.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "frame", "unknown")
 _WORDS = {
     "response": "a response",
@@ -20,7 +20,7 @@ _WORDS = {
 }
 _INDEX = re.compile(r"(?:\[[^\[\]]*\])+$")
 _MOST, _NAMED = 5, 40  # warnings about one holder each; names in the last warning
-UNKNOWN = "nothing that was found"
+UNKNOWN = "an unknown owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class BlockGroup:
 
     @property
     def label(self) -> str:
-        """The name of the first, and their number."""
+        """The name of the first block, and the number of blocks."""
         name = name_of(self.lives[0])
         return name if len(self.lives) == 1 else f"{name} ×{len(self.lives):,}"
 
@@ -152,7 +152,7 @@ def holder_text(holder: Holder) -> str:
 
 
 def stacked(lives: Iterable[Life], models: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return (ns, bytes, tops...) of blocks, each from its time on.
+    """Return steps (ns, bytes, tops...) of blocks; a step holds until the next.
 
     The tops are heights from the bottom: blocks left behind by any model, then the others of each model.
     """
@@ -177,16 +177,16 @@ def held(lives: Iterable[Life]) -> list[BlockGroup]:
     for life in lives:
         roots = ((each.kind, _INDEX.sub("", each.name) or each.name) for each in named_holders(life))
         groups.setdefault(tuple(dict.fromkeys(roots)), []).append(life)
-    found = []
+    result = []
     for kinds, own in groups.items():
         every = {tuple(holder_text(each) for each in named_holders(life)) for life in own}
         texts = every.pop() if len(every) == 1 else [holder_text(Holder(*each)) for each in kinds]
-        found.append(BlockGroup(tuple(own), " and ".join(texts), _remedy(own)))
-    return sorted(found, key=lambda each: (-each.bytes, each.held_by))
+        result.append(BlockGroup(tuple(own), " and ".join(texts), _remedy(own)))
+    return sorted(result, key=lambda group: (-group.bytes, group.held_by))
 
 
 def named_holders(life: Life) -> list[Holder]:
-    """Return the variables and attributes that hold a block, by name; if there are none, the first other holder."""
+    """Return the variables and attributes that keep a block alive, by name; without any, the first other holder."""
     named = [each for each in life.holders if each.kind in ("variable", "attribute") and each.name]
     known = {kind: place for place, kind in enumerate(_ORDER)}
     in_order = sorted(life.holders, key=lambda each: known.get(each.kind, len(known)))
@@ -195,15 +195,15 @@ def named_holders(life: Life) -> list[Holder]:
 
 def alive_kinds(record: Lifetimes) -> list[BlockGroup]:
     """Group the blocks alive at the end by name, type, device, maker and holder, the largest first."""
-    found = []
+    result = []
     for group in held(record.alive()):
         kinds: dict[tuple[object, ...], list[Life]] = {}
         for life in group.lives:
             key = (name_of(life), life.datatype, life.shape, life.device, life.maker.model)
             kinds.setdefault(key, []).append(life)
         for lives in kinds.values():
-            found.append(BlockGroup(tuple(lives), held(lives)[0].held_by if len(lives) == 1 else group.held_by))
-    return sorted(found, key=lambda each: -each.bytes)
+            result.append(BlockGroup(tuple(lives), held(lives)[0].held_by if len(lives) == 1 else group.held_by))
+    return sorted(result, key=lambda group: -group.bytes)
 
 
 def _remedy(lives: list[Life]) -> str:
@@ -226,7 +226,7 @@ def left_behind(record: Lifetimes) -> list[str]:
             + (f" and {len(rest) - _NAMED:,} more" if len(rest) > _NAMED else "")
         )
     if record.dropped_bytes:
-        said.append(f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit of the record")
+        said.append(f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit")
     return said
 
 
@@ -236,5 +236,5 @@ def _warning(record: Lifetimes, group: BlockGroup) -> str:
     blocks = f" in {count(len(group.lives), 'block')}" if len(group.lives) > 1 else ""
     (model, line), *others = {(owner(life.maker), line_text(life.line)) for life in group.lives}
     made = f", made by {model} in {line}" if line and not others else ""
-    remedy = f"; to let go: {group.remedy}" if group.remedy else ""
+    remedy = f"; to release: {group.remedy}" if group.remedy else ""
     return f"left behind by this cell: {size(group.bytes)} on {on}{blocks}{made}, held by {group.held_by}{remedy}"

@@ -19,12 +19,12 @@ _ROW, _HEAD, _GAP, _SIDE = 23.0, 24.0, 14.0, 2.0  # px
 _LOOKS = (1.0, 0.55, 0.28)  # of models, functions and lines
 _WHOLE = 1000.0  # the width of a device's peak
 _DEVICES, _LINES = 4, 12
-_LEAST = 1000  # a device with so many times less than the fullest is not shown
+_LEAST = 1000  # a device whose peak is this many times smaller than the largest one is not shown
 
 
 @dataclass(frozen=True, slots=True)
 class FlameBox:
-    """``bytes`` of a model, a function or a line (``depth`` 0, 1, 2), from byte ``start`` of the peak on."""
+    """A box: the ``bytes`` of a model, a function or a line (``depth`` 0, 1, 2); ``start`` bytes are left of it."""
 
     depth: int
     start: int
@@ -50,14 +50,14 @@ def flames(record: Lifetimes) -> list[Flame]:
     """Return the peaks of the devices with most memory, GPUs first; none if no line is known."""
     if not any(life.line.line for life in record.lives):
         return []
-    found = []
+    peaks = []
     known = device_facts(record)
     least = max(each.peak for each in known) / _LEAST
     for facts in [each for each in known if each.peak > least][:_DEVICES]:
         lines = record.lines(facts.name)
         title = f"{facts.label}: {size(facts.peak)} at {duration(facts.peak_ns / 1e9)}"
-        found.append(Flame(facts.name, title, facts.peak, lines, tuple(_boxes(lines))))
-    return found
+        peaks.append(Flame(facts.name, title, facts.peak, lines, tuple(_boxes(lines))))
+    return peaks
 
 
 def _function(line: LineBytes) -> str:
@@ -65,7 +65,7 @@ def _function(line: LineBytes) -> str:
 
 
 def _boxes(lines: Sequence[LineBytes], depth: int = 0, start: int = 0) -> Iterator[FlameBox]:
-    """Yield the boxes of a depth, the largest first, each followed by the boxes below it."""
+    """Yield the boxes of a depth, the largest first, each followed by the boxes that it contains."""
     keys = (lambda each: each.model, _function, lambda each: (each.line.file, each.line.line))
     groups: dict[object, list[LineBytes]] = {}
     for each in lines:
@@ -86,17 +86,17 @@ def _boxes(lines: Sequence[LineBytes], depth: int = 0, start: int = 0) -> Iterat
 
 
 def flame_svg(record: Lifetimes) -> str:
-    """Draw the flame graph as an SVG document, as wide as its page; empty if no line is known."""
-    found = flames(record)
-    if not found:
+    """Draw the flame graph as an SVG document as wide as its page; empty if no line is known."""
+    peaks = flames(record)
+    if not peaks:
         return ""
     pen = Pen(_WHOLE, _SIDE, _SIDE)
     pen.ticks = [(0, ""), (_WHOLE, "")]
-    inks = model_inks(line.model for flame in found for line in flame.lines)
+    inks = model_inks(line.model for flame in peaks for line in flame.lines)
     top = 4.0
-    for flame in found:
+    for flame in peaks:
         pen.words(flame.title, 0, top + 9, bold=True)
-        pen.words("as wide as their bytes", _WHOLE, top + 9, align="end", size=10, colour=DIM)
+        pen.words("width: bytes", _WHOLE, top + 9, align="end", size=10, colour=DIM)
         top += _HEAD
         for box in flame.boxes:
             _draw_box(pen, box, inks[box.model], _WHOLE / flame.bytes, top + _ROW * box.depth)

@@ -4,8 +4,8 @@ Blocks are grouped by model, then by name and device; blocks of one name that ne
 there are more rows than the picture has, the names with most rows are folded into one row each that shows
 their bytes over time; then the smallest names are folded together.
 
-The text has few columns: its bars go from event to event instead of by the clock, so two runs of the same
-cell look the same.
+The text has few columns: its bars are drawn from event to event and not to scale, so two runs of the same cell
+look the same.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a ro
 _NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
 _PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
 _ROWS, _DEVICES, _INKS = 36, 4, 10
-_STEPS = 300  # of a line; of more, the highest stay
-_NEAR = 1.8  # a capacity of less than so many peaks is drawn
+_STEPS = 300  # steps of a curve; beyond it, only the highest are kept
+_NEAR = 1.8  # the capacity is drawn as a line if it is less than this many times the peak
 _TEXT_ROWS, _TEXT_COLUMNS = 24, 48
 _LEVELS = " ▁▂▃▄▅▆▇█"
-_OTHERS = "\0"  # the model of a row of several
+_OTHERS = "\0"  # stands for the model in a row of several models
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class LifeRow:
 
 @dataclass(frozen=True, slots=True)
 class LifeGroup:
-    """The rows of one model, by its name in words."""
+    """The rows of one model; ``label`` is the name to show."""
 
     model: str
     label: str
@@ -88,8 +88,8 @@ class LifeLane:
 def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
     """Distribute blocks to at most `most` rows (2 or more), without the headings of groups.
 
-    Groups are in the order of their first birth while every block has a bar; if some are folded, those that
-    left most behind come first, then the largest.
+    If every block has a bar, groups are in the order of their first birth. If some are folded, groups that left
+    most bytes behind come first, then the largest.
     """
     lanes = _fold_names(life_lanes(record), most)
     spare, folded = most - len(lanes), set[int]()
@@ -106,37 +106,37 @@ def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
         else:
             own += [LifeRow(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)]
     return [
-        LifeGroup(model, "others" if model == _OTHERS else model or "notebook", tuple(found))
-        for model, found in rows.items()
+        LifeGroup(model, "others" if model == _OTHERS else model or "notebook", tuple(own))
+        for model, own in rows.items()
     ]
 
 
 def life_lanes(record: Lifetimes) -> list[LifeLane]:
-    """Group blocks by name, those of one model together, in the order of first birth."""
-    found: dict[str, dict[tuple[str, str], list[Life]]] = {}
-    for life in sorted(record.lives, key=lambda each: (each.born, each.id)):
-        names = found.setdefault(life.maker.model, {})
+    """Group blocks by name in the order of first birth; the names of one model are adjacent."""
+    by_model: dict[str, dict[tuple[str, str], list[Life]]] = {}
+    for life in sorted(record.lives, key=lambda life: (life.born, life.id)):
+        names = by_model.setdefault(life.maker.model, {})
         names.setdefault((name_of(life), life.device), []).append(life)
     return [
         LifeLane(model, name, device, pack(lives), tuple(lives))
-        for model, names in found.items()
+        for model, names in by_model.items()
         for (name, device), lives in names.items()
     ]
 
 
 def pack(lives: Iterable[Life]) -> list[list[Life]]:
-    """Give each block, in the order of birth, the first free row; a block that stays alive keeps its row."""
-    rows, found = Rows(), list[list[Life]]()
+    """Assign each block, in the order of birth, the first free row; a living block occupies its row to the end."""
+    rows, members = Rows(), list[list[Life]]()
     for life in lives:
         row = rows.take(life.born, inf if life.died < 0 else max(life.died, life.born + 1))
-        if row == len(found):
-            found.append([])
-        found[row].append(life)
-    return found
+        if row == len(members):
+            members.append([])
+        members[row].append(life)
+    return members
 
 
 def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple[int, ...]]:
-    """Thin out (ns, bytes, ...): of each of `most` pieces of time until `end` the step with most bytes."""
+    """Thin out steps (ns, bytes, ...): keep the step with most bytes in each of `most` equal parts of the time."""
     if len(steps) <= most:
         return list(steps)
     best: dict[int, tuple[int, ...]] = {}
@@ -157,13 +157,13 @@ def _fold_names(lanes: list[LifeLane], most: int) -> list[LifeLane]:
     lives = tuple(sorted((life for lane in rest for life in lane.lives), key=lambda each: (each.born, each.id)))
     devices = {lane.device for lane in rest}
     label = f"+{count(len({(lane.model, lane.label) for lane in rest}), 'name')}"
-    rows: list[list[Life]] = [[]] * (len(lives) + 2)  # more than fit, so that it is folded
+    rows: list[list[Life]] = [[]] * (len(lives) + 2)  # so many rows that `layout` folds it
     joined = LifeLane(_OTHERS, label, devices.pop() if len(devices) == 1 else "", rows, lives)
     return [*(lane for lane in lanes if id(lane) in kept), joined]
 
 
 def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
-    """Order lanes by the bytes that their models, then they themselves, left behind and had at most."""
+    """Order lanes by the bytes left behind and the peak: first of their models, then of the lanes."""
     weights = {id(lane): _weight(lane) for lane in lanes}
     models: dict[str, tuple[int, int]] = {}
     for lane in lanes:
@@ -174,19 +174,19 @@ def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
 
 
 def _weight(lane: LifeLane) -> tuple[int, int]:
-    """Return the bytes that a lane left behind, and had at most."""
+    """Return the bytes that a lane left behind, and its peak."""
     steps = bytes_over_time(lane.lives)
     return steps[-1][2], max(alive for _, alive, _ in steps)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A row and where it is."""
+    """A row and its position."""
 
     row: LifeRow
     ink: Ink
     middle: float
-    most: int  # bytes that are as high as a bar can be
+    most: int  # bytes of a bar of full height
 
     @property
     def base(self) -> float:
@@ -197,12 +197,12 @@ class _Place:
 
 
 def tall(bytes_: int, most: int) -> float:
-    """Return a height from 0 to 1, by the root, so that a hundredth can still be seen."""
+    """Return a height from 0 to 1: the square root makes even a hundredth visible."""
     return max(math.sqrt(bytes_ / (most or 1)), 0.15)
 
 
 def draw_lives(pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], top: float, side: float) -> None:
-    """Draw the rows of `groups` from `top` on, in their models' colours; `side` is px left of the axis."""
+    """Draw the rows of `groups` below `top`, in their models' colours; `side` is the room (px) left of the axis."""
     rows = [row for group in groups for row in group.rows]
     most = max((row_most(row) for row in rows), default=1)
     several = len({row.device for row in rows}) > 1
@@ -230,7 +230,7 @@ def draw_lives(pen: Pen, groups: Sequence[LifeGroup], inks: Mapping[str, Ink], t
 
 
 def row_most(row: LifeRow) -> int:
-    """Return the peak of a row's blocks together, or the largest block if that was gone at once."""
+    """Return the peak of a row's blocks together, or its largest block if that was freed in no time."""
     return max(*(alive for _, alive, _ in bytes_over_time(row.lives)), *(life.bytes for life in row.lives))
 
 
@@ -248,7 +248,7 @@ def _label(row: LifeRow, device: str) -> str:
 
 
 def _until(pen: Pen, life: Life) -> float:
-    """Return the end of a bar, which is never too short to be seen."""
+    """Return the end of a bar; even the shortest bar is visible."""
     return max(pen.end if life.died < 0 else life.died, life.born + pen.end / pen.plot * 1.6)
 
 
@@ -257,7 +257,7 @@ def _draw_bars(pen: Pen, place: _Place) -> None:
     spans: list[Box] = []
     for life in lives:
         start, stop, top = float(life.born), _until(pen, life), place.top(life)
-        # Bars of many that could not be told apart become one.
+        # If there are many, bars too close to distinguish become one.
         if spans and len(lives) > _SINGLE and start - (spans[-1][0] + spans[-1][2]) < pen.end / 2000:
             start, stop = spans[-1][0], max(stop, spans[-1][0] + spans[-1][2])
             top = min(top, spans.pop()[1])
@@ -287,7 +287,7 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
 
 
 def _draw_band(pen: Pen, place: _Place) -> None:
-    """Draw the blocks of a folded row as one band, as high as their bytes."""
+    """Draw the blocks of a folded row as one band; its height shows their bytes."""
     steps = bytes_over_time(place.row.lives)
     shown = [
         (step[0], place.base - (_BAR * tall(step[1], place.most) if step[1] else 0))
@@ -297,7 +297,7 @@ def _draw_band(pen: Pen, place: _Place) -> None:
 
 
 def _draw_holders(pen: Pen, place: _Place) -> None:
-    """Write the holder of the blocks that are still alive beside their row."""
+    """Write the owners of the blocks that are still alive beside their row."""
     left = [life for life in place.row.lives if life.died < 0]
     if not left:
         return
@@ -323,14 +323,14 @@ def _draw_links(pen: Pen, places: Sequence[_Place]) -> None:
 
 
 def lifetimes_svg(record: Lifetimes) -> str:
-    """Draw the lifetime chart as an SVG document, as wide as its page: equal records give equal text."""
+    """Draw the lifetime chart as an SVG document as wide as its page; equal records give equal text."""
     side = _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
     pen = Pen(end_of(record), side, _HOLDERS)
     return pen.document(*_draw(pen, record, side))
 
 
 def _draw(pen: Pen, record: Lifetimes, side: float) -> tuple[float, float]:
-    """Draw everything; return the height, and how far down the lines of the time axis go."""
+    """Draw everything; return the height, and the lower end of the time axis' lines."""
     used = [facts for facts in device_facts(record) if facts.blocks]
     fullest = sorted(used, key=lambda each: -each.peak)[:_DEVICES]
     groups = layout(record, _ROWS)
@@ -399,7 +399,7 @@ def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[L
         (len({life.bytes for life in lives}) > 1, "↕", "higher: more bytes"),
         ("transfer" in copies, "→", "transfer"),
         (bool(copies - {"transfer"}), "⇢", "copy"),
-        (any(life.stays for life in singles), "|", "handed on"),
+        (any(life.stays for life in singles), "|", "passed to a model"),
         (any(life.died < 0 for life in lives), "▸", "still alive"),
         (any(row.folded for row in rows), "≤", "many blocks in one row: bytes over time"),
     ]

@@ -24,7 +24,7 @@ from .block_facts import (
 from .flame_graph import flame_lines, flame_svg, flames
 from .lifetime_chart import chart_lines, lifetimes_svg
 
-_TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
+_TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of living blocks: in text, unfolded in HTML, and at most in HTML
 
 
 def lifetimes_document(record: Lifetimes) -> doc.Document:
@@ -42,7 +42,7 @@ def lifetimes_document(record: Lifetimes) -> doc.Document:
     peaks = flame_svg(record)
     if peaks:
         lines = doc.Both(lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record)))
-        picture.append(doc.Forms([lines], [doc.Fold("by line at the peak: what made it", [lines], True)]))
+        picture.append(doc.Forms([lines], [doc.Fold("the peak by line of code", [lines], True)]))
     shown = picture if record.lives else []
     order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
     return doc.Document([top, order, *_alive(record)], styles="figure")
@@ -56,7 +56,7 @@ def summary(record: Lifetimes) -> list[str]:
         count(len(record.lives), "block") if record.lives else "nothing passed through a request",
         count(len(models), "model") if models else "",
         duration(record.wall / 1e9),
-        f"{record.dropped:,} more did not fit into the record" if record.dropped else "",
+        f"{record.dropped:,} more beyond the limit" if record.dropped else "",
     ]
     return [fact for fact in facts if fact]
 

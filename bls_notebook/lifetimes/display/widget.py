@@ -1,6 +1,6 @@
 """The lifetime chart as an interactive widget: hover, zoom, filter and select in the browser.
 
-The browser gets columns of numbers in bytes, with the words that they refer to. Without a kernel the static
+The browser gets binary columns of numbers, and the texts that the numbers refer to. Without a kernel the static
 picture remains. Importing this module imports anywidget (the extra ``widgets``).
 """
 
@@ -31,7 +31,7 @@ _HOW = {"copy": 1, "transfer": 2}
 
 
 class Packed(NamedTuple):
-    """The data of the browser: columns as bytes, their layout, and words and colours."""
+    """The data for the browser: columns as bytes, their layout, and texts and colours."""
 
     data: bytes
     columns: list[tuple[str, str, int, int]]
@@ -147,12 +147,12 @@ def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
 
 
 def _stay(life: Life, stay: Stay) -> str:
-    given = {"view": "seen through a view by", "output": "answer to"}.get(stay.role, "input of")
-    return f"{given} {_maker(stay.at)}" + (f" as {stay.tensor}" if stay.tensor != name_of(life) else "")
+    role = {"view": "viewed by", "output": "response to"}.get(stay.role, "input of")
+    return f"{role} {_maker(stay.at)}" + (f" as {stay.tensor}" if stay.tensor != name_of(life) else "")
 
 
 def _maker(maker: Maker) -> str:
-    """Return the model that made or has a block, with version, request, instance, span and cell."""
+    """Return the model that made or received a block, with version, request, instance, span and cell."""
     facts = [
         owner(maker) + (f" version {maker.version}" if maker.version > 1 else ""),
         f"request {maker.request}" if maker.request else "",
@@ -183,8 +183,8 @@ class LifetimesWidget(anywidget.AnyWidget):
         self.record = record
         self._width = width
         self._by_id = {life.id: life for life in record.lives}
-        found = packed(record)
-        super().__init__(data=found.data, columns=found.columns, info=found.info, place=new_place())
+        data = packed(record)
+        super().__init__(data=data.data, columns=data.columns, info=data.info, place=new_place())
 
     @property
     def life(self) -> Life | None:
