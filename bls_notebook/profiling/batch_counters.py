@@ -11,7 +11,7 @@ from bls_notebook.records.statistics import StatisticsRecord, Times, why_not_bat
 
 
 class BatchCounters(NamedTuple):
-    """What a version has counted so far: requests that were computed, executions, and what held them up."""
+    """Counters of a model version: computed requests, executions, and why batches waited and ended."""
 
     requests: int
     executions: int
@@ -25,7 +25,7 @@ def counted() -> dict[LoadedModel, BatchCounters]:
 
 
 def unbatched(before: Mapping[LoadedModel, BatchCounters]) -> tuple[str, ...]:
-    """Return a line for each batching model whose requests have run one by one since."""
+    """Return a line for each batching model whose requests have run one by one since `before`."""
     none = BatchCounters(0, 0, 0, Counter())
     lines = []
     for model, now in counted().items():

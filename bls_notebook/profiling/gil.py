@@ -26,35 +26,35 @@ from .records.spans import LockHeld
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
 _PROBE_LATE = 0.6  # fraction of the GIL switch interval
-_COMPUTED = 0.1  # fraction that the process computed, else the machine stood still
+_COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _MOST_HELD = 10_000  # intervals kept
-_WORKED = 0.02  # of the time that the GIL was held: a thread with less processor time did not hold it
+_WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
 _TASKS = Path("/proc/self/task")
 _OWN = Path("/proc/thread-self/schedstat")
 
 
 class LockProbe:
-    """Looks from `start` until `stop`, or until nobody records."""
+    """Samples the wait for the GIL from `start` until `stop`, or until the recording ends."""
 
     def __init__(self) -> None:
         self._found: list[LockHeld] = []
         self._over = threading.Event()
 
     def start(self, log: recording.Log) -> None:
-        """Begin to look; nothing happens where there is no such lock, or it cannot be told."""
+        """Start sampling; without a GIL, or if the system does not report threads' times, do nothing."""
         if _TASKS.exists() and getattr(sys, "_is_gil_enabled", lambda: True)():
             threading.Thread(target=self._look, args=(log,), name="bls-lock-probe", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._over.set()
 
     def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:
-        """Return when the lock was held between two readings of `perf_counter_ns`, from the first on."""
+        """Return the intervals in which the GIL was held, between two `perf_counter_ns`, relative to the first."""
         return tuple(
-            LockHeld(max(each.begin - begin, 0), min(each.end, end) - begin, each.threads)
-            for each in list(self._found)
-            if each.begin < end and each.end > begin
+            LockHeld(max(held.begin - begin, 0), min(held.end, end) - begin, held.threads)
+            for held in list(self._found)
+            if held.begin < end and held.end > begin
         )
 
     def _look(self, log: recording.Log) -> None:
@@ -78,7 +78,7 @@ class LockProbe:
 
 
 class _Turns:
-    """A time in which the GIL is held, and the threads that compute."""
+    """An interval in which the GIL is held, and the threads that compute in it."""
 
     def __init__(self, begin: int) -> None:
         self._begin = begin
@@ -86,8 +86,8 @@ class _Turns:
 
     def record(self, now: int) -> LockHeld:
         worked, least = _worked(), _WORKED * (now - self._begin)
-        found = [t for t, ns in worked.items() if ns - self._before.get(t, ns) > least]
-        return LockHeld(self._begin, now, tuple(sorted(found)))
+        threads = [t for t, ns in worked.items() if ns - self._before.get(t, ns) > least]
+        return LockHeld(self._begin, now, tuple(sorted(threads)))
 
 
 def _worked() -> dict[int, int]:
@@ -105,7 +105,7 @@ def _schedstat(file: int) -> tuple[int, int]:
     return int(worked), int(waited)
 
 
-_SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
+_SWITCH = 0.015  # seconds that a waiting thread waits before it asks the running one to release the GIL
 _SLEEP = 0.001
 _LATE_NS = round(1e9 * (_SLEEP + 0.7 * _SWITCH))
 _SAMPLES = 12
@@ -115,9 +115,9 @@ _LONGEST = 0.5
 def gil_share_of(run: Callable[[], object]) -> float:
     """Return the fraction (0 to 1) of the time of `run` in which the GIL was held; -1 for too few samples.
 
-    A thread wakes up periodically while `run` is called, again and again until there are samples enough, or half a
-    second has passed. A thread that computes in Python gives the GIL up only when asked, after the switch interval, so
-    the sampler gets it late. What the sampler waited for a processor does not count.
+    `run` is called repeatedly, until there are enough samples or half a second has passed; meanwhile a thread wakes
+    up periodically. A thread that computes in Python releases the GIL only when asked, after the switch interval, so
+    the sampler gets it late. The sampler's waits for a processor do not count.
     """
     samples: list[int] = []
     stop = threading.Event()
@@ -129,7 +129,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
                 own = stack.enter_context(_OWN.open("rb")).fileno()
             now, waited = time.perf_counter_ns(), _schedstat(own)[1]
             while not stop.wait(_SLEEP):
-                # The clock and the wait of the same moment, as asking may itself have to wait for the GIL.
+                # Read the clock and the wait together: the reads themselves may have to wait for the GIL.
                 before, had_waited = now, waited
                 now, waited = time.perf_counter_ns(), _schedstat(own)[1]
                 samples.append(now - before - (waited - had_waited))

@@ -11,9 +11,9 @@ from typing import Any
 
 
 class DeviceTime:
-    """The time between two events of a stream; begins when it is made.
+    """The time between two CUDA events of a stream; creating it records the first.
 
-    `cuda`: ``cupy.cuda``. `index`: number of the GPU.
+    `cuda` is ``cupy.cuda``, `index` the number of the GPU.
     """
 
     __slots__ = ("_begin", "_cuda", "_end", "_index", "_stream")
@@ -28,7 +28,7 @@ class DeviceTime:
             self._begin.record(self._stream)
 
     def end(self) -> None:
-        """Put the second event into the same stream; what follows is not measured. It never raises."""
+        """Record the second event in the same stream. It never raises."""
         if self._stream is None:
             return
         try:
@@ -37,28 +37,28 @@ class DeviceTime:
                 event.record(self._stream)
             self._end = event
         except Exception:
-            pass  # the GPU has failed, or the model has closed its stream: not measured
+            pass  # the GPU failed, or the model closed its stream: no measurement
         self._stream = None
 
     def ns(self) -> int:
-        """Return the time, once the GPU is done; -1 where it cannot be known."""
+        """Wait for the GPU and return the time in ns; -1 if unknown."""
         if self._end is None:
             return -1
         try:
             self._end.synchronize()
             return int(self._cuda.get_elapsed_time(self._begin, self._end) * 1e6)
-        except Exception:  # the GPU has failed since: what is recorded of the requests stays good
+        except Exception:  # the GPU failed since; the other figures of the request remain valid
             return -1
 
 
 def device_timer() -> Callable[[int], DeviceTime | None] | None:
-    """Return what begins to measure on a GPU of a number, None where there is no CUDA GPU in use."""
+    """Return a function that starts a measurement on the GPU of a number; None if no CUDA GPU is in use."""
     cupy = sys.modules.get("cupy")
     cuda = getattr(cupy, "cuda", None)
     try:
         if cuda is None or not cuda.runtime.getDeviceCount():
             return None
-    except Exception:  # CuPy is there, and a driver is not
+    except Exception:  # CuPy without a driver
         return None
 
     def begin(index: int) -> DeviceTime | None:

@@ -1,4 +1,4 @@
-"""``%blsprofile``: sync against async, and why; ``%%blsprofile``: profile a cell."""
+"""``%blsprofile`` compares sync with async calls of a model; ``%%blsprofile`` profiles a cell."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 PARSER = Parser(
     "%blsprofile",
-    "Runs one workload in two ways, N requests by exec one after the other and by async_exec all at "
-    "once, and shows both on one time axis, with a sentence that says why async helped, or did not: "
-    "too few instances, Python's lock, exec in a coroutine, a coroutine that blocks, batches, busy "
-    "processors, or too little work; and what would help, with what that is predicted to bring. --tune looks "
-    "for the smallest setting that gets there. "
-    "INPUT=EXPRESSION is an input by its name, as for %bls. Warmed up, repeated in random order; medians "
-    "are compared. %%blsprofile profiles a cell. In scripts: bls.compare().",
+    "Runs one workload in two ways: N requests by exec one after the other, and by async_exec all at once. "
+    "Shows both on one time axis, with a verdict that names why async helped or did not: too few instances, "
+    "the GIL, exec in a coroutine, a coroutine that blocks, batches, busy processors, or too little work. The "
+    "advice names a change and its predicted speedup; --tune searches for the smallest setting that is nearly "
+    "the fastest. INPUT=EXPRESSION gives an input by name, as for %bls. The models are warmed up, the runs "
+    "repeat in random order, and their medians are compared. %%blsprofile profiles a cell. In scripts: "
+    "bls.compare().",
     """\
   %blsprofile digit_reader IMAGE=image -n 8
   %blsprofile resize IN=x --instances 1,2,4 --verify
   %blsprofile digit_reader IMAGE=image --overlap --apply
   %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save changes.pbtxt
-  found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
+  comparison = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
 """,
 )
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
@@ -50,53 +50,52 @@ _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")
 _add(
     "-n", dest="count", type=whole_number(1), metavar="N",
-    help="how many requests (default: 8, and 1 with --overlap)",
+    help="number of requests (default: 8, or 1 with --overlap)",
 )  # fmt: skip
 _add(
     "--overlap", action="store_true",
-    help="instead: which calls of MODEL are independent, found by running it again with changed answers of "
-    "its callees (up to 50 times; these runs reach no callee), what running them together would bring, and "
-    "the code to write",
+    help="find the calls of MODEL that are independent, by running it again with changed answers of its "
+    "callees (up to 50 times; these runs reach no callee); show the gain of running them together and the "
+    "code to write. No comparison is made",
 )  # fmt: skip
 _add(
     "--apply", action="store_true",
-    help="with --overlap: run the model with the change that is shown, prove that answers are equal and that "
-    "it is faster, and make a new cell with it below; the cell that defines MODEL stays as it is",
+    help="with --overlap: run the changed model, prove that its answers are equal and that it is faster, and "
+    "put it into a new cell below; the cell that defines MODEL stays as it is",
 )  # fmt: skip
 _add(
     "--tune", action="store_true",
-    help="instead: the smallest setting that gets N requests at once near the best there is (instances of "
+    help="find the smallest setting with which N requests at once are nearly as fast as possible (instances of "
     "every model that they reach, and batches), and the lines of config.pbtxt to change; --verify runs it",
 )  # fmt: skip
 _add(
     "--instances", type=counts, metavar="N,...",
-    help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
-    "afterwards the instances are the ones from before",
+    help="also measure these instance counts of the models that requests queue for, or else of MODEL; "
+    "afterwards the original instances are back",
 )  # fmt: skip
 _add(
     "--repeat", type=whole_number(1), metavar="N",
-    help="runs of each way (default: 5, and up to 25 within a few seconds where they differ much)",
+    help="runs of each kind (default: 5, and up to 25 within a few seconds if they differ much)",
 )  # fmt: skip
 _add(
     "--verify", action="store_true",
-    help="run the change that is predicted to help most, if it is one of instance counts, or what --tune "
-    "found",
+    help="run the instance count that is predicted to help most, or the setting that --tune found",
 )  # fmt: skip
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
 _add(
     "--save", type=new_file, metavar="FILE",
-    help="a file for it, for bls.load; compressed if it ends with .gz. With --tune a .pbtxt file for the lines to "
-    "change",
+    help="a file for the comparison, for bls.load; compressed if it ends with .gz. With --tune: a .pbtxt file "
+    "for the changed lines",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 CELL_PARSER = Parser(
     "%%blsprofile",
-    "Runs the cell, which may send requests in any way, await included, and shows what happened to them: "
-    "a timeline with a lane for each instance, how long requests waited and for whom, and what the time "
-    "was spent on. A click on a block shows the code that sent the request and that served it; "
-    'bls.mark("loaded") names a moment, in the cell or in a model. A cell that fails shows what was '
-    "recorded until then. In scripts: with bls.profile().",
+    "Runs the cell, which may send requests in any way, await included, and shows what they did: a timeline "
+    "with a lane for each instance, the waits of requests and their causes, and each model's share of the "
+    "time. A click on a block shows the code that sent the request and the code that served it; "
+    'bls.mark("loaded") names a moment, in the cell or in a model. If the cell fails, the requests until then '
+    "are shown. In scripts: with bls.profile().",
     """\
   %%blsprofile
   answers = %bls digit_reader IMAGE=image -n 4 --async
@@ -113,16 +112,16 @@ _add = CELL_PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
 _add(
     "--save", type=new_file, metavar="FILE",
-    help="a file for it: .json or .json.gz for bls.load, .trace.json for ui.perfetto.dev",
+    help="a file for the profile: .json or .json.gz for bls.load, .trace.json for ui.perfetto.dev",
 )  # fmt: skip
-_add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
+_add("--limit", type=whole_number(1), metavar="N", help="the number of requests to keep")
 _add(
     "--beside", metavar="NAME", type=identifier,
-    help="a variable with an earlier profile: show both on one axis of time, and what changed",
+    help="a variable with an earlier profile: show both on one time axis, with their differences",
 )  # fmt: skip
 _add(
     "--record", metavar="FILE",
-    help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load",
+    help="a file for the requests of the cell and of models, with their tensors, for %%blsreplay and bls.load",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
@@ -133,7 +132,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     arguments = PARSER.parse(read.words)
     inputs = read.values(variables, "%blsprofile")
     if arguments.apply and not arguments.overlap:
-        PARSER.error("--apply is for the change that --overlap finds: give both")
+        PARSER.error("--apply makes the change that --overlap finds: give both")
     if arguments.tune:
         return _tuned(notebook, arguments, inputs)
     if arguments.overlap:
@@ -148,71 +147,71 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             _make_cell(notebook, overlap, arguments.into or "")
         return None if arguments.quiet else overlap
     with reported(notebook):
-        found = bls.compare(
+        comparison = bls.compare(
             arguments.model, inputs, n=arguments.count, instances=arguments.instances,
             repeat=arguments.repeat, verify=arguments.verify,
         )  # fmt: skip
-    notebook.assign(arguments.into, found)
-    notebook.remember(found)
-    if arguments.verify and found.verification is None:
-        why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
+    notebook.assign(arguments.into, comparison)
+    notebook.remember(comparison)
+    if arguments.verify and comparison.verification is None:
+        why = "requests failed" if comparison.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
-    notebook.save("%blsprofile", found, arguments.save, readable=True)
-    fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
-    return None if arguments.quiet else found
+    notebook.save("%blsprofile", comparison, arguments.save, readable=True)
+    fail_on(notebook, [setting.problem for setting in comparison.settings if setting.problem], comparison)
+    return None if arguments.quiet else comparison
 
 
 def _make_cell(notebook: Notebook, overlap: Overlap, variable: str) -> None:
-    """Make a cell with the proven change, or say why there is none."""
+    """Put the proven change into a new cell, or report why there is none."""
     code = overlap.code
     if code is None:
-        why = "that was not proven" if overlap.problem else "there is nothing to gain"
+        why = "it was not proven" if overlap.problem else "there is nothing to gain"
         notebook.say(f"%blsprofile: --apply: no change is made, as {why}", "info")
         return
     if not code.source or not code.proven:
-        return  # its display says why
-    where = f"`{variable}.code.source`" if variable else "`code.source` of what this returns"
+        return  # the display of the overlap says why
+    where = f"{variable}.code.source" if variable else "code.source of the result"
     if code.folder:
         notebook.say(
-            f"%blsprofile: --apply: {overlap.model!r} lies in {code.folder}, which is not written to", "info",
-            f"the changed model.py is {where.replace('`', '')}",
+            f"%blsprofile: --apply: {overlap.model!r} is in {code.folder}, whose files are not changed", "info",
+            f"the changed model.py is {where}",
         )  # fmt: skip
         return
     line = notebook.definition_lines.get(overlap.model, overlap.model)
     shell: Any = notebook.shell
     shell.set_next_input(f"%%tritonmodel {line.strip()}\n{code.source.rstrip()}\n", replace=False)
     notebook.say(
-        f"the changed {overlap.model!r} is in the cell below: run it to have it serve",
-        hint="the cell that defines it now is as it was",
+        f"the changed {overlap.model!r} is in the cell below: run that cell to put it into service",
+        hint="the cell that defines it now is unchanged",
     )
 
 
 def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, object]) -> object:
     if arguments.instances or arguments.overlap:
-        PARSER.error("--tune looks for instance counts itself: leave --instances and --overlap out")
+        PARSER.error("--tune searches instance counts itself: leave --instances and --overlap out")
     if arguments.save and not arguments.save.endswith(".pbtxt"):
-        PARSER.error(f"--save: got {arguments.save!r}, expected a name that ends with .pbtxt (the lines to change)")
+        PARSER.error(f"--save: got {arguments.save!r}, expected a name that ends with .pbtxt (the changed lines)")
     options = {} if arguments.count is None else {"n": arguments.count}
     with reported(notebook):
-        found = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
-    notebook.assign(arguments.into, found)
-    notebook.save("%blsprofile", found, arguments.save)
-    return None if arguments.quiet else found
+        tuning = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
+    notebook.assign(arguments.into, tuning)
+    notebook.save("%blsprofile", tuning, arguments.save)
+    return None if arguments.quiet else tuning
 
 
 def _profile(name: str, variables: Variables) -> SessionAnalysis:
     from .records.session import SessionAnalysis  # first needed here
 
-    found = evaluate(name, variables, "%%blsprofile: --beside")
-    if not isinstance(found, SessionAnalysis):
+    value = evaluate(name, variables, "%%blsprofile: --beside")
+    if not isinstance(value, SessionAnalysis):
         CELL_PARSER.error(
-            f"--beside: {name} is {type(found).__name__}, expected a profile, as %%blsprofile --into {name} keeps one"
+            f"--beside: {name} is {type(value).__name__}, expected a profile, as %%blsprofile --into {name} keeps one"
         )
-    return found
+    return value
 
 
 def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Run a cell, and show what happened to its requests."""
+    """Run a cell and show the profile of its requests."""
     __tracebackhide__ = True
     arguments = CELL_PARSER.parse_line(line, variables)
     body = cell_body(notebook, "%%blsprofile", cell)

@@ -1,4 +1,4 @@
-"""Processors: their number, the time that this and other processes use, and waits for a free one (Linux only)."""
+"""Processors: their number, the time that this process and others use, and waits for a free one (Linux only)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-_TICK = 10_000_000  # ns that the system counts processor time in, for whoever asks
+_TICK = 10_000_000  # ns: the unit of processor times in /proc/stat
 _STAT = Path("/proc/stat")
 _TASKS = Path("/proc/self/task")
 
 
 def cores() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
@@ -25,52 +25,51 @@ def cores() -> int:
 
 
 class Processors:
-    """What this process gets of the processors from when this is made; times in ns."""
+    """The processor time of this process since this object was created, and its threads' waits for processors, ns."""
 
     def __init__(self) -> None:
         self._waited = {thread: times.waited for thread, times in thread_times().items()}
         self._used = time.process_time_ns()
 
     def used(self) -> int:
-        """Return how much processor time it has had."""
+        """Return the processor time of the process."""
         return time.process_time_ns() - self._used
 
     def waited(self) -> int:
-        """Return how long its threads were kept from working because somebody else had the processors.
+        """Return the time that runnable threads waited for a processor that another program or thread used.
 
-        That is another program, or another of its threads. Known on Linux alone, of threads that live on; 0
-        elsewhere.
+        Only Linux reports it, and only for threads that have not ended; 0 elsewhere.
         """
         return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in thread_times().items())
 
 
 class Others:
-    """What other programs have of the processors that this process may use, from when this is made."""
+    """The use of this process's processors by other programs, since this object was created."""
 
     def __init__(self) -> None:
         self._idle = _idle()
         self._used, self._began = time.process_time_ns(), time.perf_counter_ns()
 
     def share(self) -> float:
-        """Return which part of the processors' time they had, 0 to 1: no more than is certain.
+        """Return the fraction (0 to 1) of the processors' time that other programs certainly used.
 
-        Known on Linux alone; 0 elsewhere.
+        Only Linux reports it; 0 elsewhere.
         """
         idle = _idle()
         whole = (time.perf_counter_ns() - self._began) * len(idle)
         if not whole or idle.keys() != self._idle.keys():
             return 0.0
         left = whole - (time.process_time_ns() - self._used)
-        # Each processor's idle time may be a tick more than it says.
+        # The idle time of a processor is rounded down to ticks.
         left -= sum(idle[name] - self._idle[name] + _TICK for name in idle)
         return min(max(0.0, left / whole), 1.0)
 
 
 def rate(threads: int, seconds: float) -> float:
-    """Return how much several threads get done in a second just now, together, without Python's lock.
+    """Return the present throughput of several threads together, in units of work per second, without the GIL.
 
-    Twice as many threads get less than twice as much done where they share a core, where other programs
-    keep the processors busy, or where a container may not use them all.
+    Twice as many threads have less than twice the throughput if they share a core, if other programs use the
+    processors, or if a container may not use all of them.
     """
     values = np.linspace(0.0, 1.0, 1 << 17)
     rates: list[float] = []
@@ -80,8 +79,8 @@ def rate(threads: int, seconds: float) -> float:
         result = np.empty_like(values)
         ready.wait()
         done, now, begun = 0, 0.0, time.perf_counter()
-        while now < seconds:  # once at least, however late this thread gets a processor
-            np.arctan(values, out=result)  # arithmetic on arrays, which lets go of the lock
+        while now < seconds:  # at least once, however late this thread gets a processor
+            np.arctan(values, out=result)  # releases the GIL
             done += 1
             now = time.perf_counter() - begun
         rates.append(done / now)
@@ -105,7 +104,7 @@ def _idle() -> dict[str, int]:
 
 
 class ThreadTimes(NamedTuple):
-    """How long a thread ran on a processor and how long it waited for one, ns."""
+    """A thread's time on processors and its wait for one, ns."""
 
     worked: int
     waited: int

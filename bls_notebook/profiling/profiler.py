@@ -1,11 +1,9 @@
-"""`profile()` records what happens to requests as a session; `mark()` names a moment in it.
+"""`profile()` records the requests of a block of code as a session; `mark()` names a moment in it.
 
-Guarantees: profiles may nest and overlap, in any threads, and each has everything that happened while it was
-on. A request that began before a profile is not in it; one that is unfinished at its end is in it, as open.
-Leaving the `with` waits for nothing but the statistics of remote servers, for one second at most. Ctrl-C at
-any byte code leaves no profile on that nobody can end. GPU time is the time between two CUDA events in the
-current stream, before and after `execute`: work on that stream is measured without waiting for it, work on
-other streams is not. A session also says why requests were not batched, from the models' counters before and after.
+Guarantees: profiles may nest and overlap, in any threads, and each records everything while it is on. A
+request sent before the profile began is not in it; a request unfinished at its end is in it, as open. The end
+of the `with` block waits for nothing except the statistics of remote servers, for at most one second. Ctrl-C
+at any byte code leaves no recording on that cannot be ended.
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ _LONGEST = 200  # characters
 
 
 def mark(name: str) -> None:
-    """Name this moment: a point with a word on the timeline of every profile that is on.
+    """Name this moment: it becomes a labelled point on the timeline of every profile that is on.
 
-    Works in the notebook and in the code of models, in any thread or task; a model that also
-    runs on Triton should import it only if bls_notebook is installed. Without a profile it does nothing.
+    Call it in the notebook or in the code of models, in any thread or task; a model that also runs on Triton
+    should import it only if bls_notebook is installed. Without a profile it does nothing.
 
     Parameters
     ----------
     name : str
-        Such as ``"weights loaded"``; of a long one the first 200 characters are kept.
+        Such as ``"weights loaded"``; only the first 200 characters are kept.
 
     Raises
     ------
     BLSError
-        It is no text.
+        `name` is no text.
 
     Examples
     --------
@@ -69,7 +67,7 @@ DEFAULT_LIMIT = 100_000
 
 
 class Profile(SessionAnalysis):
-    """A profile that is on, or has been; see `profile`.
+    """A recording of requests, running or ended; see `profile`.
 
     Parameters
     ----------
@@ -77,7 +75,7 @@ class Profile(SessionAnalysis):
     name : str
     lines : bool
     tape : recording.TapeProtocol, optional
-        Is told of what requests and responses carry.
+        Records the tensors of requests and responses.
     """
 
     def __init__(
@@ -93,7 +91,7 @@ class Profile(SessionAnalysis):
         self._tape = tape
         self._lock = threading.Lock()
         self._log: recording.Log | None = None
-        self._observation: recording.Observation | None = None  # stops with the profile
+        self._observation: recording.Observation | None = None  # dropping it stops the recording
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
@@ -101,7 +99,7 @@ class Profile(SessionAnalysis):
         self._sender = 0
         self._before: dict[LoadedModel, BatchCounters] = {}
         self._unbatched: tuple[str, ...] = ()
-        self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # counted when it began, and ended
+        self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # at the begin and the end
         self._probe = LockProbe()
         self._processors: Processors | None = None
         self._used = self._waited = 0
@@ -122,7 +120,7 @@ class Profile(SessionAnalysis):
                 self._servers = [server_counts()]
                 if self._tape is None:  # the probe would slow requests more than recording them does
                     self._probe.start(self._log)
-                self._processors = Processors()  # which takes a while to read: before it begins
+                self._processors = Processors()  # slow to read, so before the start time
                 self._start = perf_counter_ns()
         except BaseException:
             if began:
@@ -148,19 +146,19 @@ class Profile(SessionAnalysis):
                 self._observation = None
 
     def only_of(self, sender: Execution) -> None:
-        """Keep only what this one sends from now on, and what that leads to; once it has been entered."""
+        """Keep only the requests that `sender` sends from now on and those they cause; call it after entering."""
         log = self._log
         assert log is not None
         self._sender = sender.span = log.take()
 
     @property
     def running(self) -> bool:
-        """Whether it is on."""
+        """Whether the profile is on."""
         return self._start > 0 and not self._end
 
     @property
     def record(self) -> Session:
-        """The session; what has happened until now while the profile is on."""
+        """The session; while the profile is on, the session so far."""
         with self._lock:
             if self._record is not None:
                 return self._record
@@ -186,29 +184,29 @@ class Profile(SessionAnalysis):
 
 
 def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> Profile:
-    """Record what happens to requests: a span for each, in the phases of Triton's statistics.
+    """Record requests: a span for each, in the phases of Triton's statistics.
 
     Requests of every repository of this process are recorded, from the notebook and from models.
 
     Parameters
     ----------
     limit : int
-        How many spans, and responses of streams, are kept; the session says how many did not fit.
+        The number of spans, and of responses of streams, to keep; `Session.dropped` counts further ones.
     name : str
-        What pictures and comparisons call the session.
+        The session's name in pictures and comparisons.
     lines : bool
-        Whether to keep which line of code sent each request, and the code, for the timeline to show. Without
+        Whether to record the line of code that sent each request, and the code, for the timeline. Without
         it a request costs a little less.
 
     Returns
     -------
     Profile
-        A context manager. Its `record` is the `Session`, which has the methods below; `save` writes it.
+        A context manager. Its `record` is the `Session`; it has the methods of the session.
 
     Raises
     ------
     BLSError
-        A limit that is no positive number; a profile that is entered twice.
+        The limit is no positive number, or a profile is entered twice.
 
     Examples
     --------
@@ -223,14 +221,14 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> P
 def _record_running(log: recording.Log) -> None:
     """Record the requests that are running now: fast paths otherwise record a request only at its end.
 
-    It waits for nothing. A request that ends at this moment records itself.
+    It does not wait. A request that ends at this moment records itself.
     """
     for model in list(in_memory):
         for instance in (*model.instances, *model.leaving):
             execution = instance.holder
             if isinstance(execution, Execution) and execution.span and execution.started:
                 request = execution.request
-                if request is not None:  # on its caller's thread: nothing was recorded yet
+                if request is not None:  # it runs on its caller's thread, so nothing is recorded yet
                     record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
                     log.placed.extend(Placed(execution.span, instance.place, execution.thread, 1, execution.started))

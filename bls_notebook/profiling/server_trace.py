@@ -20,6 +20,7 @@ from bls_notebook.records.errors import BLSError
 from bls_notebook.records.intervals import Rows, overlapping
 from bls_notebook.records.preview import ITEM_BYTES
 from bls_notebook.records.record_file import read_bytes, told
+from bls_notebook.records.units import count
 
 from .records.session import Session
 from .records.spans import Mark, ModelSeen, NamedMark, Span
@@ -54,32 +55,30 @@ class TraceText:
 
 
 def read_trace(text: str) -> TraceText:
-    """Return the rows of a trace file's text: an array of objects that have an ``id``; else a ValueError
-    says why.
-    """
+    """Return the rows of a trace file's text, an array of objects with an ``id``, or raise a ValueError."""
     if not text.strip():
-        raise ValueError("it is empty (a server writes when it ends, or as often as log-frequency says)")
+        raise ValueError("it is empty (a server writes when it exits, or after as many requests as log-frequency says)")
     if not text.lstrip().startswith("["):
         raise ValueError(f"it begins with {text.lstrip()[:20]!r}, expected '['")
-    found = TraceText()
+    trace = TraceText()
     try:
         whole = json.loads(text, strict=False)
     except (ValueError, RecursionError):  # cut off, several arrays, or texts with quotes
-        _by_pieces(text, found)
+        _by_pieces(text, trace)
     else:
         rows = [row for row in whole if _is_row(row)]
-        found.arrays, found.damaged = [rows], len(whole) - len(rows)
-    if found.damaged and not any(found.arrays):
-        raise ValueError("it is JSON of another kind: no object in it has an 'id' as a trace's have")
-    return found
+        trace.arrays, trace.damaged = [rows], len(whole) - len(rows)
+    if trace.damaged and not any(trace.arrays):
+        raise ValueError("it is JSON of another kind: no object in it has an 'id', as in a trace")
+    return trace
 
 
 def _is_row(row: object) -> bool:
     return isinstance(row, dict) and type(row.get("id")) is int
 
 
-def _by_pieces(text: str, found: TraceText) -> None:
-    """Read the text object by object."""
+def _by_pieces(text: str, trace: TraceText) -> None:
+    """Read the text object by object into `trace`."""
     starts = (match.end() for match in _NEXT.finditer(text))
     ahead = next(starts, len(text))
     at = 0
@@ -87,20 +86,20 @@ def _by_pieces(text: str, found: TraceText) -> None:
         at = _end(_BETWEEN, text, at)
         mark = text[at : at + 1]
         if mark == "[":
-            found.arrays.append([])
-            found.is_cut = True
+            trace.arrays.append([])
+            trace.is_cut = True
             at += 1
         elif mark == "]":
-            found.is_cut = False
+            trace.is_cut = False
             at += 1
         elif mark:
             while ahead <= at:
                 ahead = next(starts, len(text))
             row, at = _row(text, at, ahead)
             if row is not None:
-                found.arrays[-1].append(row)
-            elif at < len(text) or not found.is_cut:
-                found.damaged += 1
+                trace.arrays[-1].append(row)
+            elif at < len(text) or not trace.is_cut:
+                trace.damaged += 1
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -109,7 +108,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
-    """Return the row that begins at a place, and where it ends; the next begins at `ahead` at the latest."""
+    """Return the row that begins at `at` (None if damaged), and its end; the next row begins at `ahead` or earlier."""
     try:
         row, end = _DECODER.raw_decode(text[at:ahead])
         if _is_row(row):
@@ -125,7 +124,7 @@ def _row(text: str, at: int, ahead: int) -> tuple[Row | None, int]:
 
 
 def _mended(piece: str) -> Iterator[Row]:
-    """Read a row whose names have characters that JSON would escape."""
+    """Yield the row of a damaged piece: the server does not escape names, so they may break its JSON."""
     if len(piece) <= _LONGEST and (match := _HEAD.match(piece)) is not None:
         number, name, version, request, parent = match.groups()
         yield {
@@ -141,8 +140,8 @@ def _mended(piece: str) -> Iterator[Row]:
 
 CLIENTS = "clients"
 _KNOWN_LIMITS = (
-    "From a server's trace, which has no errors, devices or instances (each model is given the fewest that "
-    "could have done what ran at once); of the calls of models it has those with `trace=request.trace()`."
+    "From a server's trace, which records no errors, devices or instances (each model is shown with the fewest "
+    "instances that could run its concurrent requests); a model's call is in it only with `trace=request.trace()`."
 )
 _LIMIT = 100_000
 _LATEST = 1 << 63  # ns
@@ -152,51 +151,52 @@ _FRONT = re.compile(r"(HTTP|GRPC)_\w+|COMPUTE_INPUT_END\Z")
 
 
 def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
-    """Read what a tritonserver traced of its requests.
+    """Read the trace of a tritonserver's requests.
 
     The server writes it with ``--trace-config`` ``mode=triton``, ``level=TIMESTAMPS``, ``rate=1`` (every
     request), ``triton,file=trace.json`` and ``triton,log-frequency=100``: ``trace.json.0``, ``trace.json.1``
-    and so on, each of 100 requests. Without log-frequency it is written late: some servers end before.
+    and so on, each with 100 requests. Without log-frequency a server writes late, and some exit before.
 
-    A request's time is the server's, from when its front end had read it (REQUEST_START) until its answer was
-    complete; waiting for an instance is between QUEUE_START and COMPUTE_START, `execute` until
-    COMPUTE_OUTPUT_START, copying its inputs included. Receiving and sending are not in it. Requests that were
-    computed at exactly the same time are a batch; calls of a model that overlapped are ``async``, others
-    ``sync``, and a request with several answers is a ``stream`` (an empty final one counts). A trace has no
-    errors: every request is ``ok``. Sizes of inputs and outputs are there with ``level=TENSORS`` (of BYTES
-    they are not). Custom activities are the session's `marks`.
+    The times of a request are the server's: from REQUEST_START, when the front end has read it, until its
+    response is complete. It waits for an instance from QUEUE_START to COMPUTE_START, and `execute`, including
+    the copy of its inputs, lasts until COMPUTE_OUTPUT_START. Network time is not included. Requests computed at
+    exactly the same time are a batch; overlapping calls of one model are ``async``, others ``sync``; a request
+    with several responses (also an empty final one) is a ``stream``. A trace has no errors, so every request is
+    ``ok``. The sizes of inputs and outputs require ``level=TENSORS``; sizes of BYTES are unknown. Custom
+    activities become the session's `marks`.
 
     Parameters
     ----------
     path : str or Path
-        A file of JSON, gzipped or not, which may have several arrays after each other, or no end; with it are
-        read those of its name and a number (``trace.json.0``, ...).
+        A JSON file, gzipped or not, which may contain several arrays, or be cut off; files with its name and a
+        number (``trace.json.0``, ...) are read too.
     limit : int
-        How many requests are kept, the first ones; `Session.dropped` counts the others.
+        The number of requests to keep, from the first on; `Session.dropped` counts the others.
 
     Returns
     -------
     Session
-        Drawn, judged and compared as one of a profile; ``sender`` is "clients", ``notes`` say what is open.
+        It has the same analyses as the session of a profile; ``sender`` is "clients", and ``notes`` list the
+        facts that the trace lacks.
 
     Raises
     ------
     BLSError
-        It cannot be read, or is no such trace.
+        The file cannot be read, or is no such trace.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise BLSError(f"load: limit: got {limit!r}, expected a number of requests from 1 on")
-    found = [_read(file) for file in _files(Path(path))]
-    session = server_session(found, limit, told(Path(path).name))
+    texts = [_read(file) for file in _files(Path(path))]
+    session = server_session(texts, limit, told(Path(path).name))
     if not session.spans:
         raise _foreign(Path(path), "it has no request with timestamps (level=TIMESTAMPS writes them)")
     return session
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the file, and those that log-frequency numbered, in order."""
+    """Return the file, if it exists, and the files that log-frequency numbered, in order."""
     numbered: list[tuple[int, Path]] = []
     try:
         for other in path.parent.iterdir():
@@ -220,8 +220,8 @@ def _read(file: Path) -> TraceText:
 def _foreign(file: Path, why: str) -> BLSError:
     return BLSError(
         f"trace {told(file.name)!r}: {told(why)}; expected a file that tritonserver wrote with "
-        "--trace-config mode=triton, level=TIMESTAMPS, rate=1, triton,file=... and triton,log-frequency=1, "
-        "without which some servers end before they write"
+        "--trace-config mode=triton, level=TIMESTAMPS, rate=1, triton,file=... and triton,log-frequency=1 "
+        "(without the last, some servers exit before they write)"
     )
 
 
@@ -241,7 +241,7 @@ class _Traced:
     size: Counter[str] = field(default_factory=Counter)
 
     def add(self, row: Row) -> None:
-        """Take one row; what is not as a trace has it is passed over."""
+        """Add one row; ignore fields with values that no trace has."""
         name, version, parent = row.get("model_name"), row.get("model_version"), row.get("parent_id", 0)
         if isinstance(name, str) and type(version) is int and abs(version) < _LATEST:
             self.model, self.version = name, version
@@ -256,7 +256,7 @@ class _Traced:
 
     def _stamp(self, name: object, ns: object) -> None:
         if not isinstance(name, str) or type(ns) is not int or not 0 < ns < _LATEST:
-            return  # a stream's SEND has 0
+            return  # the SEND stamp of a stream is 0
         if name == _ANSWER:
             self.answers.append(ns)
         elif name in _OWN:
@@ -286,7 +286,7 @@ def _size(tensor: dict[str, object]) -> int:
 
 
 def server_session(texts: Sequence[TraceText], limit: int = _LIMIT, name: str = "") -> Session:
-    """Return the session that the rows of trace files tell."""
+    """Return the session that the rows of trace files describe."""
     every = list(_traced(texts))
     requests = sorted((t for t in every if t.is_request), key=lambda t: (t.sent, t.array, t.id))
     kept = requests[:limit]
@@ -305,7 +305,7 @@ def server_session(texts: Sequence[TraceText], limit: int = _LIMIT, name: str = 
         if is_ensemble:
             answered = replace(span, started=span.queued, inferred=span.ended)
             span = replace(answered, instance=traced.model, released=span.ended)
-        # A call is answered before its instance is done with it, which is all that its stamps tell.
+        # The stamps of a call say when its instance was done with it; its answer may have arrived before that.
         caller = spans[parent - 1] if parent else span
         if span.inferred <= caller.ended < span.ended:
             span = replace(span, ended=caller.ended, queued=min(span.queued, caller.ended))
@@ -326,13 +326,13 @@ def _traced(texts: Iterable[TraceText]) -> Iterator[_Traced]:
     """Yield the traced requests; ids are unique within one array only."""
     arrays = (array for text in texts for array in text.arrays)
     for number, rows in enumerate(arrays):
-        found: dict[int, _Traced] = {}
+        requests: dict[int, _Traced] = {}
         for row in rows:
             key = row["id"]
-            if key not in found:
-                found[key] = _Traced(number, key)
-            found[key].add(row)
-        yield from found.values()
+            if key not in requests:
+                requests[key] = _Traced(number, key)
+            requests[key].add(row)
+        yield from requests.values()
 
 
 def _batches(traced: Sequence[_Traced]) -> list[int]:
@@ -347,7 +347,7 @@ def _batches(traced: Sequence[_Traced]) -> list[int]:
 
 
 def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
-    """Return a request's span, with the server's time stamps in the order of a span's."""
+    """Return a request's span; the server's time stamps are adjusted to the order of a span's times."""
     last = max([t.sent, *t.at.values()])
     done = t.at.get("COMPUTE_END", t.at.get("REQUEST_END", last))
     is_stream = len(t.answers) > 1
@@ -374,15 +374,15 @@ def _span(t: _Traced, number: int, parent: int, begin: int) -> Span:
 
 
 def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
-    """Return the spans with the way in which models sent them, as far as the times show."""
+    """Return the spans with their kinds (sync, async, ensemble), inferred from their times."""
     calls: defaultdict[int, list[Span]] = defaultdict(list)
     for span in spans:
         if span.parent:
             calls[span.parent].append(span)
     out = list(spans)
-    for parent, found in calls.items():
-        beside = overlapping([(span.sent, span.ended) for span in found])
-        for span, is_beside in zip(found, beside, strict=True):
+    for parent, children in calls.items():
+        beside = overlapping([(span.sent, span.ended) for span in children])
+        for span, is_beside in zip(children, beside, strict=True):
             kind = "ensemble" if parent in ensembles else "async" if is_beside else "sync"
             if span.kind != "stream" or kind == "ensemble":
                 out[span.id - 1] = replace(span, kind=kind)
@@ -429,12 +429,12 @@ def _models(spans: Iterable[Span], ensembles: set[int]) -> tuple[ModelSeen, ...]
 def _notes(texts: Sequence[TraceText], spans: Sequence[Span], lost: int) -> Iterator[str]:
     yield _KNOWN_LIMITS
     if never := sum(not span.ran for span in spans):
-        yield f"{never:,} never reached an instance: the response cache answered, or they failed before."
+        yield f"{count(never, 'request')} never reached an instance: answered by the response cache, or failed before."
     if lost:
-        yield f"{lost:,} are left out: the trace has no model or no start of them (refused, or not whole)."
+        yield f"{count(lost, 'request')} left out: the trace lacks the model or the start (refused, or cut off)."
     damaged, cut = sum(text.damaged for text in texts), sum(text.is_cut for text in texts)
     if damaged:
-        yield f"{damaged:,} rows of the trace are no JSON that could be mended, and left out."
+        yield f"{damaged:,} rows of the trace are left out: they are damaged beyond repair."
     if cut:
         have = "has" if cut == 1 else "have"
-        yield f"{cut:,} of {len(texts):,} files {have} no end: still written, or cut off."
+        yield f"{cut:,} of {len(texts):,} files {have} no end: the server still writes them, or they were cut off."

@@ -1,9 +1,8 @@
-"""Build a session from the log of a profile: spans in order, the code around them, and the time of remote
-servers.
+"""Build a session from the log of a profile: spans in order, the code around them, and times of remote servers.
 
 The text of each file that sent or served requests is collected once; the package's own files are left out. A
-remote server reports sums over all requests, so only the mean time of a request is known. Asking it takes at
-most `SECONDS`; a server that does not answer, or is known to be lost, is left out.
+remote server reports sums over all requests, so only the mean time of a request is known. A query for them
+waits at most `SECONDS`; a server that does not answer, or whose connection is lost, is left out.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ _PACKAGE = str(Path(bls_notebook.__file__).resolve().parent)
 
 
 class Sources:
-    """The sources of one session, numbered from 1 in the order in which they are asked for."""
+    """The sources of one session, numbered from 1 in the order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._lines: dict[tuple[CodeType, int], int] = {}
-        self.found: list[Source] = []
+        self.texts: list[Source] = []
 
     def number(self, code: CodeType, model: str = "", version: int = 0) -> int:
-        """Return the number of the file that code is of; 0 where its text is not to be had.
+        """Return the number of the source file of some code; 0 if its text is not available.
 
-        `model` is whose code it is, as far as that is known when the file is first asked for.
+        `model` is the model that owns the code, if it is known at the first use of the file.
         """
         file = code.co_filename
         if file not in self._numbers:
@@ -66,12 +65,12 @@ class Sources:
             self._numbers[file] = 0
             if text and len(text) <= _LONGEST:
                 name = Path(file).name if model else _cell(file) or Path(file).name
-                self.found.append(Source(name, text, model, version))
-                self._numbers[file] = len(self.found)
+                self.texts.append(Source(name, text, model, version))
+                self._numbers[file] = len(self.texts)
         return self._numbers[file]
 
     def line(self, code: CodeType, at: int) -> int:
-        """Return the line of an instruction; most come thousands of times."""
+        """Return the line of an instruction; results are kept, as most instructions occur thousands of times."""
         key = code, at
         if key not in self._lines:
             self._lines[key] = line_at(code, at)
@@ -79,7 +78,7 @@ class Sources:
 
 
 def line_at(code: CodeType, at: int) -> int:
-    """Return the line of the instruction at an index of bytes, 0 where it has none."""
+    """Return the line of the instruction at a byte offset, 0 if it has none."""
     return next((line for begin, end, line in code.co_lines() if begin <= at < end and line), 0)
 
 
@@ -96,7 +95,7 @@ _NOWHERE = RecordedInstance(ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
-    """The log entries of one request; times of 0 have not happened."""
+    """The log entries of one request; a time is 0 if its event has not happened."""
 
     __slots__ = (
         "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
@@ -122,11 +121,11 @@ class _Facts:
 def session_of(
     log: Log, start: int, end: int, limit: int, began: str = "", name: str = "", dropped: int = 0, sender: int = 0
 ) -> Session:
-    """Return the session of what was logged between two readings of the clock.
+    """Return the session of the events logged between two readings of the clock.
 
-    Entries of a request may be in any order; what happened after `end` is as if it had not happened yet. The
-    first `limit` spans are kept, and as many marks; `dropped` did not fit into the log. `sender` is the
-    number of who sent what is wanted, with all that it led to; 0 for everything.
+    Entries of a request may be in any order; events after `end` are ignored. The first `limit` spans are kept,
+    and as many marks; `dropped` is the number of requests that did not fit into the log. With a `sender` (the
+    number of an execution), only its requests and those they caused are kept; 0 keeps all.
     """
     end = max(start, end)
     facts = _facts(log)
@@ -183,7 +182,7 @@ def _facts(log: Log) -> dict[int, _Facts]:
         return ((out[entry.number], entry) for entry in entries(kind, values) if entry.number in out)
 
     for one, placed in known(Placed, log.placed):
-        if not one.started:  # of an iterative sequence, the first time counts
+        if not one.started:  # an iterative sequence is placed several times: the first one counts
             one.seen, one.place, one.thread = placed.place.model, placed.place, placed.thread
             one.rows, one.batch, one.started = placed.rows, placed.batch, placed.started
     for one, ran in known(Ran, log.ran):
@@ -209,7 +208,7 @@ def _facts(log: Log) -> dict[int, _Facts]:
 
 
 def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
-    """Return a sender's requests and all that they led to: a sender's number is below those of its requests."""
+    """Return a sender's requests and all that they caused; a sender has a lower number than its requests."""
     senders = {sender}
     for number in sorted(facts):
         if facts[number].parent in senders:
@@ -226,7 +225,7 @@ def _sources(
         return [], lines
     sources = Sources()
     places = dict.fromkeys((facts[number].seen, facts[number].place.execute) for number in kept)
-    begins: dict[int, int] = {}  # where `execute` does, by the number of a source
+    begins: dict[int, int] = {}  # the first line of `execute`, by the number of the source
     for seen, code in places:
         number = 0 if code is None else sources.number(code, seen.name, seen.version)
         if code is not None and number:
@@ -240,18 +239,18 @@ def _sources(
             line = sources.line(*site) if source else 0
             if line:
                 lines[number] = source, line
-    found = [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.found, 1)]
-    return found, lines
+    texts = [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.texts, 1)]
+    return texts, lines
 
 
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
-    found: dict[int, list[Mark]] = {}
+    by_span: dict[int, list[Mark]] = {}
     left = limit
     for number, when, kind in entries(Marked, log.marks):
         if number in kept and start <= when <= end and left:
-            found.setdefault(number, []).append(Mark(when - start, kind))
+            by_span.setdefault(number, []).append(Mark(when - start, kind))
             left -= 1
-    return {number: tuple(sorted(marks, key=attrgetter("ns"))) for number, marks in found.items()}
+    return {number: tuple(sorted(marks, key=attrgetter("ns"))) for number, marks in by_span.items()}
 
 
 def _span(
@@ -267,7 +266,7 @@ def _span(
     is_open = not one.ended or one.ended > end
     last = end if is_open else max(one.sent, one.ended)
     ran = 0 < one.started <= last and one.place is not _NOWHERE
-    # What has not happened is as late as what would have followed; time never runs backwards here.
+    # An event that has not happened gets the time of the next one, so the times of a span are in order.
     begun = one.started if ran else last
     now = start
     times = []
@@ -276,7 +275,7 @@ def _span(
         times.append(now - start)
     sent, queued, started, inferred, ended = times
     place = one.place if ran else _NOWHERE
-    shared = one.seen.decoupled and one.seen.is_async  # its loop takes the next at once
+    shared = one.seen.decoupled and one.seen.is_async  # its event loop accepts the next request immediately
     released = min(one.released or (one.started if shared else end), end) - start
     return Span(
         id=number,
@@ -316,10 +315,10 @@ Model = tuple[str, int]
 def with_server_times(
     session: Session, before: Mapping[Model, StatisticsRecord], after: Mapping[Model, StatisticsRecord]
 ) -> Session:
-    """Return a session whose spans of remote models say how long their server took, in the mean.
+    """Return the session with the mean time on the server in the spans of remote models.
 
-    ``before`` and ``after`` are what servers had counted when the session began and ended, by model and
-    version here; models of which one is missing are left as they are.
+    ``before`` and ``after`` are the statistics of the servers at the begin and the end of the session, by local
+    model name and version; a model that lacks one of them gets a note instead.
     """
     where = {(model.name, model.version): model.remote for model in session.models if model.remote}
     means: dict[Model, int] = {}
@@ -328,28 +327,28 @@ def with_server_times(
         spans = [s for s in session.spans if (s.model, s.version) == model and s.ran and s.state == "ok"]
         if not spans:
             continue
-        one, other = before.get(model), after.get(model)
-        if one is None or other is None:
-            notes.append(f"{model[0]}: how long {address} took itself is not known: it gave no statistics")
+        first, last = before.get(model), after.get(model)
+        if first is None or last is None:
+            notes.append(f"{model[0]}: the time on {address} is unknown: the server gave no statistics")
             continue
-        answered = _less(other.success, one.success)
+        answered = _less(last.success, first.success)
         if answered.count > 0 and answered.ns >= 0:
             means[model] = round(answered.ns / answered.count)
-            notes.append(_told(model[0], address, spans, answered, one, other))
-    told = tuple(_with(span, means, where) for span in session.spans)
-    return replace(session, spans=told, notes=(*session.notes, *notes))
+            notes.append(_note(model[0], address, spans, answered, first, last))
+    timed = tuple(_with(span, means, where) for span in session.spans)
+    return replace(session, spans=timed, notes=(*session.notes, *notes))
 
 
 def _with(span: Span, means: Mapping[Model, int], where: Mapping[Model, str]) -> Span:
     mean = means.get((span.model, span.version))
     if mean is None or not span.ran or span.state != "ok":
         return span
-    there = where[span.model, span.version]
+    address = where[span.model, span.version]
     length = max(0, span.inferred - span.started)
-    return replace(span, device=f"{there} (mean)", device_ns=min(mean, length))
+    return replace(span, device=f"{address} (mean)", device_ns=min(mean, length))
 
 
-def _told(
+def _note(
     name: str, address: str, spans: list[Span], answered: Times, before: StatisticsRecord, after: StatisticsRecord
 ) -> str:
     whole = sum(s.inferred - s.started for s in spans) / len(spans)
@@ -361,9 +360,9 @@ def _told(
     ]
     inside = f" ({', '.join(parts)})" if parts else ""
     others = answered.count - len(spans)
-    of = f"; the server answered {others:,} of others meanwhile, which are in its means" if others > 0 else ""
-    # What a server does once it has answered is in its means: of quick requests they may be the longer ones.
-    between = duration((whole - mean) / 1e9) if whole > mean else "next to none"
+    of = f"; its means include {others:,} requests of other clients" if others > 0 else ""
+    # A server's means include work after the answer, so for quick requests they may exceed the measured time.
+    between = duration((whole - mean) / 1e9) if whole > mean else "almost none"
     return (
         f"{name}: a request took {duration(whole / 1e9)}: {duration(min(mean, whole) / 1e9)} of it at "
         f"{address}{inside}, {between} network and protocol (means, by the server's statistics{of})"
@@ -383,7 +382,7 @@ SECONDS = 1.0
 
 
 def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
-    """Return what the servers of remote models have counted, by the models' names and versions here."""
+    """Return the statistics of remote models from their servers, by local model name and version."""
     models = [m for m in list(in_memory) if m.seen.remote and not m.closed.is_set() and m.instances]
     by_link: dict[RemoteConnection, list[LoadedModel]] = {}
     for model in models:
@@ -397,7 +396,7 @@ def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
     for answer in waiting:
         start_in_thread(answer.ask)
     for answer in waiting:
-        answer.there.wait(SECONDS)
+        answer.arrived.wait(SECONDS)
         rows = {(row["name"], str(row["version"])): row for row in list(answer.rows)}
         for model in by_link[answer.link]:
             backend = model.instances[0].backend
@@ -410,12 +409,12 @@ def server_counts() -> dict[tuple[str, int], StatisticsRecord]:
 class _Answer:
     def __init__(self, link: RemoteConnection) -> None:
         self.link = link
-        self.there = threading.Event()
+        self.arrived = threading.Event()
         self.rows: list[dict[str, Any]] = []
 
     def ask(self) -> None:
-        """Ask for all of its models at once."""
+        """Query the statistics of all models of the server."""
         try:
             self.rows = self.link.all_statistics(SECONDS)
         finally:
-            self.there.set()
+            self.arrived.set()

@@ -30,7 +30,7 @@ from .records.spans import SCHEMA, SessionData, Span
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A piece of time on a track; ``arrives`` is the request whose arrow ends at its begin, 0 for none."""
+    """An interval on a track; ``arrives`` are the requests whose arrows end at its begin."""
 
     begin: int
     end: int
@@ -42,7 +42,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A moment on a track, of a request (0 for none); ``sends`` is the one whose arrow begins here."""
+    """A moment on a track; ``span`` is its request and ``sends`` the request whose arrow begins here, 0 for none."""
 
     at: int
     name: str
@@ -53,7 +53,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Slices that nest or do not touch, in the order of their begin, and moments in theirs."""
+    """Slices that nest or do not touch, and moments; both in the order of time."""
 
     group: str
     name: str
@@ -66,9 +66,9 @@ def tracks(session: SessionData) -> list[Track]:
     tree = SpanTree(session)
     served: dict[tuple[str, str], list[list[Slice]]] = {}
     waiting: dict[str, list[list[Slice]]] = {}
-    found = lock_waits(session, tree)
-    turns = {wait.span: wait.pieces for wait in found if not wait.queued}
-    waits = {wait.span: wait.pieces for wait in found if wait.queued}
+    gil_waits = lock_waits(session, tree)
+    turns = {wait.span: wait.pieces for wait in gil_waits if not wait.queued}
+    waits = {wait.span: wait.pieces for wait in gil_waits if wait.queued}
     for execution, members in tree.members.items():
         first = members[0]
         model = _model(first)
@@ -109,7 +109,7 @@ def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
     for piece, last in turns:
         if piece < min(last, inferred):
             held = min(last, inferred)
-            out.append(Slice(piece, held, "turns on Python's lock (GIL)", "lock", tuple(members)))
+            out.append(Slice(piece, held, "turns with the GIL", "lock", tuple(members)))
     return sorted(out, key=lambda each: (each.begin, -each.end))
 
 
@@ -117,19 +117,19 @@ def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
     """Return the slices before `execute`: passing inputs, then waiting."""
     end = span.started if span.ran else span.ended
     if span.ran and span.queue <= 0 and counted:
-        return []  # its inputs are handed over on the way; nothing waited
+        return []  # the request ran at once, so there was no wait to show
     arrives = () if span.ran else (span.id,)
     out = [Slice(span.sent, end, _model(span), "request" if span.ran else span.state, (span,), arrives)]
     if span.sent < span.queued <= end:
         out.append(Slice(span.sent, span.queued, "compute_input", "compute_input", (span,)))
     if span.queued < span.started:
         out.append(Slice(span.queued, span.started, "queue", "queue", (span,)))
-    out += [Slice(*piece, "waits for Python's lock (GIL)", "lock", (span,)) for piece in lock]
+    out += [Slice(*piece, "waits for the GIL", "lock", (span,)) for piece in lock]
     return out
 
 
 def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
-    """Return when each execution sent requests and gave responses; 0 is the notebook."""
+    """Return the moments at which each execution sent requests and gave responses; 0 is the notebook."""
     out: dict[int, list[Point]] = {}
     for span in session.spans:
         sender = tree.execution(span.parent)
@@ -140,8 +140,8 @@ def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
             giver = tree.execution(span.id)
             out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span.id))
     for named in session.marks:
-        who = tree.execution(named.span)
-        out.setdefault(who, []).append(Point(named.ns, named.name, "mark", named.span))
+        execution = tree.execution(named.span)
+        out.setdefault(execution, []).append(Point(named.ns, named.name, "mark", named.span))
     return out
 
 
@@ -155,13 +155,13 @@ def _laid_out(group: str, name: str, stacks: Iterable[list[Slice]], points: dict
     out = []
     for lane in lanes:
         slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]
-        found = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
-        out.append(Track(group, name, tuple(slices), tuple(sorted(found, key=lambda p: p.at))))
+        moments = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
+        out.append(Track(group, name, tuple(slices), tuple(sorted(moments, key=lambda p: p.at))))
     return out
 
 
 def request_facts(spans: Sequence[Span]) -> dict[str, str | int]:
-    """Return what viewers show of a slice beside its name and times; of a batch sizes are sums."""
+    """Return the facts that viewers show about a slice besides its name and times; sizes of a batch are summed."""
     first = spans[0]
     out: dict[str, str | int] = {
         "request": first.id if len(spans) == 1 else ", ".join(str(s.id) for s in spans),
@@ -190,9 +190,9 @@ def request_facts(spans: Sequence[Span]) -> dict[str, str | int]:
 
 
 def chrome_trace(session: SessionData) -> str:
-    """Return a session as JSON text; a process is a model, a thread an instance or a queue.
+    """Return a session as JSON in Chrome's trace format; a process is a model, a thread an instance or a queue.
 
-    Times are microseconds since the session began, as the format has them.
+    Times are microseconds since the session began, as the format requires.
     """
     events: list[dict[str, Any]] = []
     processes: dict[str, int] = {}
@@ -233,7 +233,7 @@ _Session = TypeVar("_Session", bound=SessionData)
 def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
     """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
     data = {"format": FORMAT, "schema": SCHEMA, **plain(session, defaults=False)}
-    # ASCII escapes: a model's name or error may hold half a surrogate pair, which has no UTF-8.
+    # ASCII escapes: a model's name or error may contain half a surrogate pair, which UTF-8 cannot encode.
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
     except ValueError as error:
@@ -247,23 +247,23 @@ def read_session(path: str | Path, kind: type[_Session]) -> _Session:
         raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")
     file = Path(path)
     try:
-        found = read_json(file)
+        content = read_json(file)
     except OSError as error:
         raise _foreign(file, f"it cannot be read: {error}") from None
     except ValueError as error:
         raise _foreign(file, str(error)) from None
-    if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-        is_chrome = isinstance(found, dict) and "traceEvents" in found
+    if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
+        is_chrome = isinstance(content, dict) and "traceEvents" in content
         hint = " (a Chrome trace; save the session as .json)" if is_chrome else ""
         raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
-    schema = found.get("schema")
+    schema = content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         raise BLSError(
             f"session {told(file.name)!r}: its schema is {told(repr(schema))}, expected {SCHEMA}: read it "
             "with the version of bls_notebook that wrote it"
         )
     try:
-        return kind.from_dict(found)
+        return kind.from_dict(content)
     except ValueError as error:
         raise _foreign(file, str(error)) from None
 
@@ -274,7 +274,7 @@ def _foreign(file: Path, why: str) -> BLSError:
     )
 
 
-# The first ending that fits counts.
+# The first matching ending counts.
 _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
     ".trace.json": lambda session: chrome_trace(session).encode(),
     ".json": json_bytes,
@@ -283,9 +283,9 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
 
 
 def save_session(session: SessionData, path: str | Path) -> Path:
-    """Write a session to a file, in the form that the end of its name stands for.
+    """Write a session to a file, in the format that the end of its name selects.
 
-    Raises BLSError: the name ends with none of them, or the file cannot be written.
+    Raises BLSError if the name has another ending or the file cannot be written.
     """
     file = Path(path)
     ending = ending_of(file, _WRITERS, "session", "use .json to load it again")

@@ -23,33 +23,33 @@ from .timeline.picture import timeline_block
 
 
 def verdict_words(verdict: Verdict) -> list[doc.Block]:
-    """Return the sentence, what to do, and what makes the figures rough."""
+    """Return the sentence of a verdict, its advice, and its note on rough figures, as blocks."""
     said = [(parts.coded(verdict.sentence), "session-verdict"), (parts.coded(verdict.advice), "session-advice")]
     said.append((parts.quiet(verdict.note), ""))
     texts = (verdict.sentence, verdict.advice, verdict.note)
     return [doc.Words(piece, style, "  ") for text, (piece, style) in zip(texts, said, strict=True) if text]
 
 
-_ERRORS = 3  # that are told in words
+_ERRORS = 3  # errors that are quoted
 _NONE = "no requests: nothing was sent to a model while the profile was on"
 
-# Heading, how it is aligned, what it means.
+# Heading, alignment, meaning.
 _COLUMNS = (
-    ("requests", "r", "how many were sent to it"),
-    ("median", "t", "of a request, from when it was sent until its last answer"),
-    ("own", "t", "its own work in execute, all requests together; a batch counts once"),
-    ("callees", "t", "in execute while a request that it had sent was under way"),
-    ("queued", "t", "its requests waited for an instance, all together"),
-    ("busy", "r", "the part of the wall time that its instances were busy, on average"),
-    ("critical path", "r", "the part of the wall time that it bounded: with less of it the whole is faster"),
+    ("requests", "r", "requests sent to the model"),
+    ("median", "t", "median time of a request, from sending to its last response"),
+    ("own", "t", "the model's own work in execute, summed over its requests; a batch counts once"),
+    ("callees", "t", "time in execute while a callee's response was outstanding"),
+    ("queued", "t", "time that its requests waited for an instance, summed"),
+    ("busy", "r", "mean fraction of the wall time in which an instance was busy"),
+    ("critical path", "r", "fraction of the wall time that it bounded: a faster model shortens the session"),
     ("", "", ""),
 )
 
 
 def session_document(session: Session, *, widget: Any = None) -> doc.Document:
-    """Describe a session: figures, its timeline, a row for each model, what needs attention.
+    """Describe a session: verdict, figures, timeline, a row for each model, errors and notes.
 
-    A `widget` covers the picture of the timeline while a kernel is there.
+    A `widget` covers the picture of the timeline while a kernel is running.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
     return figures_document(
@@ -73,16 +73,16 @@ def figures_document(
     notes: Sequence[str] = (),
     sender: str = NOTEBOOK,
 ) -> doc.Document:
-    """Describe a session's figures, with a sentence, a picture and what requests failed with among them."""
+    """Describe a session's figures, with its verdict, its picture, and the errors of its requests."""
     top = doc.Line([parts.name(name or "session"), doc.Piece(ns(figures.wall), Html())])
     if not figures.requests:
         return doc.Document([top, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    told = _rows(figures, sender)
-    # On a narrow page there is no room for columns that say nothing.
-    keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in told)]
+    table_rows = _rows(figures, sender)
+    # On a narrow page there is no room for empty columns.
+    keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in table_rows)]
     columns = [doc.Column("model"), *(doc.Column(*_COLUMNS[i]) for i in (*keep, -1))]
     rows = []
-    for model, cells in told:
+    for model, cells in table_rows:
         remarks = doc.Piece(cells[-1], text(cells[-1]), cls="session-remarks")
         rows.append(doc.Row([parts.name(model), *(cells[i] for i in keep), remarks]))
     blocks = [
@@ -99,11 +99,11 @@ def figures_document(
 
 
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
-    """Return the figures to show above a picture of a session: label, value, and what it means."""
-    busy = f"{ns(figures.busy)}: at least one request was worked on"
-    overlap = f"{ns(figures.overlap)} of the busy time: two or more were worked on at once"
-    at_once = f"so many were worked on at once, on average while any was; {figures.peak} at most"
-    queued = f"all waits for an instance together; for {ns(figures.waited)} at least one request waited"
+    """Return the figures above the picture of a session: label, value, and meaning."""
+    busy = f"{ns(figures.busy)} with at least one request at work"
+    overlap = f"{ns(figures.overlap)} of the busy time with two or more requests at work"
+    at_once = f"mean number of requests at work during the busy time; {figures.peak} at most"
+    queued = f"sum of all waits for an instance; for {ns(figures.waited)} at least one request waited"
     ends = {
         "errors": figures.failed,
         "cancelled": figures.cancelled,
@@ -111,8 +111,8 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
         "unfinished": figures.unfinished,
     }
     return [
-        ("wall", ns(figures.wall), "how long the recording is"),
-        ("requests", f"{figures.requests:,}", "how many were sent, models' own included"),
+        ("wall", ns(figures.wall), "length of the recording"),
+        ("requests", f"{figures.requests:,}", "all requests, models' calls included"),
         ("busy", percent(figures.busy, figures.wall), busy),
         ("overlap", percent(figures.overlap, figures.busy), overlap),
         ("at once", f"{figures.concurrency:.1f}", at_once),
@@ -122,14 +122,14 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
 
 
 def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]]:
-    """Return the cells of each model, the longest critical path first, and of the notebook."""
+    """Return the cells of each model, the largest part of the critical path first; the notebook's cells are last."""
     versions = Counter(model.name for model in figures.models)
     out = []
     for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version)):
         name = f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name
         out.append((name, _cells(model, figures)))
     share = percent(figures.notebook, figures.wall)
-    notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request was under way"]
+    notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request in flight"]
     return [*out, (sender, notebook)]
 
 
@@ -154,7 +154,7 @@ def _remarks(model: ModelStatistics) -> list[str]:
     if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:
         out.append(f"in {count(model.executions, 'batch').replace('batchs', 'batches')}")
     if model.device_ns >= 0:
-        out.append(f"{ns(model.device_ns)} {'there' if model.remote else 'on the GPU'}")
+        out.append(f"{ns(model.device_ns)} on the {'server' if model.remote else 'GPU'}")
     for number, noun in (
         (model.failed, "error"),
         (model.cancelled, "cancelled"),
@@ -173,21 +173,21 @@ def _remarks(model: ModelStatistics) -> list[str]:
 def _notes(figures: SessionStatistics) -> list[str]:
     if not figures.dropped:
         return []
-    left = f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not"
-    return [f"{left} counted here; record more of them with a larger limit"]
+    dropped = f"{count(figures.dropped, 'request')} beyond the limit {'is' if figures.dropped == 1 else 'are'} not"
+    return [f"{dropped} counted here; record more with a larger limit"]
 
 
 def _errors(session: Session) -> list[str]:
     """Return each error once: its model and first line."""
-    found: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
     for span in session.spans:
         if span.state == "error":
             # Without the traceback that Triton puts below a message.
             first = spoken(span.error).strip().partition("\n")[0]
-            found[f"{span.model}: {clip(first, 300)}"] += 1
-    told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
-    more = len(told) - _ERRORS
-    return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told
+            numbers[f"{span.model}: {clip(first, 300)}"] += 1
+    errors = [f"{error} ({n:,} times)" if n > 1 else error for error, n in numbers.items()]
+    more = len(errors) - _ERRORS
+    return [*errors[:_ERRORS], f"{more:,} more"] if more > 1 else errors
 
 
 def session_widget(session: Session, width: int) -> Any:
@@ -207,7 +207,7 @@ _DRAWN = 200  # edges; Mermaid refuses more than 500
 
 
 def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
-    """Describe a call graph as plain text: the callers, and under each whom it called."""
+    """Describe a call graph as plain text: the callers, each followed by its callees."""
     if not graph.edges:
         return _EMPTY
     rows: list[list[str]] = []
@@ -227,12 +227,12 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
                 rows.append([f"  {mark} {named}", _how(edge), ", ".join(split), _data(edge)])
     lines = table(rows, width=width, indent="", last="wrap", most=52)
     if any(e.cycle for e in graph.edges):
-        lines.append("↻ is on a circle of calls")
+        lines.append("↻ is part of a cycle of calls")
     return "\n".join(lines)
 
 
 def call_graph_mermaid(graph: CallGraph) -> str:
-    """Return a flowchart of Mermaid; circles are red. Of a very large graph: the calls that took longest."""
+    """Return a Mermaid flowchart with red cycles; a very large graph is reduced to the calls with most time."""
     names = {"": "n0"} | {node.name: f"n{i}" for i, node in enumerate(graph.nodes, 1)}
     lines = ["flowchart LR"]
     if not graph.edges:
@@ -254,9 +254,9 @@ def call_graph_mermaid(graph: CallGraph) -> str:
     red = [str(i) for i, edge in enumerate(edges) if edge.cycle]
     if red:
         lines.append(f"  linkStyle {','.join(red)} stroke:{_RED},stroke-width:2.5px")
-        lines.append(f"  classDef circle stroke:{_RED},stroke-width:2.5px")
+        lines.append(f"  classDef cycle stroke:{_RED},stroke-width:2.5px")
         inside = ",".join(names[n.name] for n in graph.nodes if n.cycle and n.name in shown)
-        lines.append(f"  class {inside} circle")
+        lines.append(f"  class {inside} cycle")
     stubs = [names[n.name] for n in graph.nodes if n.stub and n.name in shown]
     if stubs:
         lines.append(f"  classDef stub stroke:{_AMBER},stroke-width:1.5px,stroke-dasharray:5 4")
@@ -286,7 +286,7 @@ def _facts(node: Node) -> list[str]:
 
 
 def _how(edge: Edge) -> str:
-    """Describe how one model called another: number, kind, in parallel or in sequence."""
+    """Describe the calls from one model to another: number, kind, in parallel or in sequence."""
     kinds = [(edge.sync, "exec"), (edge.asynchronous, "async_exec"), (edge.stream, "stream"), (edge.ensemble, "step")]
     if not edge.caller:
         kinds = [(edge.sync, "infer"), (edge.asynchronous, "infer_async"), *kinds[2:]]
@@ -310,7 +310,7 @@ def _data(edge: Edge) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Escape text within quotes of Mermaid, where entities stand for special characters."""
+    """Escape text inside a quoted Mermaid label, which writes special characters as entities."""
     clipped = clip(visible(words), _LONGEST * 2)
     return "".join(c if c.isalnum() or c in " .,_-+/:()→" or c in "µ·×…" else f"#{ord(c)};" for c in clipped)
 

@@ -24,18 +24,18 @@ from bls_notebook.records.raw_events import CodeLine
 
 from .records.comparison import LoopSeen
 
-_STACK_PAUSE = 0.002  # seconds between two looks
-_FRAMES = 40  # from the innermost on
+_STACK_PAUSE = 0.002  # seconds between two samples
+_FRAMES = 40  # the innermost frames that are searched
 
 
 class StackSampler:
-    """Looks at where the threads, and the coroutines that await, of models stand."""
+    """Samples the lines of model code that threads run, and at which coroutines await."""
 
     def __init__(self, models: Collection[LoadedModel]) -> None:
         self._models = {model.name: model for model in models}
         self._seen: defaultdict[str, Counter[tuple[CodeType, int]]] = defaultdict(Counter)
-        self._loops: Counter[LoadedModel] = Counter()  # looks at which an event loop had something to do
-        self._blocked: Counter[LoadedModel] = Counter()  # and stood in the model's code
+        self._loops: Counter[LoadedModel] = Counter()  # samples in which an event loop had requests
+        self._blocked: Counter[LoadedModel] = Counter()  # of these, samples in which it ran the model's code
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="bls-standing", daemon=True)
 
@@ -51,21 +51,21 @@ class StackSampler:
         while not self._over.wait(_STACK_PAUSE):
             with no_collection():
                 threads = {ident: _inmost(walk_back(f)) for ident, f in sys._current_frames().items()}
-                for found in threads.values():
-                    self._note(found)
+                for frame in threads.values():
+                    self._note(frame)
                 for model in self._models.values():
                     for instance in model.instances:
                         if instance.loop_thread:
                             self._look_at_loop(model, instance, threads.get(instance.loop_thread))
 
-    def _look_at_loop(self, model: LoadedModel, instance: Instance, there: FrameType | None) -> None:
+    def _look_at_loop(self, model: LoadedModel, instance: Instance, running: FrameType | None) -> None:
         executions = []
-        with contextlib.suppress(RuntimeError):  # it changes meanwhile
+        with contextlib.suppress(RuntimeError):  # the collection changed during the copy
             executions = list(instance.loop.executions)
         self._loops[model] += bool(executions)
-        self._blocked[model] += bool(executions) and there is not None
+        self._blocked[model] += bool(executions) and running is not None
         for execution in executions:
-            if there is None and execution.task is not None:
+            if running is None and execution.task is not None:
                 for task in islice(_waiting(execution.task), _FRAMES):
                     self._note(_inmost(reversed([*_awaiting(task.get_coro())])))
 
@@ -74,18 +74,18 @@ class StackSampler:
             self._seen[dict.__getitem__(frame.f_globals, HOME).model][frame.f_code, frame.f_lasti] += 1
 
     def line(self, model: str) -> CodeLine | None:
-        """Return the line of a model at which most stood; None where nobody was seen."""
+        """Return the line of a model in most of its samples; None without samples."""
         if not self._seen[model]:
             return None
         ((code, last), _), *_ = self._seen[model].most_common(1)
         return line_of((code, last, model))
 
     def loops(self) -> tuple[LoopSeen, ...]:
-        """Return which part of the time event loops were in models' code, while they had something to do."""
+        """Return the fraction of the time with requests in which each event loop ran the model's own code."""
         return tuple(
-            LoopSeen(model.name, model.version, self._blocked[model] / looks)
-            for model, looks in self._loops.items()
-            if looks
+            LoopSeen(model.name, model.version, self._blocked[model] / samples)
+            for model, samples in self._loops.items()
+            if samples
         )
 
 
@@ -102,16 +102,16 @@ def _waiting(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
     """Yield the innermost tasks that a task waits for, through `gather`; the task itself if there are none."""
     todo, seen = [task], set[asyncio.Task[Any]]()
     while todo:
-        one = todo.pop()
-        if one in seen:
+        waiter = todo.pop()
+        if waiter in seen:
             continue
-        seen.add(one)
-        awaited = getattr(one, "_fut_waiter", None)
+        seen.add(waiter)
+        awaited = getattr(waiter, "_fut_waiter", None)
         futures = getattr(awaited, "_children", None) or [awaited]  # of asyncio.gather
         inner = [f for f in futures if isinstance(f, asyncio.Task) and not f.done()]
         todo += inner
         if not inner:
-            yield one
+            yield waiter
 
 
 def _awaiting(coroutine: object) -> Iterator[FrameType]:

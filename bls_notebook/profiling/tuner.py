@@ -1,4 +1,4 @@
-"""`tune` finds the fewest instances, and the batches, that bring a workload near the best possible time.
+"""`tune` finds the fewest instances, and the batches, with which a workload is nearly as fast as possible.
 
 Guarantees: models and their configurations are restored afterwards, also on an error and on Ctrl-C
 (`instance_counts`). Nothing is predicted if more instances cannot help: instances that wait for each other,
@@ -49,16 +49,16 @@ from .sync_vs_async import (
     with_line,
 )
 
-# Causes with which more instances bring nothing, or nothing can be told.
+# Causes with which more instances bring nothing, or no prediction is possible.
 NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
-_NOTICED = 4 << 20  # bytes: less cannot be told from what else the process does
-_ROOM = 0.8  # of what is free now
+_NOTICED = 4 << 20  # bytes: a smaller change may have another cause in the process
+_ROOM = 0.8  # fraction of the free memory that instances may fill
 
 
 class InstanceMemory(NamedTuple):
-    """What an instance takes of the host and of a GPU, in bytes, and for how many more there is room.
+    """The memory of an instance on the host and on a GPU (bytes), and how many more instances fit.
 
-    -1 where that was not seen; 0 is less than can be told.
+    -1 means unknown; 0 means too little to measure.
     """
 
     host: int = -1
@@ -67,10 +67,10 @@ class InstanceMemory(NamedTuple):
 
 
 def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory:
-    """Return what an instance of a model takes; BLSError where none can be loaded."""
+    """Return the memory of one instance of a model; raise BLSError if none can be loaded."""
     group = repository.config(name).instance_group[0]
     gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # glibc's: or an instance fills what is free, unseen
+    with suppress(AttributeError, OSError, TypeError):  # glibc: return free memory, or the instance hides in it
         ctypes.CDLL(None).malloc_trim(0)
     before = {device.name: device for device in device_records()}
     with with_fields(repository, {name: with_count(repository, name, 1)}):
@@ -83,24 +83,24 @@ def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory
     ]
     host = grown.pop("cpu", -1)
     device = max(grown.values()) if grown and group.gpus else -1
-    told = [0 if -1 < each < _NOTICED else each for each in (host, device)]
+    sizes = [0 if -1 < size < _NOTICED else max(-1, size) for size in (host, device)]
     room = min(rooms) * max(1, len(group.gpus)) if rooms else -1
-    return InstanceMemory(max(-1, told[0]), max(-1, told[1]), room)
+    return InstanceMemory(sizes[0], sizes[1], room)
 
 
 def _used(device: DeviceRecord) -> int:
     return max(0, device.ours) + max(0, device.cached)
 
 
-_KEPT_REQUESTS = 64  # requests of a model
-_REPEATED = 3
-_PATIENCE = 500_000_000  # ns that a batch is waited for: until its requests have come
+_KEPT_REQUESTS = 64  # requests kept for each model
+_REPEATED = 3  # runs of each batch size
+_PATIENCE = 500_000_000  # ns that the batcher waits until all requests of a batch have arrived
 Request = tuple[dict[str, Any], int]
 """The inputs of a request by name, and its rows."""
 
 
 class _KeptRequests:
-    """Passes calls on to the real models, and keeps the first requests of each."""
+    """A substitute that lets the real models answer and keeps the first requests to each."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.of: dict[str, list[Request]] = {name: [] for name in names}
@@ -149,13 +149,13 @@ def batch_times(
                 ran, computed = ran + ns, computed + cpu
             if not took[-1]:
                 break
-            # Without the first one, which is what a size costs that the model has not seen yet.
+            # Without the first run, which includes the model's warm-up for a new size.
             out.append((together, round(median(took[1:]))))
     return tuple(out), min(1.0, computed / max(1, ran))
 
 
 def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """Run one batch; return the time of its `execute` and the processor time, ns; 0 if it failed or was no batch."""
+    """Run one batch; return the time of its `execute` and the processor time, ns; 0 if it failed or was split."""
 
     async def run() -> list[Any]:
         with session:
@@ -175,7 +175,7 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
 
 
 def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
-    """Return how long a batch takes, ns: between sizes that were run, and beyond them, in proportion."""
+    """Return the time of a batch, ns: interpolated between measured sizes, proportional beyond them."""
     before = (0, 0)
     for size, took in times:
         if rows <= size:
@@ -188,7 +188,7 @@ def batch_time(times: Sequence[tuple[int, int]], rows: int) -> int:
 
 
 def setting_of(repository: ModelRepository, name: str) -> ModelSetting:
-    """Return how a model is configured."""
+    """Return the current setting of a model."""
     config = repository.config(name)
     batching = config.dynamic_batching
     return ModelSetting(
@@ -201,12 +201,12 @@ def setting_of(repository: ModelRepository, name: str) -> ModelSetting:
 
 
 def group_as_written(repository: ModelRepository, name: str) -> str:
-    """Return what a model's config.pbtxt says of its first instance group, but for the count; in one line."""
+    """Return the first instance group in a model's config.pbtxt without its count, on one line."""
     from google.protobuf import text_format
 
     try:
         groups = Host(repository).source(name).parsed_config().instance_group
-    except BLSError:  # the files are not there any more, or say something else
+    except BLSError:  # the files were deleted, or are invalid now
         return ""
     if not groups:
         return ""
@@ -229,9 +229,9 @@ def fields_of(repository: ModelRepository, model: TunedModel) -> dict[str, Any]:
     return fields
 
 
-_GAIN = 0.9  # of the time that as many requests take alone: so much less is worth a batch
+_GAIN = 0.9  # a batch, or a setting, is worth it if it takes at most this fraction of the time without it
 _BUSY = ("gil", "cores")  # causes with which no number of instances helps in this kernel
-_CONFIRMED = 1.25  # times as long as predicted, at most
+_CONFIRMED = 1.25  # ratio of measured and predicted time up to which a prediction is confirmed
 
 
 def tune(
@@ -242,57 +242,54 @@ def tune(
     repeat: int | None = None,
     repo: ModelRepository | None = None,
 ) -> Tuning:
-    """Find the smallest setting with which requests that are sent at once take about as little as they can.
+    """Find the smallest setting with which concurrent requests are nearly as fast as possible.
 
-    The requests are run as `compare` runs them, and replayed with other instance counts (1 to 64, of every
-    model that they reach) and, for models that take batches, other sizes, preferred sizes and delays. Found
-    is the setting with the fewest instances that gets 95% of the best. It holds for this many requests at
-    once: choose `n` as large as the load that you expect. `Tuning.on_server` is for a Triton server with as
-    many processors, where each instance is a process with a Python of its own; the rest is for this kernel.
-
-    It is a function of its own, and not an option of `compare`, as its result is a setting and no
-    comparison: of what was measured with the models as they are it keeps the verdict.
+    The requests run as in `compare`. Then they are simulated with other instance counts (1 to 64, of every
+    model that they reach) and, for models that batch, with other sizes, preferred sizes and delays. The
+    result is the setting with the fewest instances that reaches 95% of the best speed. It holds for `n`
+    requests at once: choose `n` as large as the load that you expect. `Tuning.on_server` holds for a Triton
+    server with as many processors, where each instance is a process; the rest holds for this kernel.
 
     Parameters
     ----------
     model : str
-        Name of the model that the requests go to; it may call others.
+        The model that gets the requests; it may call others.
     inputs : mapping of str to array, or sequence of these
-        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
+        Inputs as for `ModelRepository.infer`; the requests use the items of a sequence in turn.
     n : int
-        How many requests are sent at once.
+        The number of requests to send at once.
     verify : bool
-        Whether to run what was found, and to compare predicted with measured.
+        Whether to run the setting found and compare its time with the prediction.
     repeat : int, optional
-        How often each is run; see `compare`.
+        The number of runs of each kind; see `compare`.
     repo : ModelRepository, optional
-        By default the current one.
+        By default the current repository.
 
     Returns
     -------
     Tuning
-        Its ``sentence`` says it; ``pbtxt`` has what changes in config.pbtxt, and `save` writes that.
+        Its ``sentence`` is the result in words; ``pbtxt`` has the changed lines of config.pbtxt, which `save` writes.
 
     Raises
     ------
     BLSError
-        A bad argument, or a model that is not loaded.
+        An argument is invalid, or a model is not loaded.
 
     Notes
     -----
-    Models that take batches, and call nobody, are loaded a second time with one instance, and asked for
-    batches of 1, 2, 4 ... of the requests that they were seen to get. So is one instance of each model that
-    would get more of them, to see what memory it takes.
+    A model that takes batches and calls no other is loaded again with one instance, which then runs batches of
+    1, 2, 4 ... of the recorded requests. One more instance of each model that would get more of them is loaded
+    too, to measure its memory.
 
     Examples
     --------
-    >>> found = bls.tune("digit_reader", {"IMAGE": image}, n=16, verify=True)
-    >>> print(found.sentence)
-    >>> found.save("changes.pbtxt")
+    >>> tuning = bls.tune("digit_reader", {"IMAGE": image}, n=16, verify=True)
+    >>> print(tuning.sentence)
+    >>> tuning.save("changes.pbtxt")
     """
     check_numbers("tune", n, repeat)
     repository = current_repository() if repo is None else repo
-    repository.config(model)  # a name that is not there is told now
+    repository.config(model)  # raises for an unknown name
     workload = Workload(repository, model, inputs_of_each(inputs, n, "tune"))
     workload.told.what = f"tuning {model}"
     with alone("tune"), workload.told:
@@ -326,19 +323,19 @@ class _Tuner:
         self._times = self._batch_times(workload)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
-        found = self._found()
-        self.walls = tuple(Walls(each.now, each.wall, each.best) for each in found)
-        self.models = self._models(*found)
+        results = self._results()
+        self.walls = tuple(Walls(result.now, result.wall, result.best) for result in results)
+        self.models = self._models(*results)
 
-    def _found(self) -> tuple[Found, Found]:
+    def _results(self) -> tuple[Found, Found]:
         """Return the result for this kernel, and for a server."""
         here = self._search(self._busy)
-        raised = [name for name, each in here.setting.items() if each.count > self.now[name].count]
+        raised = [name for name, setting in here.setting.items() if setting.count > self.now[name].count]
         for name in raised:
             try:
                 self._memory[name] = memory_of_instance(self._repository, name)
             except BLSError as error:
-                self.unseen.append(f"what memory an instance of `{name}` takes was not seen: {error}")
+                self.unseen.append(f"the memory of an instance of `{name}` is unknown: {error}")
         if any(here.setting[name].count > self._most(name) for name in raised):
             here = self._search(self._busy)
         return here, self._search(on_server=True)
@@ -371,14 +368,14 @@ class _Tuner:
             batcher=self._batcher,
             bound=partial(self._bound, on_server),
         )
-        found = search(space)
+        result = search(space)
         self.replays += space.replays
-        return found
+        return result
 
     def _bound(self, on_server: bool, setting: Setting) -> int:
-        """Return the least time that the processors and the GIL allow, ns; batches compute less."""
+        """Return the shortest time that the processors and the GIL allow, ns; batches compute less."""
         case = self._case
-        if case.batches:  # what requests cost one by one is not known
+        if case.batches:  # the cost of requests one by one is unknown
             return 0
         bound: float = case.own_cpu if on_server else max(case.python, case.own_cpu)
         for name, each in setting.items():
@@ -395,8 +392,6 @@ class _Tuner:
         now, room = self.now[name].count, self._memory[name].room
         most = MOST if room < 0 else now + room // max(1, len(self.now))
         return max(now, min(MOST, self._reached[name], most))
-
-    # -- batches ---------------------------------------------------------------------------------------
 
     def _batch_times(self, workload: Workload) -> dict[str, tuple[tuple[int, int], ...]]:
         names = [name for name in self.now if self._may_batch(name)]
@@ -436,7 +431,7 @@ class _Tuner:
         for size, took in times[1:]:
             if took > _GAIN * size / rows * alone_ns:
                 continue
-            # Never less than now: a client may send as many rows in one request.
+            # Never less than now: clients may send requests with that many rows.
             most = max(size, now.max_batch_size)
             base = replace(now, max_batch_size=most, batches=True, preferred=(size,), delay=0)
             delays = sorted({_rounded(alone_ns / part) for part in (8, 2)} - {0})
@@ -446,7 +441,7 @@ class _Tuner:
     def _batcher(self, name: str, setting: ModelSetting) -> Batcher | None:
         times = self._times.get(name)
         if times is None:
-            # It was not asked for other sizes: where it batches now, as it was seen to.
+            # No other sizes were measured: keep the observed batching, if any.
             seen = next((each for key, each in self._case.batches.items() if key[0] == name), None)
             return None if seen is None else Batcher.greedy(*seen)
         if not setting.batches:
@@ -491,12 +486,12 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
 
 def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
     changes = {m.name: fields_of(workload.repository, m) for m in found.changed}
-    # Where all is slower than it was alone, so is this.
+    # If the current setting took longer than predicted, allow the new one as much.
     slower = max(1.0, found.measured.now / max(1, found.predicted.now))
     why = None
     try:
         with with_fields(workload.repository, changes):
-            workload.gathered()  # what is only slow at first
+            workload.gathered()  # warm up
             sessions = sorted((workload.gathered().session for _ in range(rounds)), key=lambda s: s.wall)
             then = sessions[(len(sessions) - 1) // 2]
             failed = next((s for s in sessions if failures(s)), None)
@@ -508,7 +503,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         found = replace(found, problem=str(error), confirmed=False, pbtxt=(), runs=workload.told.done)
         return replace(found, sentence=sentence(found), advice=advice(found))
     wall = 0 if problem else then.wall
-    # What did not bring what was predicted is worth being set where it brought something, and else is not.
+    # A setting that missed its prediction is still worth setting if it was faster.
     keep = confirmed or (not problem and wall < _GAIN * found.measured.now)
     found = replace(
         found,
@@ -525,7 +520,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
 
 
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:
-    """Return the verdict if instances wait for each other with the models as they are now."""
+    """Return the verdict if the instances of the present setting wait for each other."""
     setting = measure(workload, 1, 1, -1.0, workload.both())
     found = verdict(setting.sequential, setting.gathered, setting.measured)
     return with_line(found, workload) if found.cause == "contention" else None

@@ -94,13 +94,13 @@ def test_calls_that_could_overlap(sender) -> None:
     applied = sender("found = %blsprofile caller IN=[1.0] --overlap --apply --repeat 3\nfound")
     assert applied.success
     assert "Proven: equal answers on 4 runs" in words(applied.text)
-    assert "run it to have it serve" in words(applied.text)
+    assert "run that cell to put it into service" in words(applied.text)
     cell = sender.shell.rl_next_input
     assert cell.startswith(caller.splitlines()[0] + "\n")
     assert bls.current_repository()._server.find("caller") is before
     shown = sender(cell)
     assert "changed since the last definition" in shown.text
-    assert "%blsprofile: --apply is for" in sender("%blsprofile caller IN=[1.0] --apply").stderr
+    assert "%blsprofile: --apply makes the change" in sender("%blsprofile caller IN=[1.0] --apply").stderr
     again = sender("%blsprofile caller IN=[1.0] --overlap --apply --repeat 1")
     assert "no change is made, as there is nothing to gain" in words(again.text)
     refused = sender("%blsprofile caller IN=[1.0] --overlap --verify")
@@ -229,7 +229,7 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
     sender(CALLER)
     shown = words(sender("%%blsprofile --into plain\n%bls caller IN=[1.0] -q").text)
     assert "One request took" in shown
-    assert "`caller` waits for `sleeper`, then for `napper`: whether they need each other" in shown
+    assert "`caller` waits for `sleeper`, then for `napper`: `%blsprofile caller … --overlap` finds out" in shown
     shown = sender("found = %blsprofile caller IN=[1.0] --overlap\nfound")
     assert "could have run here" in shown.text
     assert "could have run here" in shown.html

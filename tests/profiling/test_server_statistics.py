@@ -30,12 +30,12 @@ def test_each_request_has_the_mean() -> None:
     assert lengths == {1: (there, 4 * MS), 2: (there, 3 * MS), 3: ("cpu", -1), 4: ("cpu", -1)}
     (note,) = session.notes
     assert "a request took 4.00 ms: 4.00 ms of it at grpc://h:1 (queue 1.00 ms" in note
-    assert "of others" not in note
+    assert "other clients" not in note
 
 
 def test_requests_of_others_are_told() -> None:
     session = with_server_times(SESSION, {KEY: counted(0, 0)}, {KEY: counted(5, 5 * MS)})
-    assert "the server answered 3 of others meanwhile" in session.notes[0]
+    assert "its means include 3 requests of other clients" in session.notes[0]
     assert "3.00 ms network and protocol" in session.notes[0]
 
 
@@ -43,7 +43,7 @@ def test_a_server_that_tells_nothing() -> None:
     for before, after in (({}, {}), ({KEY: counted(1, 1)}, {})):
         session = with_server_times(SESSION, before, after)
         assert session.spans == SESSION.spans
-        assert "it gave no statistics" in session.notes[0]
+        assert "the server gave no statistics" in session.notes[0]
     began_anew = with_server_times(SESSION, {KEY: counted(9, 9)}, {KEY: counted(1, 1)})
     assert began_anew.spans == SESSION.spans
 

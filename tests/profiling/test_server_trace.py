@@ -57,7 +57,7 @@ def test_what_a_server_wrote_is_read(recorded: Session) -> None:
     assert 'qu"ote\\' in {span.request_id for span in by_model["leaf"]}
     assert [span.ran for span in by_model["batcher"]] == [False]  # the response cache answered
     assert recorded.sender == "clients"
-    assert "1 never reached an instance" in recorded.notes[1]
+    assert "1 request never reached an instance" in recorded.notes[1]
 
 
 def test_the_same_pipeline_has_the_same_graph_here(recorded: Session) -> None:
@@ -137,7 +137,7 @@ def test_hostile_texts_and_circles_do_no_harm() -> None:
     assert [span.parent for span in found.spans] == [0, 1, 0, 0]
     assert "<script" not in render(found).html.replace("<script type", "")
     assert found.marks[0].name == HOSTILE
-    assert "2 are left out" in found.notes[-1]
+    assert "2 requests left out" in found.notes[-1]
 
 
 @pytest.mark.parametrize(

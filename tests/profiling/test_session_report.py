@@ -56,7 +56,7 @@ def test_a_session_as_text() -> None:
     assert "requests 10" in rows["wall"]
     assert "queued 112 ms" in rows["wall"]
     assert re.search(r"classifier +8 .*\b112 ms\b.*\b82% +82%", rows["classifier"])
-    assert "no request was under way" in rows["notebook"]
+    assert "no request in flight" in rows["notebook"]
     table = text[text.index("model  ") :].splitlines()[1:]
     order = [line.split()[0] for line in table]
     assert order == ["classifier", "preprocess", "reader", "notebook"]  # by their part of the wall time
@@ -71,7 +71,7 @@ def test_a_session_as_html() -> None:
 
 def test_what_needs_attention_is_told() -> None:
     text = as_text(ATTACK, width=200)
-    assert "note: 3 requests did not fit" in text
+    assert "note: 3 requests beyond the limit" in text
     assert "1 error" in text
     assert "2 tensors moved between devices" in text
     assert "3 MiB in, 0 B out" in text

@@ -144,5 +144,5 @@ def test_its_file_holds_what_to_change(tmp_path: Path) -> None:
     found, _ = tuned("fan-out", n=2)
     lines = found.save(tmp_path / "changes.pbtxt").read_text()
     assert "# config.pbtxt of a\ninstance_group [{ count: 2 }]  # 1 now" in lines
-    with pytest.raises(bls.BLSError, match=r"ends with \.pbtxt"):
+    with pytest.raises(bls.BLSError, match=r"must end with \.pbtxt"):
         found.save(tmp_path / "changes.txt")

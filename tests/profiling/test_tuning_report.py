@@ -57,7 +57,7 @@ def test_a_run_is_compared_with_what_was_predicted() -> None:
     assert "(90 ms measured)" in shown
     assert "9% off" in render(tuning(measured=measured, then=then)).html
     unconfirmed = tuning(measured=Walls(244 * MS, 240 * MS), confirmed=False, pbtxt=())
-    assert "8 requests at once took 240 ms, not the 82 ms that was predicted" in unconfirmed.sentence
+    assert "8 requests at once took 240 ms, not the predicted 82 ms" in unconfirmed.sentence
     assert "Leave the setting as it is." in unconfirmed.advice[-1]
     assert "enough" not in render(unconfirmed).text
 

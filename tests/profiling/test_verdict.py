@@ -212,7 +212,7 @@ def test_runs_that_differ_make_the_figures_rough_and_change_no_cause() -> None:
     little = judged(runs({"a": Model([MS // 20])}), doubt=0.5)
     assert (little.cause, little.note) == ("little", "")
     assert sure.note == ""
-    assert "the speed-up is 1.0, give or take 16%" in unsure.note
+    assert "the speedup is 1.0, give or take 16%" in unsure.note
     assert (unsure.cause, unsure.predicted) == (sure.cause, sure.predicted)
 
 

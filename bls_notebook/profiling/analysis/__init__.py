@@ -1,1 +1,1 @@
-"""What is computed from records: pure functions, nothing that runs or draws."""
+"""Analyses of records: pure functions that neither run models nor draw."""

@@ -1,4 +1,4 @@
-"""The call graph of a session: which model called which, how, and what became of the time. Pure."""
+"""The call graph of a session: its models and the calls between them, with their times. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .span_tree import SpanTree, serving
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node(Record):
-    """A model version; ``name`` is the model's, with ``/version`` where the session has several of it.
+    """A model version; ``name`` has ``/version`` appended if the session has several versions of the model.
 
-    Of its time in `execute`, ``self_time`` is its own work and ``waiting`` was spent while a callee was under
-    way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
-    A ``stub`` answered in its place, or it is at a ``remote`` server.
+    Times are ns. The time in `execute` is ``self_time``, its own work, plus ``waiting``, while a callee was in
+    flight; an execution counts once, whatever its batch. ``queued`` is the time that requests to it waited.
+    ``stub``: a stub answered instead of it; ``remote``: a server elsewhere runs it.
     """
 
     name: str
@@ -39,10 +39,9 @@ class Node(Record):
 class Edge(Record):
     """All calls from one model to another; an empty ``caller`` is the notebook.
 
-    ``parallel`` of the ``calls`` were under way together with another call of the same execution of the
-    caller, the others came one after the other. The time of the calls (``duration``, ns) is ``queued``, plus
-    ``self_time`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
-    callees. ``cycle`` says that the edge lies on a cycle.
+    ``parallel`` of the ``calls`` overlapped another call of the same execution of the caller. The time of the
+    calls (``duration``, ns) is the sum of ``queued``, ``self_time`` (the callee's work, and passing inputs and
+    outputs) and ``waiting`` for its own callees. ``cycle`` says that the edge is part of a cycle.
     """
 
     caller: str
@@ -67,7 +66,7 @@ class Edge(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CallGraph(Record):
-    """Who called whom, by name; ``sender`` is what an empty caller is called."""
+    """Models and their calls; ``sender`` is the name to show for an empty caller."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
@@ -75,14 +74,14 @@ class CallGraph(Record):
 
 
 def label(span: Span, several: frozenset[str]) -> str:
-    """Return what a span's model is called, where ``several`` models have more than one version."""
+    """Return the name of a span's model, with its version if the model is one of ``several`` versions."""
     return f"{span.model}/{span.version}" if span.model in several else span.model
 
 
 def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
-    """Return the names of models of which several versions served."""
-    seen = Counter(name for name, _ in {(s.model, s.version) for s in spans})
-    return frozenset(name for name, versions in seen.items() if versions > 1)
+    """Return the names of the models with spans of several versions."""
+    counts = Counter(name for name, _ in {(s.model, s.version) for s in spans})
+    return frozenset(name for name, versions in counts.items() if versions > 1)
 
 
 def call_graph(session: SessionData) -> CallGraph:
@@ -162,13 +161,13 @@ def _edge(caller: str, callee: str, calls: list[Span], parallel: set[int], tree:
 
 
 def _waiting(span: Span, tree: SpanTree) -> int:
-    """Return how long a request waited for its model's callees, ns."""
+    """Return the time that a request waited for its model's callees, ns."""
     when = serving(span)
     return total([when]) - total(gaps(*when, tree.in_flight(tree.execution(span.id))))
 
 
 def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return, for each model on a cycle of calls, those that it shares cycles with."""
+    """Return, for each model on a cycle of calls, the models on cycles through it."""
     after: defaultdict[str, list[str]] = defaultdict(list)
     for caller, callee in edges:
         after[caller].append(callee)

@@ -1,6 +1,6 @@
 """The verdict of a profiled cell: what its requests waited for, and what would make it faster. Pure.
 
-The causes are those of a comparison (`verdict`). A cell runs once, so the times of its requests one after the
+A comparison has the same causes (`verdict`). A cell runs once, so the times of its requests one after the
 other, and all at once, are simulated.
 """
 
@@ -29,11 +29,11 @@ from .queue_simulation import Key, capacities, key_of, recipes, replay
 from .span_tree import SpanTree, lock_waits
 from .verdict import LITTLE, SimulatedWorkload, failed
 
-_MUCH = 0.15  # of a request: calls that could be saved
+_MUCH = 0.15  # fraction of a request's time that gathering its calls could save: less is not mentioned
 
 
 def own_code(session: SessionData, busy: int) -> str:
-    """Return what is said where requests took little of a cell's time."""
+    """Return the sentence for a cell whose requests took little of its time."""
     whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
     return (
         f"Most of the time was {whose}: requests were under way for {busy / session.wall:.0%} of "
@@ -42,24 +42,23 @@ def own_code(session: SessionData, busy: int) -> str:
 
 
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
-    """Return a verdict with its words."""
+    """Return the verdict with its sentence and advice."""
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
     said = " ".join(filter(None, (_advice(f, session.sender), calls)))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
 
 
 def rough(session: SessionData) -> str:
-    """Return what makes the figures rough, empty where nothing does."""
+    """Return why the figures are rough; empty if they are not."""
     part = session.cpu_waited / max(1, session.wall)
     if part < ROUGH or session.cpu_waited < ROUGH * session.cpu:
         return ""
     return (
-        "Other programs or threads kept the processors busy: what could have worked had none for "
-        f"{time_of(session.cpu_waited)}."
+        f"Other programs or threads used the processors: runnable threads waited {time_of(session.cpu_waited)} for one."
     )
 
 
-# By cause, after how long the requests took. Others say what most of the time went on.
+# By cause, after the time of the requests; for other causes the sentence names the models that took most of it.
 _SENTENCES = {
     "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the time{faster}.",
     "one_at_a_time": "{took}: the execute of {name} is async but the model is not decoupled, so that an "
@@ -134,17 +133,17 @@ def _advice(f: Facts, sender: str) -> str:
 
 def _most(session: SessionData, model: str) -> str:
     """Name the models that took most of the time; empty if that is the model of the verdict."""
-    found = shares(session)
-    whole = max(1, sum(share.ns for share in found))
-    told = [share for share in found[:3] if share.ns >= 0.1 * whole] or found[:1]
-    if not told or (told[0].model == model and told[0].ns > 0.9 * whole):
+    by_time = shares(session)
+    whole = max(1, sum(share.ns for share in by_time))
+    largest = [share for share in by_time[:3] if share.ns >= 0.1 * whole] or by_time[:1]
+    if not largest or (largest[0].model == model and largest[0].ns > 0.9 * whole):
         return ""
-    words = [f"{'waiting for ' * s.queued}`{s.model}` ({s.ns / whole:.0%})" for s in told]
+    words = [f"{'waiting for ' * s.queued}`{s.model}` ({s.ns / whole:.0%})" for s in largest]
     return f" The time went on {', '.join(words)}."
 
 
 def _one_after_the_other(session: SessionData) -> str:
-    """Name the calls of an `execute` that might be sent together; empty for none."""
+    """Name the calls of an `execute` that could perhaps run together; empty if there are none."""
     tree = SpanTree(session)
     best: tuple[int, Span, list[Span]] | None = None
     for execution, calls in tree.children.items():
@@ -166,31 +165,31 @@ def _one_after_the_other(session: SessionData) -> str:
             f"may save up to {time_of(saved)}."
         )
     return (
-        f"`{caller.model}` waits for {called(mine)}: whether they need each other is told by `%blsprofile "
-        f"{caller.model} … --overlap`; it may save up to {time_of(saved)}."
+        f"`{caller.model}` waits for {called(mine)}: `%blsprofile {caller.model} … --overlap` finds out whether "
+        f"they need each other; running them together may save up to {time_of(saved)}."
     )
 
 
 def called(spans: list[Span]) -> str:
-    """Name the models of calls: ```resize`, then for `detect```."""
+    """Name the called models in order: ```resize`, then for `detect```."""
     return ", then for ".join(calls_of(spans))
 
 
-_MOST = 2_000  # requests that are looked at: the first ones, with all that they led to
-_OWN = 0.6  # of the time without a request: it is the notebook's
-_LOCKED = 0.25  # of the time with requests, in which the lock was held and wanted
-_TOGETHER = 1.5  # times as fast: worth to be sent together
-_BUSY = 0.2  # of the processors idle: they are busy
-_EVEN = 0.25  # how much steps of a staircase may differ
-_SHORT = 5_000_000  # ns of a cell: too short to tell whose time it was
-_HOLDS = 0.3  # of the time in which the lock was seen to be held: then it is all the time, but for the looks
+_MOST = 2_000  # spans that are judged: the first ones
+_OWN = 0.6  # fraction of the time without a request: above it, the notebook's own code took the time
+_LOCKED = 0.25  # fraction of the time with requests in which the GIL was held and wanted
+_TOGETHER = 1.5  # predicted speedup above which sending requests together is worth it
+_BUSY = 0.2  # idle fraction of the processors: below it, they are busy
+_EVEN = 0.25  # tolerance for equal steps of a staircase
+_SHORT = 5_000_000  # ns: a shorter cell does not show whose time it was
+_HOLDS = 0.3  # fraction of the time in which samples saw the GIL held: above it, the GIL is taken as always held
 
 
 def cell_verdict(session: SessionData) -> Verdict:
-    """Return what the requests of a session waited for, and what would make them faster.
+    """Return the cause of the requests' waits, with advice that would make them faster.
 
-    ``speedup`` is how many times as fast it was as its requests one after the other, by a replay; ``best``
-    and ``predicted`` count from the same. ``cause`` is empty where there were no requests.
+    ``speedup``, ``best`` and ``predicted`` are relative to the simulated time of the requests one after the
+    other. ``cause`` is empty if there were no requests.
     """
     session, note = _first(session)
     roots = [span for span in session.spans if not span.parent]
@@ -209,7 +208,7 @@ def cell_verdict(session: SessionData) -> Verdict:
 
 
 def _first(session: SessionData) -> tuple[SessionData, str]:
-    """Return the first requests of a very long session, and a note that says so."""
+    """Return the first requests of a very long session, and a note about the limit."""
     if len(session.spans) <= _MOST:
         return session, ""
     kept = {span.id for span in session.spans[:_MOST] if not span.parent}
@@ -242,7 +241,7 @@ class _AtOnce(SimulatedWorkload):
 
 
 class _InTurn(SimulatedWorkload):
-    """Requests sent one after the other, and what sending them at once would bring."""
+    """Requests sent one after the other; simulates sending them at once."""
 
     def __init__(self, session: SessionData, roots: list[Span], busy: int) -> None:
         super().__init__(session, session, _measured(session, roots, busy, busy))
@@ -261,7 +260,7 @@ class _InTurn(SimulatedWorkload):
         if self.measured.sequential > _TOGETHER * self._wall(self.capacity):
             return "in_turn", root
         cause, key = super()._cause(limits, best)
-        # Nothing queues while they are sent so.
+        # Requests that are sent one after the other never queue.
         return ("in_turn", root) if cause in ("queue", "one_at_a_time", "helped", "partly") else (cause, key)
 
     def _by_code(self, cause: str) -> float:
@@ -280,24 +279,24 @@ def _measured(session: SessionData, roots: list[Span], alone: int, busy: int) ->
 
 
 def _staircase(session: SessionData) -> Key | None:
-    """The model whose requests were let go one after the other, though each had an instance.
+    """Return the model whose executions ran together and yet ended one after the other, at even steps.
 
-    They were under way together, and ended at even steps, each as long as the shortest of them took: so they
-    took turns with something, and it was no processor.
+    Each step is about as long as the shortest execution, so the executions took turns on something that they
+    share. The caller has ruled out the processors.
     """
     tree = SpanTree(session)
-    ends: dict[Key, list[tuple[int, int]]] = {}
+    executions: dict[Key, list[tuple[int, int]]] = {}
     for execution, (first, *_) in tree.members.items():
         if first.ran and not tree.is_ensemble(first):
-            ends.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
-    for key, found in ends.items():
-        times = [ns for _, ns in found]
-        moments = sorted(end for end, _ in found)
+            executions.setdefault(key_of(first), []).append((first.ended, total(tree.self_time(execution))))
+    for key, ends_and_times in executions.items():
+        times = [ns for _, ns in ends_and_times]
+        moments = sorted(end for end, _ in ends_and_times)
         steps = [b - a for a, b in pairwise(moments)]
-        if len(found) < 4 or median(times) < 1.7 * min(times):
+        if len(times) < 4 or median(times) < 1.7 * min(times):
             continue
         step, shortest = median(steps), min(times)
-        even = sum(abs(each - step) < _EVEN * step for each in steps) >= 0.7 * len(steps)
+        even = sum(abs(length - step) < _EVEN * step for length in steps) >= 0.7 * len(steps)
         if even and abs(step - shortest) < 0.5 * shortest:
             return key
     return None

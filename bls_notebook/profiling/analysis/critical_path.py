@@ -1,15 +1,15 @@
-"""The critical path of a session: what bounded its wall time, found backwards from its end. Pure.
+"""The critical path of a session: the steps that bounded its wall time, found backwards from its end. Pure.
 
-At every moment one request, or the notebook, bounds the wall time of the whole. From the end of a session
-backwards that is:
+At every moment one request, or the notebook, bounds the wall time of the whole. Backwards from the end of a
+session, that is:
 
-- for the notebook or a model's `execute`: the request it sent that was answered last before this moment; the time
-  between is its own work. (Requests that were answered earlier ran beside it.)
-- for a request: its phases from last to first. While it was queued, its instance's work for others counts,
-  including requests queued before it; what is left is the queue itself (a batcher that waits for more requests, the
-  switch to a thread).
+- in the notebook or in a model's `execute`: the request it sent that was answered last before this moment. The
+  time since that answer is its own work; requests answered earlier ran beside it.
+- in a request: its phases from last to first. While it was queued, the path follows its instance's work for
+  other requests, including those queued before it. The rest is the queue itself: a batcher that waits for more
+  requests, or the switch to a thread.
 
-The steps cover the wall time once, without gaps. A response of a stream counts as an end.
+The steps cover the wall time once, without gaps. Each response of a stream counts as an answer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from .span_tree import SpanTree, holds
 class Step(Record):
     """A part of the critical path, from ``begin`` to ``end`` (ns).
 
-    ``span`` is whose time it was (0 for the notebook's) and ``phase`` what it did: compute_input, queue,
-    compute_infer (its own work in `execute`), compute_output, or notebook. ``behind`` is the request that
-    was queued behind this one meanwhile, which is how it came to be on the path; 0 for none.
+    ``span`` is the span that took the time (0 for the notebook) and ``phase`` its phase: compute_input, queue,
+    compute_infer (its own work in `execute`), compute_output, or notebook. If the step is on the path because
+    another request was queued behind it, ``behind`` is that request's span; else 0.
     """
 
     begin: int
@@ -55,7 +55,7 @@ def critical_path(session: SessionData) -> tuple[Step, ...]:
 
 
 def path(session: SessionData, tree: SpanTree) -> list[Fields]:
-    """Return the steps as tuples: where there are many, records take as long as finding them."""
+    """Return the steps as tuples: making records would take as long as finding the steps."""
     return _Search(session, tree).steps()
 
 
@@ -67,11 +67,11 @@ class _Search:
         self._tree = tree
         self._found: list[Fields] = []
         self._todo: list[tuple[Span, int, int, int, bool]] = []
-        # A moment is ns * ids + the id of a span: such numbers are in order of time, and the garbage
-        # collector never looks at them.
+        # A moment is ns * ids + the id of a span. These numbers sort by time, and unlike tuples they cost the
+        # garbage collector nothing.
         self._ids = max(tree.spans, default=0) + 1
         self._answered: dict[int, list[int]] = {}
-        # Of each instance, who left it when: in order.
+        # For each instance, the ends of its executions with their spans, in order.
         self._left: defaultdict[tuple[str, int, str], list[int]] = defaultdict(list)
         for members in tree.members.values():
             span = members[0]
@@ -85,7 +85,7 @@ class _Search:
         """Return the path."""
         self._walk(self._answers(0), None, "notebook", 0, self._wall, 0)
         while self._todo:
-            # A holder worked for a request while another one was queued for its instance.
+            # `holder`: the span occupied the instance that the request `behind` was queued for.
             span, begin, end, behind, holder = self._todo.pop()
             ended = end if holder else span.ended
             inferred = ended if span.kind == "stream" else span.inferred
@@ -107,9 +107,9 @@ class _Search:
             self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
 
     def _walk(self, moments: list[int], span: Span | None, phase: str, begin: int, end: int, behind: int) -> None:
-        """Go back along the moments at which others were done; what is left between is the span's own.
+        """Walk back along the moments at which other requests were done; the time between is the span's own.
 
-        While it was queued, the others are those that its instance worked for; else those that it had sent.
+        While the span was queued, the others are requests that its instance served; otherwise, requests that it sent.
         """
         now, ids, execution = end, self._ids, self._tree.execution
         queued = span if phase == "queue" else None
@@ -132,7 +132,7 @@ class _Search:
         self._add(span, phase, begin, now, behind)
 
     def _answers(self, execution: int) -> list[int]:
-        """Return the times at which an execution's calls gave responses, each with the call's id, in order."""
+        """Return the times of the responses to an execution's calls, each with the call's id, in order."""
         answers = self._answered.get(execution)
         if answers is None:
             ids, children = self._ids, self._tree.children.get(execution)
@@ -146,7 +146,7 @@ class _Search:
 
 
 def _joined(steps: list[Fields]) -> list[Fields]:
-    """Join neighbouring steps of the same span and phase."""
+    """Join adjacent steps of the same span and phase."""
     out: list[Fields] = []
     for step in steps:
         if out and out[-1][1] == step[0] and out[-1][2:] == step[2:]:
@@ -156,10 +156,10 @@ def _joined(steps: list[Fields]) -> list[Fields]:
 
 
 def of_roots(session: SessionData, roots: Collection[int]) -> SessionData:
-    """Return what is recorded of some requests of the notebook (by their ids) and of what they led to."""
+    """Return the part of a session with these requests (ids of spans) and all requests that they caused."""
     known = set(roots)
     kept: list[Span] = []
-    for span in session.spans:  # in the order of sending: who sends comes first
+    for span in session.spans:  # in the order of sending: callers come before their callees
         if span.id in known or span.parent in known:
             known.add(span.id)
             kept.append(span)
@@ -167,7 +167,7 @@ def of_roots(session: SessionData, roots: Collection[int]) -> SessionData:
 
 
 class Share(NamedTuple):
-    """So much of the critical path (ns) was a model's own work, or a wait for it (``queued``)."""
+    """The part of the critical path (ns) that was a model's own work or, if ``queued``, a wait for the model."""
 
     ns: int
     model: str
@@ -175,10 +175,10 @@ class Share(NamedTuple):
 
 
 def shares(session: SessionData) -> list[Share]:
-    """Return what the answers were waited for, the most first; what is the notebook's is left out."""
+    """Return the models' shares of the critical path, the largest first; the notebook's own time is left out."""
     spent: Counter[tuple[str, bool]] = Counter()
     for step in critical_path(session):
         if step.span:
-            # Behind another one in the queue: the path is the other's work then.
+            # A request queued behind this one: the time is a wait for the model.
             spent[step.model, step.phase == "queue" or step.behind > 0] += step.end - step.begin
     return [Share(ns, model, queued) for (model, queued), ns in spent.most_common()]

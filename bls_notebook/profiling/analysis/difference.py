@@ -17,10 +17,10 @@ from .span_tree import SpanTree, serving
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TimeChange(Record):
-    """One quantity before and after, ns a request.
+    """One quantity before and after, in ns per request.
 
-    ``verdict`` is faster or slower where each median lies outside of the other's quartiles, same where one
-    does not, and "" where one of the two has no requests.
+    ``verdict`` is faster or slower if each median is outside the other's quartiles, otherwise same; it is ""
+    if one of the sessions has no requests to the model.
     """
 
     before: Quartiles = NONE
@@ -29,7 +29,7 @@ class TimeChange(Record):
 
     @property
     def factor(self) -> float:
-        """How many times as fast the median became; 0 where it cannot be said."""
+        """The speedup of the median; 0 if unknown."""
         return self.before.median / self.after.median if self.verdict and self.after.median else 0.0
 
 
@@ -40,7 +40,7 @@ NO_CHANGE = TimeChange()
 class ModelChange(Record):
     """A model before and after; ``code`` and ``config`` are same, changed, or unknown.
 
-    ``moved`` says where it ran before and after, where that differs: "cpu to gpu:0", "1 to 4 instances".
+    ``moved`` lists changes in how and where it ran, such as "cpu to gpu:0" or "1 to 4 instances".
     """
 
     name: str
@@ -56,8 +56,8 @@ class ModelChange(Record):
 class Difference(Record):
     """Two sessions compared: ``before`` and ``after`` are their names, ``wall_*`` their lengths (ns).
 
-    ``span_*`` is the time from the first request to the last answer. ``code`` is same where every model of
-    both has the same source and config, changed where one has not, unknown where it cannot be told.
+    ``span_*`` is the time from the first request to the last answer (ns). ``code`` is same if the source and
+    the configuration of every model are equal in both, changed if one differs, else unknown.
     """
 
     before: str = ""
@@ -93,7 +93,7 @@ class _Side:
             under_way = tree.in_flight(tree.execution(span.id))
             self.self_time[span.id] = total(gaps(*serving(span), under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
-        self.guessed = session.sender != NOTEBOOK  # instances that a server's trace does not have
+        self.guessed = session.sender != NOTEBOOK  # a server's trace does not record instances
         self.length = max((s.ended for s in session.spans), default=0) - min((s.sent for s in session.spans), default=0)
 
 
@@ -144,7 +144,7 @@ def _same(before: str, after: str) -> str:
 
 
 def _moved(before: list[Span], after: list[Span]) -> tuple[str, ...]:
-    """Return what changed in how and where requests ran."""
+    """Return the changes in how and where requests ran, in words."""
     out: list[str] = []
     if not before or not after:
         return ()

@@ -1,4 +1,4 @@
-"""Simulate the queues of recorded requests: how long would they take with other instance counts? Pure.
+"""Simulate the queues of recorded requests, to predict their time with other instance counts. Pure.
 
 A `Recipe` is a recorded request: its own work, the requests that it sent, and the answers that each of them
 waited for. The simulation knows instances, queues and batches; processors and the GIL bound its result from below
@@ -39,9 +39,11 @@ class Queued(NamedTuple):
 
 
 class Batcher(NamedTuple):
-    """How a model forms batches: `form` returns how many of the queue run now, or when to ask again.
+    """The rules by which a model forms batches.
 
-    ``time`` is how long an `execute` takes by the rows of its batch, ns; a request alone takes its own time.
+    ``form`` gets the queue and the time (ns); it returns the number of requests to run now, and the time to
+    call it again if there are none. ``time`` returns the time of an `execute` (ns) for the rows of its batch; a
+    single request takes its own time.
     """
 
     form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
@@ -49,7 +51,7 @@ class Batcher(NamedTuple):
 
     @staticmethod
     def greedy(most: int, duration: int, delay: int) -> Batcher:
-        """Return one that runs up to `most` requests once the first has waited for `delay` ns."""
+        """Return a batcher that runs up to `most` requests, or fewer once the first has waited `delay` ns."""
 
         def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
             until = queue[0].since + delay + 1  # a request that arrives at the end belongs to the batch
@@ -81,9 +83,9 @@ class Recipe:
     rows: int = 1
 
 
-def key_of(what: Span | ModelSeen) -> Key:
-    """Return name and version of the model of a span, or of a model."""
-    return (what.model if isinstance(what, Span) else what.name, what.version)
+def key_of(of: Span | ModelSeen) -> Key:
+    """Return the name and version of a model, or of a span's model."""
+    return (of.model if isinstance(of, Span) else of.name, of.version)
 
 
 def recipes(session: SessionData) -> tuple[Recipe, ...]:
@@ -96,7 +98,7 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
         children = tree.children.get(span.id, ())
         answers = _Answers(children, span.started)
         sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
-        # A decoupled model may go on when its `execute` has returned.
+        # A decoupled model may send responses after its `execute` has returned.
         end = span.ended if span.kind == "stream" else span.inferred
         waited, gap = answers.before(end)
         after = span.ended - end
@@ -106,7 +108,7 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
 
 
 class _Answers:
-    """The times at which the requests that an `execute` sent were answered."""
+    """The times of the answers to the requests that an `execute` sent."""
 
     def __init__(self, children: Sequence[Span], started: int) -> None:
         self._started = started
@@ -116,10 +118,10 @@ class _Answers:
         self._latest = list(accumulate(self._sent, max))
 
     def before(self, moment: int) -> tuple[tuple[int, ...], int]:
-        """Return which answers had come by a moment, and the time since the last one.
+        """Return the answers that had arrived by a moment, and the time since the last one (ns).
 
-        Answers that another of these requests had waited for are left out: in a chain of a thousand calls, each
-        waits for the one before.
+        An answer that a later one of them had waited for is left out: in a chain of a thousand calls, each call
+        then waits for the one before only.
         """
         known = self._until(moment, len(self._order))
         if not known:
@@ -131,15 +133,15 @@ class _Answers:
     def _until(self, moment: int, most: int) -> int:
         """Count the answers up to a moment, to requests that were sent before it."""
         count = bisect_right(self._ended, moment, 0, most)
-        while count and self._sent[count - 1] >= moment:  # answered at once, just now
+        while count and self._sent[count - 1] >= moment:  # sent and answered at this very moment
             count -= 1
         return count
 
 
 def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
-    """Return how many requests each model serves at once.
+    """Return the number of requests that each model serves at once.
 
-    `serial` models block their event loop: one request for each instance, although they could share it.
+    `serial` models block their event loop, so each instance serves one request, although requests could share it.
     """
     out = {}
     for model in session.models:
@@ -157,23 +159,23 @@ def replay(
     sent: Sequence[int] = (),
     batchers: Mapping[Key, Batcher] | None = None,
 ) -> int:
-    """Return when the last of several requests would be answered, ns.
+    """Return the simulated time of the last answer, ns.
 
-    A model serves as many requests at once as its `capacity`; a batch counts once, for models in `batches` or
-    `batchers`. Requests are `sent` at these times (ns), by default at once.
+    Each model serves its `capacity` of requests at once; for models in `batches` or `batchers`, a batch
+    counts as one. Requests are `sent` at these times (ns), by default all at 0.
     """
-    served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
-    run = _Replay(capacity, {**served, **(batchers or {})})
+    greedy = {key: Batcher.greedy(*batching) for key, batching in (batches or {}).items()}
+    run = _Replay(capacity, {**greedy, **(batchers or {})})
     return run.run(requests, sent)
 
 
 def batches_seen(session: SessionData) -> Batches:
-    """Return the models that served several requests by one `execute`, and how they did."""
+    """Return the observed batching of the models that served several requests with one `execute`."""
     executions: dict[Key, list[tuple[Span, ...]]] = {}
     for members in SpanTree(session).members.values():
         if members[0].ran:
             executions.setdefault(key_of(members[0]), []).append(tuple(members))
-    found = {}
+    observed = {}
     for key, every in executions.items():
         batches = [members for members in every if len(members) > 1]
         if not batches:
@@ -181,12 +183,12 @@ def batches_seen(session: SessionData) -> Batches:
         took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
         first = min(every, key=lambda members: members[0].started)  # all instances were free
         delay = first[0].started - min(m.queued for m in first)
-        found[key] = (max(map(len, batches)), took, max(0, delay))
-    return found
+        observed[key] = (max(map(len, batches)), took, max(0, delay))
+    return observed
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
-    """Whether requests would wait for each other and never end, such as those of a model that calls itself."""
+    """Whether requests would deadlock, such as requests to a model that calls itself."""
     run = _Replay(capacity, {})
     run.run(requests, ())
     return run.unanswered > 0
@@ -249,12 +251,12 @@ class _Replay:
 
             def ended(batch: list[Queued] = batch) -> None:
                 model.free += 1
-                for each in batch:
-                    each.done()
+                for request in batch:
+                    request.done()
                 self._serve(key)
 
             if batcher is not None and len(batch) > 1:
-                self._later(batcher.time(sum(each.rows for each in batch)), ended)
+                self._later(batcher.time(sum(request.rows for request in batch)), ended)
             else:
                 self._execute(batch[0].recipe, ended)
 
@@ -267,7 +269,7 @@ class _Replay:
             for answer in answers:
                 waiting[answer].append(i)
 
-        def go_on(i: int) -> None:
+        def send_next(i: int) -> None:
             if i == last:
                 self._later(recipe.gap + recipe.after, ended)
             else:
@@ -278,8 +280,8 @@ class _Replay:
             for j in waiting[i]:
                 missing[j] -= 1
                 if not missing[j]:
-                    go_on(j)
+                    send_next(j)
 
         for i in range(last + 1):
             if not missing[i]:
-                go_on(i)
+                send_next(i)

@@ -18,11 +18,10 @@ from .span_tree import SpanTree
 class ModelStatistics(Record):
     """One model version; times are ns.
 
-    ``busy`` is the sum over its instances. It splits, roughly, into ``self_time`` (no request that it had
-    sent was under way) and ``waiting`` (one at least was); both count an execution once, whatever its batch.
-    The quartiles are over requests: all of them for ``duration``, those that ran for the phases. ``critical``
-    is the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
-    request to it waited in the queue for whatever reason.
+    ``busy`` is the sum over its instances. It is roughly ``self_time`` (no callee was in flight) plus
+    ``waiting`` (at least one was); both count an execution once, whatever its batch. The quartiles of
+    ``duration`` cover all requests, the quartiles of the phases only requests that ran. ``critical`` is the part of the
+    session's critical path spent in this model, ``blocked`` the part in which a request to it was queued.
     """
 
     name: str
@@ -51,19 +50,19 @@ class ModelStatistics(Record):
     crossings: int = 0
     critical: int = 0
     blocked: int = 0
-    stub: bool = False  # a stub answered in its place
-    remote: str = ""  # address of the server that it is at
+    stub: bool = False  # a stub answered instead of the model
+    remote: str = ""  # address of the server that runs the model
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SessionStatistics(Record):
     """A session in figures; times are ns.
 
-    ``busy`` is the time in which at least one request was worked on, ``overlap`` that in which at least two
-    were (one that waits for its callees is not worked on, they are). ``work`` is the sum of all work, so
-    that ``work / busy`` is the mean concurrency; ``peak`` the most at once. ``queued`` is the sum of the
-    waits for an instance, ``waited`` the time in which at least one request waited. ``notebook`` is the
-    part of the critical path in which no request was under way.
+    A request is *at work* while its model runs, but not while that waits for callees. ``busy`` is the time
+    with at least one request at work, ``overlap`` the time with at least two. ``work`` is the sum over all
+    requests, so ``work / busy`` is the mean concurrency; ``peak`` is the highest. ``queued`` is the sum of the
+    waits for an instance, ``waited`` the time in which at least one request waited. ``notebook`` is the part
+    of the critical path in which no request was in flight.
     """
 
     wall: int = 0
@@ -84,7 +83,7 @@ class SessionStatistics(Record):
 
     @property
     def concurrency(self) -> float:
-        """How many requests were worked on at once, on average while any was."""
+        """The mean number of requests at work, over the time in which any was."""
         return self.work / self.busy if self.busy else 0.0
 
 

@@ -16,23 +16,22 @@ from bls_notebook.profiling.records.tuning import ModelSetting
 
 from .queue_simulation import UNLIMITED, Batcher, Key, Recipe, is_stuck, replay
 
-ENOUGH = 0.95  # of the best
-MOST = 64
-_VECTORS = 48  # ways to batch that are looked at together
-_NEARLY = 1.1  # times as long
-_ORDERS = 6  # in which models are made smaller, where there are few requests
-_SMALL = 100
+ENOUGH = 0.95  # fraction of the best speed that a setting must reach
+MOST = 64  # instances of a model
+_VECTORS = 48  # the most combinations of ways to batch that are tried
+_NEARLY = 1.1  # a time up to this factor above the goal is worth reducing
+_ORDERS = 6  # orders in which the models lose instances, for small workloads
+_SMALL = 100  # requests of a small workload
 
 Setting = dict[str, ModelSetting]
 
 
 @dataclass
 class Space:
-    """What may be set: of each model its setting now, its ways to batch (the first is as now), and how many
-    instances there may be at most.
+    """The settings to search: for each model the setting now, its ways to batch (first today's), its most instances.
 
-    ``capacity`` has the models that are not to be set too; ``batcher`` makes of a setting how it forms
-    batches, None for one request at a time. ``bound`` is the least time that processors and the GIL allow (ns).
+    ``capacity`` also has the models without a setting. ``batcher`` returns the batcher of a setting, None for one
+    request at a time. ``bound`` is the shortest time that processors and the GIL allow (ns).
     """
 
     requests: Sequence[Recipe]
@@ -49,23 +48,22 @@ class Space:
 
     def __post_init__(self) -> None:
         self._recursive = any(_calls_itself(recipe, ()) for recipe in self.requests)
-        # How long the instances of a model are held at least, ns.
-        self.held: dict[str, int] = {}
-        every = [each for recipe in self.requests for each in _all_of(recipe)]
-        for each in every:
-            took = replay([each], {}) - each.before
-            self.held[each.model[0]] = self.held.get(each.model[0], 0) + took
-        self.orders = _ORDERS if len(every) <= _SMALL else 1
+        self.held: dict[str, int] = {}  # the least time that requests occupy instances of a model, ns
+        recipes = [recipe for request in self.requests for recipe in _all_of(request)]
+        for recipe in recipes:
+            took = replay([recipe], {}) - recipe.before
+            self.held[recipe.model[0]] = self.held.get(recipe.model[0], 0) + took
+        self.orders = _ORDERS if len(recipes) <= _SMALL else 1
 
     def wall(self, setting: Setting) -> int:
-        """Return how long the requests take, ns; `NEVER` if they would never be answered."""
+        """Return the time of the requests with a setting, ns; `NEVER` if they would deadlock."""
         key = tuple(setting[name] for name in self.now)
         if key not in self._walls:
             self._walls[key] = self._replay(setting)
         return self._walls[key]
 
     def tried(self) -> list[Setting]:
-        """Return the settings whose time was asked for."""
+        """Return the settings simulated so far."""
         return [dict(zip(self.now, key, strict=True)) for key in self._walls]
 
     def _replay(self, setting: Setting) -> int:
@@ -88,7 +86,7 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True)
 class Found:
-    """A setting and how long the requests take with it, now, and at best; ns."""
+    """A setting with the times of the requests: with it (``wall``), ``now``, and the ``best`` (ns)."""
 
     setting: Setting
     wall: int
@@ -97,10 +95,10 @@ class Found:
 
 
 def search(space: Space, part: float = ENOUGH) -> Found:
-    """Return the smallest setting found that reaches this fraction of the best time found.
+    """Return the smallest setting found that reaches this fraction of the best speed found.
 
-    With one instance fewer of any model it would not reach it. It is not always the smallest of all: more
-    instances can be slower, as requests may then run in a worse order.
+    One instance fewer of any model would be too slow. The setting is not always the smallest of all: more
+    instances can be slower, because requests may run in a worse order.
     """
     now = space.wall(space.now)
     tops = [_with_counts(way, space.most) for way in _ways(space)]
@@ -135,12 +133,12 @@ def _trimmed(space: Space, setting: Setting, enough: float) -> Setting:
 
 
 def _change(now: ModelSetting, then: ModelSetting) -> int:
-    """Return how much another way to batch differs: not at all, in a size, or by a delay too."""
+    """Return how much a setting changes the batching: 0 for not at all; more sizes and a delay count more."""
     return 0 if _counted(now, then.count) == then else 1 + 2 * (then.delay > 0) + len(then.preferred)
 
 
 def _ways(space: Space) -> Iterator[Setting]:
-    """Return the current counts with every way to batch; if these are too many, one model varies at a time."""
+    """Yield the current counts with every combination of ways to batch; if too many, vary one model at a time."""
     names = list(space.ways)
     number = 1
     for name in names:
@@ -149,15 +147,15 @@ def _ways(space: Space) -> Iterator[Setting]:
         for choice in product(*space.ways.values()):
             yield {**space.now, **dict(zip(names, choice, strict=True))}
         return
-    # One model after the other, each beside what is best for those before it.
-    so_far = dict(space.now)
-    yield dict(so_far)
+    # Vary one model after the other; the models before it keep their best way.
+    best = dict(space.now)
+    yield dict(best)
     for name in names:
-        tried = [{**so_far, name: way} for way in space.ways[name]]
+        tried = [{**best, name: way} for way in space.ways[name]]
         yield from tried
-        # Beside the instances of now: with many there is nothing that a batch could save.
-        so_far = min(tried, key=space.wall)
-    yield so_far
+        # Judged with today's instance counts: with many instances a batch could save nothing.
+        best = min(tried, key=space.wall)
+    yield best
 
 
 def _with_counts(setting: Setting, counts: Mapping[str, int]) -> Setting:
@@ -169,16 +167,16 @@ def _counted(setting: ModelSetting, count: int) -> ModelSetting:
 
 
 def _orders(space: Space) -> Iterator[tuple[str, ...]]:
-    """Return the orders in which to reduce models: it may matter which of two keeps more instances."""
+    """Yield the orders in which models lose instances: the result may depend on the order."""
     names = sorted(space.now, key=lambda name: -space.most[name])
     yield from islice(permutations(names), space.orders)
 
 
 def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> None:
-    """Try fewer instances of one model after the other, as few as are fast enough."""
+    """Try fewer instances of one model after the other, down to the fewest that are fast enough."""
     for name in order:
         high = setting[name].count
-        # Requests of one batch hold an instance only once.
+        # The requests of a batch occupy an instance together.
         low = 1 if setting[name].batches else min(high, max(1, int(space.held.get(name, 0) / enough)))
         while low < high:
             middle = (low + high) // 2

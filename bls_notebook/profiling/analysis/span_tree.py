@@ -1,6 +1,6 @@
 """The spans of a session by parent, child and execution; and their waits for the GIL. Pure.
 
-An *execution* is one call of `execute`, for one request or a batch. Its id is that of its first span; 0 is
+An *execution* is one call of `execute`, for one request or a batch. Its id is the id of its first span; 0 is
 the notebook. A request waited for the GIL if executions on several threads took turns with it (`LockHeld`),
 or if the request did not begin although an instance was idle.
 """
@@ -16,15 +16,15 @@ from bls_notebook.records.intervals import Interval, events, gaps, levels, minus
 
 
 def serving(span: Span) -> Interval:
-    """Return when a model worked for a request, its callees' time included; (0, 0) if none did.
+    """Return the time in which a model served a request, its callees' time included; (0, 0) if none did.
 
-    Until the last response: a decoupled model may go on, in threads, when its `execute` has returned.
+    It ends with the last response: threads of a decoupled model may respond after its `execute` has returned.
     """
     return (span.started, span.ended) if span.ran else (0, 0)
 
 
 def holds(span: Span) -> Interval:
-    """Return when a request kept an instance from serving others; (0, 0) if it never did."""
+    """Return the time in which a request occupied an instance; (0, 0) if it never did."""
     if not span.ran:
         return (0, 0)
     last = span.inferred if span.kind == "stream" else span.ended
@@ -32,10 +32,10 @@ def holds(span: Span) -> Interval:
 
 
 class SpanTree:
-    """The spans of a session: by id, by the execution that they are of, and by the one that sent them.
+    """The spans of a session by id, by their execution, and by the execution that sent them.
 
-    ``members`` are the requests of each execution, and those that never ran, each as its own; ``children``
-    what each execution sent, in the order of sending; 0 is the notebook.
+    ``members`` are the requests of each execution; a request that never ran is an execution by itself.
+    ``children`` are the requests that each execution sent, in the order of sending; 0 is the notebook.
     """
 
     def __init__(self, session: SessionData) -> None:
@@ -56,32 +56,32 @@ class SpanTree:
         self._self_times: dict[int, list[Interval]] = {}
 
     def execution(self, span: int) -> int:
-        """Return the execution that a span is of, by its id; 0 for one that is not in the session."""
+        """Return the execution of the span with this id; 0 if it is not in the session."""
         return self._execution.get(span, 0)
 
     def executions(self, spans: Iterable[Span]) -> set[int]:
-        """Return the executions that spans of the session are of."""
+        """Return the executions of spans of the session."""
         known = self._execution
         return {known[span.id] for span in spans}
 
     def is_ensemble(self, span: Span) -> bool:
-        """Whether a span is of an ensemble, which has no instance to wait for."""
+        """Whether the model of a span is an ensemble, which has no instance to wait for."""
         return (span.model, span.version) in self._ensembles
 
     def in_flight(self, execution: int) -> list[Interval]:
-        """Return when the requests that an execution sent were under way."""
+        """Return the times in which the requests that an execution sent were in flight."""
         return [(c.sent, c.ended) for c in self.children.get(execution, ())]
 
     def self_time(self, execution: int) -> list[Interval]:
-        """Return the self time of an execution: when its model ran, and none of its callees did."""
-        found = self._self_times.get(execution)
-        if found is None:
+        """Return the self time of an execution: its model ran and none of its callees did."""
+        times = self._self_times.get(execution)
+        if times is None:
             begin, end = serving(self.members[execution][0])
-            found = self._self_times[execution] = gaps(begin, end, self.in_flight(execution))
-        return found
+            times = self._self_times[execution] = gaps(begin, end, self.in_flight(execution))
+        return times
 
     def working(self) -> list[Interval]:
-        """Return every piece of work, one after the other for each execution; pieces may overlap."""
+        """Return the intervals of work, execution by execution; they may overlap."""
         out: list[Interval] = []
         for execution, spans in self.members.items():
             out += self.self_time(execution)
@@ -89,7 +89,7 @@ class SpanTree:
         return out
 
     def working_events(self) -> list[int]:
-        """Return the same as `events`, for `occupied`: much quicker where there are many."""
+        """Return `working` as `events` encodes it, for `occupied`: much faster for many spans."""
         out: list[int] = []
         add = out.append
         for execution, spans in self.members.items():
@@ -106,11 +106,11 @@ class SpanTree:
         return out
 
 
-_LEAST = 500_000  # ns: a shorter wait is the way to a thread
+_LEAST = 500_000  # ns: a shorter wait is a switch to another thread
 
 
 class LockWait(NamedTuple):
-    """Where a request waited for the lock, or took turns with it (`pieces`); ``queued``: before it ran."""
+    """The times (``pieces``) in which a request took turns with the GIL or, if ``queued``, waited for it to start."""
 
     span: int
     pieces: Sequence[Interval]
@@ -118,7 +118,7 @@ class LockWait(NamedTuple):
 
 
 def lock_waits(session: SessionData, tree: SpanTree | None = None) -> list[LockWait]:
-    """Return where requests waited for Python's lock, in the order of the spans."""
+    """Return the waits of requests for the GIL: turns of running ones, then waits before the start."""
     if not session.lock:
         return []
     tree = tree or SpanTree(session)
@@ -126,7 +126,7 @@ def lock_waits(session: SessionData, tree: SpanTree | None = None) -> list[LockW
 
 
 def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
-    """Return executions that took turns with another thread."""
+    """Yield the executions that took turns with another thread."""
     shared = [held for held in session.lock if len(held.threads) > 1]
     for execution, members in tree.members.items():
         first = members[0]
@@ -138,7 +138,7 @@ def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
 
 
 def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
-    """Return requests that waited although an instance of their model was idle."""
+    """Yield the requests that waited although an instance of their model was idle."""
     counts = {
         (m.name, m.version): len(m.instances)
         for m in session.models
@@ -147,7 +147,7 @@ def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
     running: defaultdict[tuple[str, int], list[Interval]] = defaultdict(list)
     for first, *_ in tree.members.values():
         running[first.model, first.version].append(holds(first))
-    full = {key: _full(each, counts[key]) for key, each in running.items() if counts.get(key)}
+    full = {key: _full(intervals, counts[key]) for key, intervals in running.items() if counts.get(key)}
     for span in session.spans:
         key = span.model, span.version
         if span.ran and span.queue > _LEAST and counts.get(key):
@@ -157,7 +157,7 @@ def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
 
 
 def _full(running: list[Interval], count: int) -> list[Interval]:
-    """Return when all instances of a model were busy."""
+    """Return the times in which all instances of a model were busy."""
     steps = levels(running)
     ends = [moment for moment, _ in steps[1:]]
     return [(begin, end) for (begin, level), end in zip(steps, ends, strict=False) if level >= count]

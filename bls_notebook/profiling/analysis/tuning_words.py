@@ -10,11 +10,11 @@ from bls_notebook.records.visible_text import visible
 
 from .setting_search import ENOUGH, MOST
 
-_AS_LONG = 1.02  # times as long: no difference
+_AS_LONG = 1.02  # a smaller ratio of two times is no difference
 
 
 def sentence(found: Tuning) -> str:
-    """Return the one sentence that says which setting is enough, and what it brings."""
+    """Return the sentence that names the setting and its gain."""
     if not found.models:
         return f"Nothing to tune. {found.verdict.sentence}"
     walls, several = found.predicted, f"{found.requests} requests at once"
@@ -30,8 +30,8 @@ def sentence(found: Tuning) -> str:
         return f"The setting is the smallest that gets there: {took}. {best}"
     if not found.confirmed:
         return (
-            f"With {setting}, {several} took {time_of(found.measured.found)}, not the {time_of(walls.found)} "
-            f"that was predicted; as it is {time_of(found.measured.now)}."
+            f"With {setting}, {several} took {time_of(found.measured.found)}, not the predicted "
+            f"{time_of(walls.found)}; with the setting as it is, {time_of(found.measured.now)}."
         )
     run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
     gain = walls.now / max(1, walls.found)
@@ -41,7 +41,7 @@ def sentence(found: Tuning) -> str:
 
 
 def advice(found: Tuning) -> tuple[str, ...]:
-    """Return what else there is to know."""
+    """Return the further sentences of a tuning."""
     return tuple(each.strip() for each in _advice(found) if each.strip())
 
 
@@ -49,8 +49,8 @@ def _advice(found: Tuning) -> Iterator[str]:
     took, walls = found.measured.now, found.predicted
     if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
         yield (
-            f"As it is, the requests took {time_of(took)}, and what was recorded explains "
-            f"{time_of(walls.now)}: the figures are rough."
+            f"As it is, the requests took {time_of(took)}, and the recorded work explains {time_of(walls.now)}: "
+            "the figures are rough."
         )
     if found.verdict.note:
         yield found.verdict.note
@@ -61,19 +61,19 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
     elif not found.confirmed and not found.problem:
         shared = (
-            "The limit does not show when requests run one after the other: something that instances share (a "
-            "lock, a connection, the bandwidth of memory), or sending so many at once."
+            "The limit does not appear when requests run one after the other: something that instances share (a "
+            "lock, a connection, the bandwidth of memory), or the cost of sending so many at once."
         )
-        # Beside other programs nothing can be told of the models.
+        # If other programs used the processors, the run says nothing about the models.
         yield ("" if found.verdict.note else shared) + leave
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
     if found.models and differs and there.found * _WORTH < here.found:
         setting = in_words((m.name, m.now, m.on_server) for m in found.models)
         yield (
-            "Here instances share one Python, whose lock one at a time holds. On a Triton server each is a "
-            f"process: with {setting or 'the setting as it is'}, on as many processors, "
-            f"{time_of(there.found)} is predicted there."
+            "Here instances share one Python, and one at a time holds its lock (GIL). On a Triton server each is "
+            f"a process: with {setting or 'the setting as it is'}, on as many processors, the prediction is "
+            f"{time_of(there.found)}."
         )
     for model in found.models:
         if model.most < _wanted(model, found) and model.most < MOST:
@@ -85,21 +85,21 @@ def _advice(found: Tuning) -> Iterator[str]:
         if m.found.count > m.now.count and m.kind == "KIND_GPU" and m.device_bytes < 0
     ]
     if blind:
-        yield f"What memory of the GPU an instance of {_and(blind)} takes was not seen."
+        yield f"The GPU memory of an instance of {_and(blind)} is unknown."
     yield from (f"{each[0].upper()}{each[1:]}." for each in found.unseen)
 
 
 _WORTH = 1.15
-_ROUGH = 1.3  # times as long as predicted
+_ROUGH = 1.3  # ratio of measured and predicted time above which the figures are rough
 
 
 def _wanted(model: TunedModel, found: Tuning) -> int:
-    """Return how many instances the requests could use."""
+    """Return the number of instances that the requests could use."""
     return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
 
 
 def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
-    """Say what changes: "3 instances of `resize`, 2 of `detect` and batches of 8 for `detect`"; by model."""
+    """Describe the changes: "3 instances of `resize`, 2 of `detect` and batches of 8 for `detect`"."""
     counts: list[str] = []
     batches: list[str] = []
     for name, now, then in settings:
@@ -112,7 +112,7 @@ def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
 
 
 def batches_of(setting: ModelSetting) -> str:
-    """Say how a model batches."""
+    """Describe the batching of a setting."""
     if not setting.batches:
         return "no batches"
     sizes = " or ".join(map(str, setting.preferred)) or f"up to {setting.max_batch_size}"
@@ -123,7 +123,7 @@ def batches_of(setting: ModelSetting) -> str:
 def config_lines(model: TunedModel) -> str:
     """Return the lines of a model's config.pbtxt that its setting changes; empty for none.
 
-    A configuration is for a server too: where that needs more instances, which do no harm here, it has them.
+    The configuration serves a server too. If that needs more instances, the lines have as many: they do no harm here.
     """
     now, found = model.now, model.found
     lines = [f"# config.pbtxt of {visible(model.name)}"]

@@ -1,9 +1,9 @@
-"""Why async helped, or did not: the cause, found from the sessions of both runs. Pure.
+"""Find the cause that async helped, or did not, from the sessions of a sequential and a gathered run. Pure.
 
 The gathered run is simulated (`queue_simulation`) from the requests of the sequential run: with today's
 instances, with unlimited instances, and with changed code. Processors and the GIL bound each result from
-below. The cause is whatever makes the workload faster when it is taken away. Some causes are no queue:
-requests that wait for each other, an event loop that is blocked, answers from the cache.
+below. The cause is the limit whose removal makes the simulated workload faster. Other causes are found
+without the simulation: requests that wait for each other, a blocked event loop, answers from the cache.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from .queue_simulation import UNLIMITED, Key, Recipe, Sent, batches_seen, capaci
 from .session_statistics import session_statistics
 from .span_tree import SpanTree, holds
 
-CONTENDED = 1.7  # times as long: beside others, something is waited for
-_IDLE = 0.2  # of the time at work, in all its threads: it hardly computes
-_AT_ONCE = 8  # threads, at most, that wait so
-_BLOCKED = 0.5  # of the time in a model's own code: its loop is blocked
+CONTENDED = 1.7  # slowdown beside other requests above which requests wait for each other
+_IDLE = 0.2  # processor time as a fraction of the wall time: below it, the process hardly computes
+_AT_ONCE = 8  # the most threads that are assumed to wait for a processor at the same time
+_BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own code: above it, the loop is blocked
 
 
 def self_times(session: SessionData) -> dict[Key, list[int]]:
-    """Return how long each execution of each model was at work itself, ns."""
+    """Return the self time of each execution, by model, ns."""
     tree, out = SpanTree(session), dict[Key, list[int]]()
     for execution, members in tree.members.items():
         if members[0].ran:
@@ -52,20 +52,20 @@ def self_times(session: SessionData) -> dict[Key, list[int]]:
 
 
 def contention(sequential: SessionData, gathered: SessionData, measured: Measured, expected: int) -> Key | None:
-    """Return the model whose requests wait for each other on something that is no processor; None for none.
+    """Return the model whose requests wait for each other on something other than a processor, or None.
 
-    A request of it takes longer beside others than alone, and all of them much longer than `expected`, which
-    is what queues, the processors and Python's lock explain (ns), while there are processors to spare.
+    One of its requests takes longer beside others than alone. The gathered run takes much longer than
+    `expected`, the time explained by queues, the processors and the GIL (ns), while processors are idle.
     """
     m = measured
-    # What hardly computes is hardly kept from it: its threads waited beside each other, to wake up.
+    # If the process hardly computes, its threads waited at the same time, just to wake up: count the wait once.
     at_once = 1 if m.cpu_gathered > _IDLE * m.gathered else max(2, min(m.requests, _AT_ONCE))
     waited = m.waited_gathered // at_once
     spare = m.cores * m.gathered - m.cpu_gathered - waited
     if m.gathered - waited < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
         return None
     alone, together = self_times(sequential), self_times(gathered)
-    # The mean: where whoever comes first is served first again, a few wait for very long.
+    # The mean and not the median: an unfair lock makes a few requests wait very long.
     slower = {
         key: sum(times) - len(times) * median(alone[key])
         for key, times in together.items()
@@ -77,18 +77,18 @@ def contention(sequential: SessionData, gathered: SessionData, measured: Measure
 def serial_loops(
     models: Iterable[ModelSeen], sequential: SessionData, gathered: SessionData, loops: Sequence[LoopSeen] = ()
 ) -> set[Key]:
-    """Return the decoupled async models whose coroutines block their event loop: one request at a time.
+    """Return the decoupled async models whose coroutines block their event loop, so that requests run one by one.
 
-    That is known where it was looked at (`loops`), else told by the time that their requests took together.
+    Samples of the event loops (`loops`) decide; for a model without samples, the times of its requests do.
     """
-    looked = {(seen.model, seen.version): seen.share for seen in loops}
+    shares = {(loop.model, loop.version): loop.share for loop in loops}
     out = set()
     for model in models:
         key = key_of(model)
         if not (model.decoupled and model.is_async):
             continue
-        if key in looked:
-            if looked[key] > _BLOCKED:
+        if key in shares:
+            if shares[key] > _BLOCKED:
                 out.add(key)
             continue
         alone = total((s.started, s.ended) for s in sequential.spans if key_of(s) == key)
@@ -100,22 +100,22 @@ def serial_loops(
 
 
 class Cached(NamedTuple):
-    """The requests that the response cache answered, of how many; none where most were not answered so."""
+    """The requests that the response cache answered, of ``asked``; none unless it answered most of them."""
 
     spans: Sequence[Span] = ()
     asked: int = 0
 
     @property
     def words(self) -> str:
-        """How many of how many, in words."""
-        what = "calls by models" if self.spans and self.spans[0].parent else "requests"
-        return f"{len(self.spans)} of {self.asked} {what}"
+        """Their number in words, such as "3 of 4 requests"."""
+        noun = "calls by models" if self.spans and self.spans[0].parent else "requests"
+        return f"{len(self.spans)} of {self.asked} {noun}"
 
 
 def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:
     """Return the requests that the response cache answered in both runs.
 
-    Those of the notebook; or, where none of these was, the calls that called no other model.
+    These are requests of the notebook or, if the cache answered none of those, calls of models that call no other.
     """
     for roots in True, False:
         runs = []
@@ -131,20 +131,20 @@ def answered_by_cache(sequential: SessionData, gathered: SessionData) -> Cached:
 
 
 COUNTS = (1, 2, 4)
-LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
-_CACHED = 1_000_000  # ns of a request whose calls were answered by the cache: nothing else took long
-GAIN = WORTH  # what a change has to bring
-_EXPLAINED = 1.3  # times as long as replayed, at most, for more instances than are usual to be predicted
-NEAR = 0.8  # of the best possible: near it
-DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
+LITTLE = 300_000  # ns of a request: below it, sending and task switches are a large part of the time
+_CACHED = 1_000_000  # ns of a request whose calls the cache answered: below it, nothing else took long
+GAIN = WORTH  # the smallest speedup that makes a change worth it
+_EXPLAINED = 1.3  # measured over simulated time: above it, larger instance counts are not predicted
+NEAR = 0.8  # fraction of the best speedup that counts as near it
+DISTURBED = 0.1  # wait for processors over processor time: above it, other programs disturbed the run
 
 
 def verdict(
     sequential: SessionData, gathered: SessionData, measured: Measured, counts: Iterable[int] = COUNTS
 ) -> Verdict:
-    """Say whether async helped, and if not, why not; predict for these instance counts.
+    """Return whether async helped, the cause, and predictions for these instance counts.
 
-    The sessions are of one workload, by `exec` one after the other, and by `async_exec` all at once.
+    The sessions record one workload: sequential `exec`, and `async_exec` all at once.
     """
     for session in gathered, sequential:
         if failures(session):
@@ -154,7 +154,7 @@ def verdict(
 
 
 def failed(session: SessionData) -> Verdict:
-    """What there is to say of a run in which requests failed: nothing about how long they took."""
+    """Return the verdict on a run with failed requests: their first error; their times mean nothing."""
     roots = [s for s in session.spans if not s.parent]
     # Without the traceback that Triton puts below a message.
     error = next((spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
@@ -164,7 +164,7 @@ def failed(session: SessionData) -> Verdict:
 
 
 class SimulatedWorkload:
-    """One workload in both ways, and what would be with other instances or other code."""
+    """One workload measured in both ways, and simulated with other instance counts or other code."""
 
     def __init__(self, sequential: SessionData, gathered: SessionData, measured: Measured) -> None:
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
@@ -180,29 +180,27 @@ class SimulatedWorkload:
         first = roots[0].sent if roots else 0
         self.sent = [s.sent - first for s in roots]
         gil_share = self._gil_share()
-        # What one thread needs to be at work all the time, while others want the processors too.
+        # The processor time of one thread, plus its wait for a processor, but no more than the run took.
         needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
         needed = max(needed, measured.cpu_sequential)
         self.python = min(round(gil_share * measured.sequential), needed)
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
-        # What no number of instances can go below, ns: here, and where instances are processes.
+        # Lower bounds (ns) of the wall time for any number of instances: here, and if instances are processes.
         self.bound, self.bound_apart = max(self.python, self.cpu), self.cpu
-        # The cause is the workload's own: it is looked for as if no other program wanted the processors.
+        # The search for the cause ignores the processor time that other programs took.
         self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
         own = round(measured.cpu_sequential / max(1, measured.cores))
         self.own_cpu = own if self.disturbed else self.cpu
-        # A batch is worked on once: what its requests cost one by one is no bound.
+        # A batch computes once, so the cost of its requests one by one is no bound.
         if self.batches:
             self.bound = self.bound_apart = self.own_cpu = 0
-
-    # -- what was seen ---------------------------------------------------------------------------------
 
     def _sync_callers(self) -> set[Key]:
         tree = SpanTree(self.sequential)
         out = set()
         for span in self.sequential.spans:
             children = tree.children.get(span.id, ())
-            model = self.models.get(key_of(span))  # none where it was not loaded
+            model = self.models.get(key_of(span))  # None if the model was not loaded
             if model is not None and model.is_async and any(c.kind == "sync" for c in children):
                 out.add(key_of(span))
         return out
@@ -212,7 +210,7 @@ class SimulatedWorkload:
         m = self.measured
         if m.gil_share >= 0:
             return m.gil_share
-        # Requests that overlap, each slower by as much as there were, on one processor: they took turns.
+        # n overlapping requests, each n times slower, on one processor: they took turns.
         alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
         figures = session_statistics(self.gathered)
         if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
@@ -229,7 +227,7 @@ class SimulatedWorkload:
     def _waited(self, key: Key) -> tuple[int, float]:
         """Count the requests that waited for others of a model; also return the fraction of the gathered time."""
         spans = [s for s in self.gathered.spans if key_of(s) == key]
-        # Until a thread has woken up, nobody is waited for.
+        # While all instances are idle, a request waits for a thread to wake up and not for other requests.
         idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
         idle_begins = [begin for begin, _ in idle]
         idle_by_then = list(accumulate((end - begin for begin, end in idle), initial=0))
@@ -242,8 +240,6 @@ class SimulatedWorkload:
         several = sum(waited_until(s.started) - waited_until(s.queued) > least for s in spans)
         together = minus([(s.queued, s.started) for s in spans], idle)
         return several, total(together) / max(1, self.measured.gathered)
-
-    # -- what would be ---------------------------------------------------------------------------------
 
     def _wall(
         self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None, *, apart: bool = False
@@ -264,12 +260,12 @@ class SimulatedWorkload:
             if not tries:
                 break
             key = min(tries, key=tries.__getitem__)
-            # Two models may hold each other back: a caller and its callee with as many instances.
-            found = [key] if tries[key] * GAIN <= wall else self._pair(capacity, wall)
-            if not found:
+            # Two models may limit only together: a caller and its callee with equally many instances.
+            limits = [key] if tries[key] * GAIN <= wall else self._pair(capacity, wall)
+            if not limits:
                 break
-            capacity |= dict.fromkeys(found, UNLIMITED)
-            out += found
+            capacity |= dict.fromkeys(limits, UNLIMITED)
+            out += limits
             wall = self._queues(capacity)
         return out
 
@@ -298,10 +294,8 @@ class SimulatedWorkload:
 
         return tuple(changed(r) for r in self.requests)
 
-    # -- the verdict -----------------------------------------------------------------------------------
-
     def facts(self, counts: tuple[int, ...] = COUNTS) -> Facts:
-        """Return the verdict, still without words, and what these are made of."""
+        """Return the verdict without its sentences, and the figures for these."""
         chain = max((replay([r], {}) for r in self.requests), default=0)
         free = dict.fromkeys(self.models, UNLIMITED)
         best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
@@ -313,15 +307,15 @@ class SimulatedWorkload:
         if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched", "in_turn"):
             chosen = None
         count = 0
-        # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
+        # Compare with the prediction for today's instances: a run slow by chance is no reason for a change.
         now = self._wall(self.capacity)
         if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
         elif cause == "queue" and max(self.python, self.own_cpu) * GAIN * GAIN > now:
-            # They queue, but for want of processors: instances would queue for these.
+            # The processors are the limit: with more instances, requests would wait for these instead.
             cause, key = self._busy(best)
         waiting, part = self._waited(key) if key else (0, 0.0)
-        found = Verdict(
+        result = Verdict(
             cause,
             sentence="",
             model=key[0] if key else "",
@@ -339,7 +333,7 @@ class SimulatedWorkload:
         alone, together = (
             median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
         )
-        return Facts(found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together)
+        return Facts(result, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together)
 
     def _spare(self) -> float:
         """Return the fraction of the processors that was idle during the gathered run."""
@@ -347,7 +341,7 @@ class SimulatedWorkload:
         return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
 
     def _by_code(self, cause: str) -> float:
-        """Return the speed-up predicted for a change of the code, 0 if unknown."""
+        """Return the predicted speedup of a change to the code, 0 if unknown."""
         if cause not in ("sync_exec", "blocking"):
             return 0.0
         requests = self._gathering() if cause == "sync_exec" else self.requests
@@ -355,7 +349,7 @@ class SimulatedWorkload:
 
     def _what_ifs(self, limits: list[Key], counts: tuple[int, ...], cause: str) -> tuple[WhatIf, ...]:
         roots = {r.model for r in self.requests} & self.models.keys()
-        # Where each instance is a process of its own, all that hold Python's lock gain by more of them.
+        # On a server each instance is a process, so every model that holds the GIL gains from more instances.
         keys = limits or [
             k for k in (self.models if cause == "gil" else roots) if self.models[k].scheduler != "ensemble"
         ]
@@ -364,8 +358,8 @@ class SimulatedWorkload:
         more: set[int] = set()
         explained = _EXPLAINED * self._wall(now) > self.measured.gathered - self.measured.waited_gathered
         if limits and explained and cause in ("queue", "one_at_a_time", "batched"):
-            # As many as the first counts, or more, are there already: twice and four times as many, then,
-            # and no more than there are requests.
+            # The model already has as many instances as the given counts: try twice and four times as many,
+            # but no more than there are requests.
             key = limits[0]
             requests = sum(key_of(span) == key for span in self.sequential.spans)
             if now.get(key, 1) >= max(counts, default=1):
@@ -389,7 +383,7 @@ class SimulatedWorkload:
         cached = self.cached.spans
         if cached and not cached[0].parent:
             return "cached", key_of(cached[0])
-        if cached and self._each() < _CACHED:  # what is left is the way to them
+        if cached and self._each() < _CACHED:  # the rest of a request is only sending these calls
             return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
             return "little", root
@@ -402,7 +396,7 @@ class SimulatedWorkload:
             wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
             if max(wall, bound) * GAIN < now:
                 return "sync_exec", key
-        # Where Python's lock or the processors allow no less than there is, nothing else can help.
+        # If the GIL or the processors allow no shorter time, nothing else can help.
         if bound * GAIN > now:
             return self._busy(best)
         for key in self.serial_now:
@@ -416,22 +410,22 @@ class SimulatedWorkload:
         return ("partly" if speedup > GAIN else "chain"), root
 
     def _busy(self, best: float) -> tuple[str, Key | None]:
-        """Return what bounds the work itself, and the model."""
-        # The lock first: without it, there would still be the processors, but not the other way round.
+        """Return the bound of the work itself (GIL, event loop or processors), and the model."""
+        # The GIL first: work that holds it keeps at most one processor busy.
         if self.python * GAIN > self.own_cpu:
             return "gil", self._burner()
-        if self.serial_now and self._spare() > 0.4:  # one thread can use no more
+        if self.serial_now and self._spare() > 0.4:  # the one thread of the loop leaves the other cores idle
             return "blocking", next(iter(self.serial_now))
         return ("helped" if self._near(best) else "cores"), self._burner()
 
     def _each(self) -> float:
-        """Return how long a request takes by itself, ns."""
+        """Return the duration of a request by itself, ns."""
         durations = quartiles(s.duration for s in self.sequential.spans if not s.parent)
-        # Beside other programs a few take long that would not.
+        # Other programs make a few requests take very long, which would distort the mean.
         return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
 
     def _near(self, best: float) -> bool:
-        """Whether async helped as much as it can, apart from the time that other programs took."""
+        """Whether the speedup is near the best one, not counting the time that other programs took."""
         measured = self.measured
         wall = measured.sequential / best + measured.waited_gathered
         return self.speedup > GAIN and NEAR * measured.gathered < wall

@@ -1,4 +1,4 @@
-"""What a comparison of sequential `exec` with gathered `async_exec` found: frozen, plain, JSON-able."""
+"""`Comparison`: sequential `exec` and gathered `async_exec` of one workload, measured. Frozen, JSON-able."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MeasuredSetting(Record):
-    """The runs with one instance count; 0 is the models as they are configured.
+    """The runs with one instance count; ``count`` 0 means today's configuration.
 
-    ``sequential_walls`` and ``gathered_walls`` are of every run, ns; the sessions are of the median runs.
+    ``sequential_walls`` and ``gathered_walls`` have the wall time of every run, ns; the sessions record the
+    median runs.
     """
 
     count: int
@@ -39,17 +40,17 @@ class MeasuredSetting(Record):
 
     @property
     def problem(self) -> str:
-        """What a request of these runs failed with; empty if none did. (What a model sent may fail.)"""
+        """The error of a failed request of these runs; empty if none failed. Failed calls by models do not count."""
         failed = next((s for session in (self.gathered, self.sequential) for s in failed_roots(session)), None)
         return "" if failed is None else spoken(failed.error) or failed.state
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verification(Record):
-    """A predicted change, run: ``models`` with ``count`` instances; speed-ups are against exec.
+    """A run of a predicted change: ``models`` with ``count`` instances; speedups are relative to sequential exec.
 
-    ``error`` says why it could not be run; ``measured`` is 0 then. ``relative_error`` is the relative
-    standard error of what was measured; 0 where it is not known.
+    If the change could not be run, ``error`` says why and ``measured`` is 0. ``relative_error`` is the relative
+    standard error of ``measured``, 0 if unknown.
     """
 
     models: tuple[str, ...]
@@ -61,15 +62,15 @@ class Verification(Record):
 
     @property
     def off(self) -> float:
-        """How far the prediction was off, as a part of what was measured."""
+        """The error of the prediction, as a fraction of the measured speedup."""
         return abs(self.predicted - self.measured) / self.measured if self.measured else 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Record):
-    """One workload as sequential `exec` and as gathered `async_exec`, and why the one is (not) faster.
+    """One workload with sequential `exec` and with gathered `async_exec`, and why async helped or did not.
 
-    ``settings`` begins with the models as they are; one more for each instance count that was asked for.
+    ``settings`` begins with today's configuration; each requested instance count adds a setting.
     """
 
     model: str
@@ -82,31 +83,31 @@ class Comparison(Record):
 
     @property
     def sequential(self) -> Session:
-        """The median sequential run, with the models as they are."""
+        """The median sequential run with today's configuration."""
         return self.settings[0].sequential
 
     @property
     def gathered(self) -> Session:
-        """The median gathered run, with the models as they are."""
+        """The median gathered run with today's configuration."""
         return self.settings[0].gathered
 
     @property
     def speedup(self) -> float:
-        """How many times as fast gathered was, with the models as they are."""
+        """The speedup of the gathered run over the sequential one, with today's configuration."""
         return self.settings[0].measured.speedup
 
     def save(self, path: str | Path) -> Path:
-        """Write the comparison to a JSON file, for `bls.load`; compressed where it ends with ``.gz``.
+        """Write the comparison to a JSON file, for `bls.load`; compressed if its name ends with ``.gz``.
 
         Returns
         -------
         Path
-            Of the file.
+            The path of the file.
 
         Raises
         ------
         BLSError
-            It cannot be written.
+            The file cannot be written.
         """
         return _FILE.save(self, path)
 
@@ -115,12 +116,12 @@ _FILE = RecordFile(Comparison, "bls_notebook.comparison", SCHEMA, "a comparison"
 
 
 def load_comparison(path: str | Path) -> Comparison:
-    """Read a comparison that was saved.
+    """Read a saved comparison.
 
     Parameters
     ----------
     path : str or Path
-        Of a file that `save` has written.
+        A file that `save` wrote.
 
     Returns
     -------
@@ -129,7 +130,6 @@ def load_comparison(path: str | Path) -> Comparison:
     Raises
     ------
     BLSError
-        The file cannot be read, holds something else, or was written by a newer version; the message says
-        which.
+        The file cannot be read, is no comparison, or has another schema; the message says which.
     """
     return _FILE.load(path)

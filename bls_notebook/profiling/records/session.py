@@ -1,4 +1,4 @@
-"""`Session`: what a profile recorded, with what can be computed from it."""
+"""`Session`: the record of a profile, with its analyses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class SessionAnalysis:
-    """What a session answers; for those that have one, as `record`."""
+    """The analyses of a session, for every class with a session as its `record`."""
 
     __slots__ = ()
 
@@ -36,25 +36,25 @@ class SessionAnalysis:
             """The session."""
 
     def statistics(self) -> SessionStatistics:
-        """Return the session's figures: wall, busy, queued, overlap, per model."""
+        """Return the session's figures: wall time, busy, queued, overlap, and a row for each model."""
         from bls_notebook.profiling.analysis.session_statistics import session_statistics
 
         return session_statistics(self.record)
 
     def critical_path(self) -> tuple[Step, ...]:
-        """Return what the wall time was spent on, step by step: a faster step makes the whole faster."""
+        """Return the steps that bounded the wall time, in order: a faster step makes the session shorter."""
         from bls_notebook.profiling.analysis.critical_path import critical_path
 
         return critical_path(self.record)
 
     def verdict(self) -> Verdict:
-        """Return what the requests waited for, in a sentence, and what would make them faster."""
+        """Return the verdict: a sentence that names the cause of the requests' waits, and advice."""
         from bls_notebook.profiling.analysis.cell_verdict import cell_verdict
 
         return cell_verdict(self.record)
 
     def graph(self) -> CallGraph:
-        """Return who called whom, as it was seen."""
+        """Return the call graph: the recorded calls from model to model."""
         from bls_notebook.profiling.analysis.call_graph import call_graph
 
         return call_graph(self.record)
@@ -64,23 +64,23 @@ class SessionAnalysis:
 
         Parameters
         ----------
-        after : Session, or what has one as `record`
+        after : Session or Profile
         """
         from bls_notebook.profiling.analysis.difference import difference
 
         return difference(self.record, after.record)
 
     def beside(self, after: SessionAnalysis) -> SideBySide:
-        """Put a later session below this one, on one axis of time; with what changed.
+        """Return this session and a later one for display on one time axis, with their differences.
 
         Parameters
         ----------
-        after : Session, or what has one as `record`
+        after : Session or Profile
         """
         return SideBySide(self.record, after.record)
 
     def save(self, path: str | Path) -> Path:
-        """Write the session to a file; what its name ends with says how.
+        """Write the session to a file, in the format that the end of its name selects.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class SessionAnalysis:
         Raises
         ------
         BLSError
-            Another ending, or it cannot be written.
+            The name has another ending, or the file cannot be written.
         """
         from bls_notebook.profiling.session_files import save_session
 
@@ -104,33 +104,34 @@ class SessionAnalysis:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Session(SessionData, SessionAnalysis):
-    """Everything that happened while a profile was on.
+    """The requests of a profile, with the code, the waits and the processor time around them.
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
-    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those
-    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was. ``ghosts`` say
-    where calls could have been, ``lock`` when Python's lock was held for long. ``cpu`` is the processor time
-    that the process had, of so many ``cores``, and ``cpu_waited`` what its threads waited for processors,
-    all together (ns); 0 where that is not known. ``unbatched`` has a line for each model that takes batches
-    and got hardly any: why. ``sender`` is who sent what no model did: the notebook, or the clients of a
-    server whose trace this is; ``notes`` say what such a trace leaves open.
+    the order of ``sent``; ``dropped`` counts the spans beyond the limit. ``marks`` are the moments named by
+    `bls.mark`; ``sources`` are the texts of the code that sent and served the requests. ``ghosts`` are the
+    times at which calls could have run, ``lock`` the times at which a thread held the GIL while others wanted
+    it. ``cpu`` is the processor time of the process, which may use ``cores`` processors, and ``cpu_waited``
+    the time that its threads waited for a processor, summed (ns); 0 if unknown. ``unbatched`` has a line for
+    each batching model whose requests mostly ran alone: the reason. ``sender`` names the sender of requests
+    that no model sent: the notebook, or the clients of a server if this is its trace; ``notes`` list the facts
+    that such a trace lacks.
     """
 
     @property
     def record(self) -> Session:
-        """The session itself: functions take it, or what has one."""
+        """The session itself, as of a `Profile`."""
         return self
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SideBySide(Record):
-    """Two sessions of the same work, to be seen on one axis of time; `diff` has the figures."""
+    """Two sessions of the same workload, displayed on one time axis; `diff` has the figures."""
 
     before: Session
     after: Session
 
     def diff(self) -> Difference:
-        """Return what changed from the one to the other."""
+        """Return the changes from ``before`` to ``after``."""
         return self.before.diff(self.after)
 
 
@@ -144,12 +145,12 @@ def load_session(path: str | Path) -> Session:
     Returns
     -------
     Session
-        It can be drawn and compared without the models.
+        A session that can be drawn and compared without its models.
 
     Raises
     ------
     BLSError
-        It cannot be read, is no session, or is one of another schema.
+        The file cannot be read, is no session, or has another schema.
     """
     from bls_notebook.profiling.session_files import read_session
 

@@ -1,4 +1,4 @@
-"""What a profile recorded: a span for each request, in Triton's phases. Frozen, JSON-able, not drawn here."""
+"""Records of a profile: a span for each request in Triton's phases, marks and sources. Frozen, JSON-able."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bls_notebook.records.raw_events import ModelSeen
 
 __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 
-NOTEBOOK = "notebook"  # who sends what no model does, where no server does the work
+NOTEBOOK = "notebook"  # the sender of requests that no model sent, except in the trace of a server
 SCHEMA = 2
 """2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
 
@@ -24,7 +24,7 @@ class Mark(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NamedMark(Record):
-    """A moment that somebody has named by `bls.mark`; ``span`` is whose `execute` did, 0 for the notebook."""
+    """A moment named by `bls.mark`; ``span`` is the span whose `execute` named it, 0 for the notebook."""
 
     ns: int
     name: str
@@ -33,7 +33,7 @@ class NamedMark(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source(Record):
-    """The text of code that ran: a file of a model, or a cell of the notebook (``In [3]`` as its ``name``).
+    """The text of code that ran: a file of a model, or a notebook cell, whose ``name`` is such as ``In [3]``.
 
     ``execute`` is the line on which a model's `execute` begins, 0 in other files.
     """
@@ -50,27 +50,29 @@ class Span(Record):
     """One request, from when it was sent until its last response.
 
     All times are nanoseconds since the session began, in this order: ``sent`` <= ``queued`` <=
-    ``started`` <= ``inferred`` <= ``ended``. The phases are those of Triton's statistics: compute_input
-    (from ``sent`` to ``queued``: checked and isolated), queue (to ``started``), compute_infer (to
-    ``inferred``: `execute`), compute_output (to ``ended``). A request that never ran (refused, cancelled
-    in the queue, answered by the cache) has an empty ``instance`` and empty last phases.
+    ``started`` <= ``inferred`` <= ``ended``. The phases are Triton's, as in its statistics: compute_input
+    (from ``sent`` to ``queued``: the engine checks the request and isolates its inputs), queue (to
+    ``started``), compute_infer (to ``inferred``: `execute`), compute_output (to ``ended``). A request that
+    never ran (refused, cancelled in the queue, answered by the cache) has an empty ``instance``, and its last
+    phases take no time.
 
-    ``parent`` is the ``id`` of the span whose `execute` sent the request, 0 for the notebook. ``batch`` is
-    shared by the requests that one `execute` got together, 0 where it ran alone. ``kind`` is how it was
-    sent: sync (`exec`, `infer`), async (`async_exec`, `infer_async`), stream (decoupled), ensemble (a
-    step of one). ``state`` is ok, error, cancelled, or open: not answered yet when the profile ended, which
-    is then its end. ``crossings`` counts the tensors that moved to another device for it; ``bytes_in`` and
-    ``bytes_out`` are of its inputs and outputs. ``device_ns`` is time on a GPU by CUDA events, -1 where it
-    was not measured.
+    ``parent`` is the ``id`` of the span whose `execute` sent the request, 0 for the notebook; requests sent by
+    the `execute` of a batch have the batch's first request as ``parent``. ``batch`` is a number shared by the
+    requests of one batch, 0 for a request that ran alone. ``kind`` is the way of sending: sync (`exec`,
+    `infer`), async (`async_exec`, `infer_async`), stream (decoupled), ensemble (a step of one). ``state`` is
+    ok, error, cancelled, or open: unanswered when the profile ended, so ``ended`` is the end of the profile.
+    ``crossings`` counts the tensors that moved to another device for the request; ``bytes_in`` and
+    ``bytes_out`` are the sizes of its inputs and outputs. ``device_ns`` is the time on a GPU by CUDA events,
+    -1 if it was not measured.
 
-    ``released`` is when its instance was free for the next request: after ``ended`` for most, at once for
-    an async `execute` of a decoupled model, 0 where it never ran. ``cached`` says that the response cache
-    answered. ``responses`` counts what its requester got; ``marks`` are those of a stream, and may be fewer
-    where the profile's limit was reached. The span of an ensemble has the ensemble's name as ``instance``.
-    What the `execute` of a batch sends has the batch's first request as ``parent``.
+    ``released`` is the time at which its instance was free for the next request: after ``ended`` for most
+    models, at the start for an async `execute` of a decoupled model, 0 if the request never ran. ``cached``
+    says that the response cache answered. ``responses`` counts the responses that the requester got; ``marks``
+    are the moments of a stream's responses, fewer if the profile reached its limit. The span of an ensemble
+    has the ensemble's name as ``instance``.
 
-    ``line`` is the line of code that sent the request, of the session's source of number ``source``, counted
-    from 1; both are 0 where that is not known.
+    ``line`` is the line of code that sent the request, in source number ``source`` of the session, counted
+    from 1; both are 0 if unknown.
     """
 
     id: int
@@ -104,38 +106,38 @@ class Span(Record):
 
     @property
     def ran(self) -> bool:
-        """Whether a model was given it."""
+        """Whether an instance ran the request."""
         return bool(self.instance)
 
     @property
     def duration(self) -> int:
-        """From when it was sent until its last response, ns."""
+        """The time from sending to the last response, ns."""
         return self.ended - self.sent
 
     @property
     def compute_input(self) -> int:
-        """Time to check it and hand over its inputs, ns."""
+        """The time to check the request and pass its inputs to the model, ns."""
         return self.queued - self.sent
 
     @property
     def queue(self) -> int:
-        """Time that it waited for an instance, ns."""
+        """The wait for an instance, ns."""
         return self.started - self.queued
 
     @property
     def compute_infer(self) -> int:
-        """Time in `execute`, ns."""
+        """The time in `execute`, ns."""
         return self.inferred - self.started
 
     @property
     def compute_output(self) -> int:
-        """Time to hand over its outputs, ns; of a stream, the time from when `execute` returned."""
+        """The time to pass its outputs to the requester, ns; for a stream, the time after `execute` returned."""
         return self.ended - self.inferred
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ghost(Record):
-    """A call that could have begun at ``begin`` and ended at ``end`` (ns); ``span`` is its span's id."""
+    """A possible earlier time of a call, from ``begin`` to ``end`` (ns); ``span`` is the id of the call's span."""
 
     span: int
     begin: int
@@ -144,10 +146,10 @@ class Ghost(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LockHeld(Record):
-    """From ``begin`` to ``end`` (ns) Python's lock was held while others wanted it.
+    """An interval (ns) in which a thread held the GIL while others wanted it.
 
-    ``threads`` are those that worked meanwhile, so that they took turns, by their `threading.get_ident`;
-    empty where that was too short to be told.
+    ``threads`` are the threads that computed in this interval, so they took turns, by `threading.get_ident`;
+    empty if the interval was too short to find them.
     """
 
     begin: int
@@ -157,7 +159,7 @@ class LockHeld(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SessionData(Record):
-    """The fields of a `Session`, which says what they are and has what is computed from them."""
+    """The fields of a `Session`, which documents them and adds the analyses."""
 
     spans: tuple[Span, ...] = ()
     models: tuple[ModelSeen, ...] = ()

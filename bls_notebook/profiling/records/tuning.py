@@ -14,9 +14,9 @@ from .session import Session
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelSetting(Record):
-    """How a model is configured: its instances in all, and its batches.
+    """The configuration of a model: its total number of instances, and its batching.
 
-    ``batches`` says whether it has a dynamic batcher, with these ``preferred`` sizes in rows and a ``delay``
+    ``batches`` says whether the model has a dynamic batcher, with ``preferred`` sizes in rows and a ``delay``
     in microseconds.
     """
 
@@ -29,14 +29,14 @@ class ModelSetting(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TunedModel(Record):
-    """A model that requests went to, as it is configured ``now``, and the smallest setting ``found``.
+    """A model that got requests: its configuration ``now``, and the smallest setting ``found``.
 
-    ``on_server`` is what is found for a Triton server with as many processors, where each instance is a
-    process. ``kind`` is that of its instance group, ``devices`` how many instances one of ``count`` makes,
-    ``group`` what config.pbtxt says of the group besides its count.
-    ``batch_times`` are (rows, ns) of an `execute`, where that was measured. ``host_bytes`` and
-    ``device_bytes`` are what an instance takes, -1 where that was not seen; ``most`` is how many instances
-    these requests could use and there is memory for.
+    ``on_server`` is the setting found for a Triton server with as many processors, where each instance is a
+    process. ``kind`` is the kind of its instance group, ``devices`` the number of instances for each unit of
+    ``count``, ``group`` the text of the group in config.pbtxt without its count.
+    ``batch_times`` are measured times of `execute` as (rows, ns). ``host_bytes`` and ``device_bytes`` are the
+    memory of one instance, -1 if it was not measured; ``most`` is the number of instances that these requests
+    could use and that memory allows.
     """
 
     name: str
@@ -54,13 +54,13 @@ class TunedModel(Record):
 
     @property
     def changed(self) -> bool:
-        """Whether another setting was found."""
+        """Whether the setting found differs from the current one."""
         return self.found != self.now
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Walls(Record):
-    """How long the requests take, sent at once, ns: with the setting ``now``, ``found``, and the ``best``."""
+    """Wall times of the requests, sent at once, ns: with the setting ``now``, the one ``found``, and the ``best``."""
 
     now: int = 0
     found: int = 0
@@ -69,17 +69,16 @@ class Walls(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning(Record):
-    """The smallest setting that gets a workload within 5% of the best there is: `bls.tune`.
+    """The smallest setting with which a workload reaches 95% of the best speed: the result of `bls.tune`.
 
-    ``sentence`` says it, ``advice`` what else there is to know: of a server, of memory, of what was not
-    measured. ``predicted`` and ``on_server`` are of this kernel, and of a Triton server with as many
-    processors. ``measured`` is what a run took with the setting as it is (``now``) and, where that was asked
-    for, with the one found: 0 where it was not run, and ``problem`` says why it could not be. ``confirmed``
-    is False where it was run and did not bring what was predicted: ``pbtxt`` changes nothing then. ``runs``
-    counts the runs of the workload, ``replays`` the settings that were computed; ``unseen`` is what could not
-    be measured.
-    ``pbtxt`` has the lines of config.pbtxt that change, by model: these are for servers too, and count instances
-    as `on_server` does if that has more.
+    ``sentence`` is the result in words; ``advice`` adds facts about a server, about memory, and about values
+    that were not measured. ``predicted`` holds for this kernel, ``on_server`` for a Triton server with as many
+    processors. ``measured`` are the wall times of runs with the current setting (``now``) and, if requested,
+    with the one found: 0 if that was not run, and ``problem`` says why it could not be. ``confirmed`` is False
+    if that run missed the prediction; if it was hardly faster than now, ``pbtxt`` is empty. ``runs`` counts the
+    runs of the workload, ``replays`` the simulated settings; ``unseen`` lists what could not be measured.
+    ``pbtxt`` has the changed lines of config.pbtxt, by model. They serve servers too, so they have the instance
+    count of ``on_server`` if that is larger.
     """
 
     model: str
@@ -102,23 +101,23 @@ class Tuning(Record):
 
     @property
     def changed(self) -> tuple[TunedModel, ...]:
-        """The models with another setting than now."""
+        """The models whose setting changes."""
         return tuple(model for model in self.models if model.changed)
 
     @property
     def off(self) -> float:
-        """How far the prediction was off, as a part of what was measured; 0 where it was not."""
+        """The error of the prediction, as a fraction of the measured time; 0 if the setting found was not run."""
         if not self.measured.found:
             return 0.0
         return abs(self.predicted.found - self.measured.found) / self.measured.found
 
     def save(self, path: str | Path) -> Path:
-        """Write the lines of each config.pbtxt that change to a file.
+        """Write the changed lines of each config.pbtxt to a file.
 
         Parameters
         ----------
         path : str or Path
-            Its name ends with ``.pbtxt``.
+            A file whose name ends with ``.pbtxt``.
 
         Returns
         -------
@@ -127,7 +126,7 @@ class Tuning(Record):
         Raises
         ------
         BLSError
-            Another ending, or it cannot be written.
+            The name has another ending, or the file cannot be written.
         """
         file = Path(path)
         ending_of(file, (".pbtxt",), "tuning", "it gets the lines of each config.pbtxt that change")

@@ -1,4 +1,4 @@
-"""Verdicts: whether and why async helped, what was measured, and the words for it. Frozen, plain, JSON-able."""
+"""Verdicts on async: the cause that it helped or did not, the measurements, and the sentences. Frozen, JSON-able."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAUSES = {
 
 
 def failures(session: SessionData) -> int:
-    """Return how many requests of a run failed. (What a model sent may fail.)"""
+    """Return how many requests of a run failed; failed calls by models do not count."""
     return sum(1 for _ in failed_roots(session))
 
 
@@ -44,7 +44,7 @@ def failed_roots(session: SessionData) -> Iterator[Span]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoopSeen(Record):
-    """The part (0 to 1) of a gathered run in which the event loops of a model stood in the model's code."""
+    """The fraction (0 to 1) of a gathered run in which the event loops of a model ran the model's own code."""
 
     model: str
     version: int
@@ -53,16 +53,16 @@ class LoopSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Measured(Record):
-    """What was measured beside the spans, of medians of runs; times in ns.
+    """Measurements of the median runs besides their spans; times in ns.
 
-    ``cpu_sequential`` and ``cpu_gathered`` are processor time of the whole process; ``waited_sequential`` and
-    ``waited_gathered`` the sum of what its threads waited while other programs had the processors. ``cores``
-    are the processors that it may use, ``parallel`` how many times as much as one thread they got done, 0
-    where that was not measured. ``of_rounds`` is the speed-up as all rounds say it, each a run of both ways,
-    and ``relative_error`` its relative standard error; 0 where they are not known. ``gil_share`` is the part
-    of the sequential run in which the GIL was held, -1 where that was not measured. ``requests`` is how many
-    were sent, ``failed`` how many of both ways failed: there is no speed-up then. ``loops`` are what event
-    loops were seen to do, of decoupled async models.
+    ``cpu_sequential`` and ``cpu_gathered`` are processor times of the whole process; ``waited_sequential`` and
+    ``waited_gathered`` sum the time that its threads waited for a processor. ``cores`` is the number of
+    processors that the process may use, ``parallel`` their measured throughput relative to one thread, 0 if
+    not measured. ``of_rounds`` is the mean speedup of the middle half of the rounds (a round is a run of each
+    kind), ``relative_error`` its relative standard error; 0 if unknown. ``gil_share`` is the fraction of the
+    sequential run in which the GIL was held, -1 if not measured. ``requests`` were sent; ``failed`` of them
+    failed in either run, and then there is no speedup. ``loops`` are observations of the event loops of
+    decoupled async models.
     """
 
     requests: int
@@ -82,7 +82,7 @@ class Measured(Record):
 
     @property
     def speedup(self) -> float:
-        """How many times as fast gathered was; 0 where requests failed."""
+        """The speedup of the gathered run; 0 if requests failed."""
         if self.failed:
             return 0.0
         if self.of_rounds:
@@ -92,9 +92,9 @@ class Measured(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WhatIf(Record):
-    """What is predicted for instance counts of the models that requests queue for.
+    """A prediction for one instance count of the models that requests queue for.
 
-    ``on_server`` is the speed-up on a Triton server, where each instance is a process of its own.
+    ``on_server`` is the speedup on a Triton server, where each instance is a process.
     """
 
     count: int
@@ -105,14 +105,14 @@ class WhatIf(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Record):
-    """Whether async helped, and if not, why not.
+    """The cause that async helped, or did not.
 
-    ``cause`` is a key of `CAUSES`, ``sentence`` says it with figures, ``advice`` what to change. ``model`` is
-    the one that it is about. ``best`` is the best possible speed-up, of which ``chain`` (ns, the longest of
-    the requests by itself) is one bound. ``queued`` is the part of the gathered wall time in which a request
-    waited for ``model``. ``models`` are those whose instance counts the ``what_ifs`` change, ``count`` is the
-    count that gets nearest, 0 where none helps, and ``predicted`` the speed-up that it brings. ``note`` says
-    what makes the figures rough, if something does.
+    ``cause`` is a key of `CAUSES`, ``sentence`` explains it with figures, ``advice`` names the change to make.
+    ``model`` is the model that causes it. ``best`` is the best possible speedup; ``chain`` (ns, the longest
+    request by itself) is one of its bounds. ``queued`` is the fraction of the gathered wall time in which a
+    request waited for ``model``. The ``what_ifs`` change the instance counts of ``models``; ``count`` is the
+    smallest count near the best of them, 0 if none helps, and ``predicted`` its speedup. ``note`` says why the
+    figures are rough, if they are.
     """
 
     cause: str
@@ -130,14 +130,14 @@ class Verdict(Record):
     note: str = ""
 
 
-ROUGH = 0.2  # of the time: without a processor
-WORTH = 1.15  # times as fast: less is not worth a word
-DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
+ROUGH = 0.2  # fraction of the time that runnable threads waited for a processor: more makes the figures rough
+WORTH = 1.15  # the smallest speedup that is worth a mention
+DOUBTFUL = 0.075  # standard error of a speedup: a larger one makes the figures rough
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the sentence of a verdict is made of: its figures, and what else was seen; times in ns."""
+    """The figures and observations for the sentence of a verdict; times in ns."""
 
     verdict: Verdict
     measured: Measured
@@ -145,13 +145,13 @@ class Facts:
     python: int
     waiting: int
     batch: int
-    cached: str = ""  # what the response cache answered, in words
-    alone: float = 0.0  # self time of a request, one after the other
-    together: float = 0.0  # and beside others
+    cached: str = ""  # the requests that the response cache answered, in words
+    alone: float = 0.0  # self time of a request in the sequential run
+    together: float = 0.0  # self time of a request in the gathered run
 
     @property
     def instances(self) -> int:
-        """How many instances the model has."""
+        """The number of instances of the model."""
         return len(self.seen.instances) if self.seen is not None else 0
 
 
@@ -161,11 +161,11 @@ def times(value: float) -> str:
 
 
 def give_or_take(relative_error: float) -> str:
-    """Say how sure a speed-up is by its standard error, as what follows it; empty where it is sure enough."""
+    """Return the uncertainty of a speedup as a suffix for it; empty if its standard error is small."""
     return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
 
 
-# By cause. Others say that nothing queued for long.
+# By cause; any other cause gets `_NOTHING_QUEUED`.
 _SENTENCES = {
     "queue": "{several} queued on the {instances} of {name} for {queued:.0%} of the time: {brought}{more}.",
     "one_at_a_time": "{several} queued for {name} for {queued:.0%} of the time: its execute is async but the "
@@ -205,7 +205,7 @@ _ADVICE = {
 
 
 def sentence(f: Facts) -> str:
-    """Return the one sentence that says whether async helped, and why (not)."""
+    """Return the sentence that says whether async helped, and why or why not."""
     v, m = f.verdict, f.measured
     cores = m.cpu_gathered / max(1, m.gathered)
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
@@ -225,7 +225,7 @@ def sentence(f: Facts) -> str:
 
 
 def advice(f: Facts) -> str:
-    """Return what to change, and what that is predicted to bring."""
+    """Return the change to make, with its predicted speedup."""
     v = f.verdict
     more = batch = ""
     if v.count:
@@ -246,23 +246,22 @@ def advice(f: Facts) -> str:
 
 
 def roughness(f: Facts) -> str:
-    """Return what makes the figures rough, empty where nothing does."""
+    """Return why the figures are rough; empty if they are not."""
     part = max(
         f.measured.waited_sequential / max(1, f.measured.sequential),
         f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
     )
     if part < ROUGH:
         unsure = give_or_take(f.measured.relative_error)
-        if not unsure or f.verdict.cause == "little":  # so little differs much anywhere
+        if not unsure or f.verdict.cause == "little":  # runs with so little work always differ much
             return ""
         return (
-            "The runs differed much from one to the next: the speed-up is "
-            f"{times(f.measured.speedup)}{unsure}, and what is predicted is no surer. Others may share the "
-            "machine; compare again when it is quiet."
+            f"The runs differed much: the speedup is {times(f.measured.speedup)}{unsure}, and predictions are "
+            "as uncertain. Other programs may use the machine; compare again when it is quiet."
         )
     return (
-        f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "
-        "have worked had none. The figures are rough; compare again on a quiet machine."
+        f"Other programs used the processors: for {min(1.0, part):.0%} of the time a runnable thread waited for "
+        "one. The figures are rough; compare again on a quiet machine."
     )
 
 

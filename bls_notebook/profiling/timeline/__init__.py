@@ -1,4 +1,4 @@
-"""The timeline of one session, or of two on one axis: as text, a picture, a widget on top of it.
+"""The timeline of one session, or of two on one axis: as text, as a picture, and as a widget that covers it.
 
-Nothing here imports matplotlib or anywidget before it is used, and without them the text stands in.
+Only `widget` imports anywidget; without it the picture and the text remain.
 """

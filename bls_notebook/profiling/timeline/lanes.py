@@ -1,9 +1,9 @@
 """Layout of a timeline: the lane, row and height of every span. Pure.
 
-The first lane is the notebook. Every other lane is an instance, and one more for each GPU with device time.
-Requests that never ran have a lane of their model without an instance; idle instances of a model share one.
-Spans of a lane that overlap (a decoupled model's event loop) are in rows above each other; those of one batch
-share a row. `Panel` adds the pixels, for the picture and for the widget on top of it.
+The first lane is the notebook. Each instance has a lane, and so has each GPU with device time. Requests that
+never ran have a lane of their model without an instance; idle instances of a model share one. Overlapping spans
+of a lane (of a decoupled model's event loop) are in separate rows; spans of one batch share a row. `Panel` adds
+the pixels, for the picture and for the widget that covers it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from bls_notebook.records.intervals import Interval, Rows, gaps, union
 
 
 class Bins:
-    """So many equal stretches of a `wall` time (ns), and how much of each is covered; what overlaps adds
-    up.
-    """
+    """The coverage of each of `count` equal parts of a `wall` time (ns); overlapping intervals add up."""
 
     def __init__(self, count: int, wall: int) -> None:
         self._scale = count / max(wall, 1)
@@ -46,26 +44,25 @@ class Bins:
 
     @property
     def covered(self) -> list[float]:
-        """The part of each stretch that is covered: 1 for all of it, 2 for twice all of it."""
+        """The covered fraction of each part: 1 if one interval covers all of it, 2 if two do."""
         whole = accumulate(self._whole)
         return [part + full for part, full in zip(self._parts[: self._count], whole, strict=False)]
 
 
-# A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
-# it; shorter ones are drawn where the run begins, under what is there.
+# A wait is drawn above the lane if it is at least this fraction of the session, or of the run after it.
 _OF_SESSION = 1 / 400
 _OF_RUN = 0.5
-_RUNS = 3  # of numbers of idle instances: more are only counted
+_RUNS = 3  # the most ranges of idle instances that are listed; beyond that they are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One line of the timeline.
 
-    ``kind`` is notebook, instance, idle (all instances of a model that did nothing), refused (requests of a
-    model that never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's;
-    ``rows`` and ``waits`` count its rows of blocks and of queued requests. A ``stub`` answers in its place,
-    or a ``remote`` server.
+    ``kind`` is notebook, instance, idle (all unused instances of a model), refused (requests of a model that
+    never ran) or gpu; ``name`` is the name of the instance or device, or lists the idle instances; ``rows`` and
+    ``waits`` count its rows of blocks and of queued requests. ``stub``: a stub answers instead of the model;
+    ``remote``: a server elsewhere runs it.
     """
 
     kind: str
@@ -79,7 +76,7 @@ class Lane:
 
     @property
     def label(self) -> str:
-        """What tells the lane from the others of its model."""
+        """The text that distinguishes the lane from the others of its model."""
         if self.kind == "refused":
             return "never ran"
         if self.kind == "idle":
@@ -94,28 +91,28 @@ class Lane:
 
     @property
     def title(self) -> str:
-        """Whose lane it is: its model's, else the notebook's, a GPU's, or that of servers elsewhere."""
+        """The owner of the lane: its model, the notebook, a GPU, or "server" for remote servers."""
         if self.kind == "gpu" and "://" in self.name:
             return "server"
         return self.model or self.name
 
 
 def _short(instance: str, model: str) -> str:
-    """Return an instance's name without its model's: ``3`` of ``resize_0_3``."""
+    """Return an instance's name without the model's name: ``3`` for ``resize_0_3``."""
     short = instance.removeprefix(model).strip("_") if instance != model else ""
     return short.removeprefix("0_")
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineLayout:
-    """The places of a session's spans, all in the order of `Session.spans`.
+    """The positions of a session's spans, all in the order of `Session.spans`.
 
-    ``lanes`` are from top to bottom: callers above those they call, lanes of one model together, GPUs at the
-    end; the notebook has one if it sent anything. Each span runs in a ``lane`` and ``row``; ``wait`` is the
-    row of its queueing, counted upwards from the blocks, -1 if it waited next to nothing. ``first`` is the
-    index of the first span of its batch, whose row it shares: it has share ``part`` of so many ``parts``.
-    ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row there.
-    ``parent`` is the index of its caller; -1 for the notebook, or where the caller was not recorded.
+    ``lanes`` are from top to bottom: callers above their callees, lanes of one model together, GPUs at the end;
+    the notebook has a lane if it sent a request. Each span runs in a ``lane`` and ``row``; ``wait`` is the row
+    of its time in the queue, counted upwards from the blocks, -1 if it hardly waited. ``first`` is the index of
+    the first span of its batch; the batch shares a row, of which the span has ``part`` number ``part`` of
+    ``parts``. ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row
+    there. ``parent`` is the index of its caller; -1 for the notebook, or if the caller was not recorded.
     """
 
     lanes: tuple[Lane, ...]
@@ -131,7 +128,7 @@ class TimelineLayout:
 
 
 def lay_out(session: Session) -> TimelineLayout:
-    """Place the spans of a session, which may be in any order; the same for equal sessions."""
+    """Return the layout of a session, whose spans may be in any order; equal sessions give equal layouts."""
     spans = session.spans
     index = {span.id: i for i, span in enumerate(spans)}
     parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]
@@ -196,7 +193,7 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
 
 
 def _which(instances: Sequence[str], model: str) -> str:
-    """Name instances of a model briefly: ``0, 4–15``."""
+    """Return short names of a model's instances: ``0, 4–15``."""
     names = [_short(instance, model) for instance in instances]
     if not all(name.isdecimal() for name in names):
         return f"{len(names)} others" if len(names) > 1 else names[0]
@@ -244,7 +241,7 @@ class _Places:
                 self._batch[i].append(i)
 
     def blocks(self, members: Iterable[int]) -> int:
-        """Give each span of a lane its row, and return how many there are."""
+        """Assign each span of a lane its row, and return the number of rows."""
         rows, started, until = Rows(), self._started, self._until
         for i in sorted(members, key=started.__getitem__):
             batch = self._batch.get(i, ())
@@ -258,7 +255,7 @@ class _Places:
         return max(rows.count, 1)
 
     def waits(self, members: Iterable[int]) -> int:
-        """Give each wait of a lane that is worth a row its row, and return how many there are."""
+        """Assign each long wait of a lane its row, and return the number of rows."""
         rows, sent, started, until = Rows(), self._sent, self._started, self._until
         for i in sorted(members, key=sent.__getitem__):
             waited = started[i] - sent[i]
@@ -267,9 +264,9 @@ class _Places:
         return rows.count
 
     def on_device(self, members: Iterable[int]) -> int:
-        """Give each stretch of device time of a GPU its row, and return how many there are.
+        """Assign each interval of device time on a GPU its row, and return the number of rows.
 
-        When within its `execute` the device was at work is not known; it is drawn from the start of it.
+        The device time within an `execute` is known only as a sum, so it is drawn from the start of the `execute`.
         """
         rows, started = Rows(), self._started
         for i in sorted(members, key=started.__getitem__):
@@ -282,12 +279,12 @@ _ROW, _IDLE = 18.0, 14.0  # px
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How high things are, in px, at most: `rows` and `queue` are of all of a lane's together."""
+    """Heights in px; `rows` and `queue` are the most for all rows of a lane together."""
 
     title: float
     work: float
-    near: float  # above a lane of the same model as the one before, and of another
-    far: float
+    near: float  # space above a lane of the same model as the lane before
+    far: float  # space above a lane of another model
     thin: float
     least: float
     rows: float
@@ -302,7 +299,7 @@ WIDGET = Sizes(30, 41, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue
 
 @dataclass(frozen=True)
 class LanePosition:
-    """Where a lane is: its queue from `waits` to `blocks`, its blocks from there."""
+    """The position of a lane: its queue from `waits` to `blocks`, its blocks below."""
 
     lane: Lane
     waits: float
@@ -316,13 +313,13 @@ class LanePosition:
 
     @property
     def middle(self) -> float:
-        """Of its first row, or of all of them where they are thin."""
+        """The middle of its first row, or of all of its rows if they are thin."""
         return self.blocks + min(self.lane.rows * self.row, _ROW) / 2
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A session and the places of its lanes."""
+    """A session and the positions of its lanes."""
 
     session: Session
     layout: TimelineLayout
@@ -337,7 +334,7 @@ class Panel:
     def of(
         cls, session: Session, layout: TimelineLayout, top: float, sizes: Sizes, *, titled: bool, number: int
     ) -> Panel:
-        """Find a place for every lane."""
+        """Compute the position of every lane."""
         work = top + sizes.title * titled
         y = work + sizes.work
         places = []
@@ -362,7 +359,7 @@ class Panel:
         return top, share - min(1.0, share / 8)
 
     def arrival(self, i: int) -> tuple[float, float]:
-        """Return the top and the height of where a span arrives: in the queue, or at its run."""
+        """Return the top and the height of the box in which a span arrives: its wait, or else its run."""
         if self.layout.wait[i] < 0:
             return self.block(i)
         place = self.places[self.layout.lane[i]]
@@ -375,7 +372,7 @@ class Panel:
 
 
 def titles(session: Session) -> Callable[[Any], str]:
-    """Return what names the model of a span or lane: by its version too where the session has several."""
+    """Return a function that names the model of a span or lane, with the version if the session has several."""
     several = of_several_versions(session.spans)
 
     def title(of: Any) -> str:
@@ -385,9 +382,9 @@ def titles(session: Session) -> Callable[[Any], str]:
 
 
 def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:
-    """Return when the notebook did its own work, and when it had requests under way; each in order.
+    """Return the times of the notebook's own work, and those with its requests in flight; each in order.
 
-    What it does beside requests that it awaits is not known: that counts as waiting.
+    Work that it does while requests are in flight is unknown and counts as waiting.
     """
     sent = tree.in_flight(0)
     return gaps(0, session.wall, sent), union(sent)

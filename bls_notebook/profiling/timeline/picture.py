@@ -1,7 +1,7 @@
 """The timeline of one or two sessions as text and as a static picture, on one time axis. Pure.
 
-As in the widget: a lane for each instance, queued requests hatched above it, lines from callers to callees.
-Blocks narrower than a dot are drawn together.
+As in the widget, there is a lane for each instance with its queued requests hatched above it, and lines lead from
+callers to callees. Very many requests are drawn as shades instead of blocks.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from bls_notebook.records.visible_text import visible
 
 from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
 
-_CALLS = 150  # requests up to which the lines of calls are drawn
-_ALONE = 1_200  # requests up to which each is drawn by itself
-_COLUMNS = 240  # of shades and curves, where there are more
-LOCK = "x"  # the lines of a wait for Python's lock
+_CALLS = 150  # the most requests for which lines from callers to callees are drawn
+_ALONE = 1_200  # the most requests that are drawn as separate blocks
+_COLUMNS = 240  # columns of shades and curves
+LOCK = "x"  # the hatch of a wait for the GIL
 
 
 Boxes = dict[str, list[Box]]
@@ -65,7 +65,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def lane_words(lane: Lane) -> str:
-    """Return what stands beside a lane."""
+    """Return the label of a lane."""
     return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
 
 
@@ -93,7 +93,7 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
 
 
 def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
-    """Draw how many requests are worked on, upwards, and how many wait, downwards."""
+    """Draw the number of requests at work upwards, and of waiting requests downwards."""
     up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
     for piece in tree.working():
         up.add(*piece)
@@ -107,14 +107,14 @@ def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
 
 
 def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: Look) -> None:
-    """Fill the area between a base and the heights of equal stretches."""
+    """Fill the area between a base line and the heights of columns of equal width."""
     step = pen.end / len(heights)
     points = ((k * step, base + round(height, 1) * unit) for k, height in enumerate(heights))
     pen.area(steps_area(points, base, pen.end), look)
 
 
 def _draw_marks(pen: Pen, panel: Panel, bottom: float) -> None:
-    """Draw named moments: a line, and the name if it does not cover the one before."""
+    """Draw named moments: a line, and the name unless it would cover the previous name."""
     marks = [(mark.ns, visible(mark.name)) for mark in panel.session.marks[:_CALLS]]
     top = panel.work + 5
     pen.stems([(ns, top, bottom) for ns, _ in marks], Look(INK, 0.45))
@@ -130,7 +130,7 @@ def _draw_marks(pen: Pen, panel: Panel, bottom: float) -> None:
 
 
 def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
-    """Add the notebook's lane: solid while it works, pale while it waits."""
+    """Add the notebook's lane: solid for its own work, pale for waits."""
     for place in panel.places[:1]:
         if place.lane.kind == "notebook":
             own, waits = notebook_time(panel.session, tree)
@@ -139,7 +139,7 @@ def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
 
 
 def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Draw each request by itself."""
+    """Draw a block for each request."""
     pale: Boxes = {}
     solid: Boxes = {}
     waits: Boxes = {}
@@ -182,7 +182,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
 
 
 def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Draw crosses where requests waited for the GIL: on their blocks, or in the queue."""
+    """Draw crosses over the times in which requests waited for the GIL: on their blocks, or in the queue."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
     turns: list[Box] = []
     waits: Boxes = {}
@@ -191,7 +191,7 @@ def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
         if panel.shows(i):
             top, height = panel.arrival(i) if wait.queued else panel.block(i)
             boxes = waits.setdefault(panel.session.spans[i].model, []) if wait.queued else turns
-            above = 0.0 if wait.queued else 0.6 * height  # where its name is
+            above = 0.0 if wait.queued else 0.6 * height  # leave the name readable
             boxes += [(begin, top + above, end - begin, height - above) for begin, end in wait.pieces]
     if turns:
         pen.boxes(turns, Look("#ffffff", 0.8, LOCK))
@@ -202,14 +202,14 @@ def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Outline the times at which calls could have run."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
-    found: Boxes = {}
+    outlines: Boxes = {}
     for ghost in panel.session.ghosts[:_CALLS]:
         i = number.get(ghost.span, -1)
         if i >= 0 and panel.shows(i):
             top, height = panel.block(i)
             box = ghost.begin, top + 1, ghost.end - ghost.begin, height - 2
-            found.setdefault(panel.session.spans[i].model, []).append(box)
-    for model, boxes in found.items():
+            outlines.setdefault(panel.session.spans[i].model, []).append(box)
+    for model, boxes in outlines.items():
         pen.boxes(boxes, Look(inks[model].light, 0.15))
         pen.boxes(boxes, Look(inks[model].light, edge=True))
 
@@ -228,7 +228,7 @@ def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
 
 
 def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Write names into blocks that have room."""
+    """Write names into the blocks that are wide enough."""
     scale = pen.end / pen.plot
     for i, span in enumerate(panel.session.spans):
         if not span.ran or not panel.shows(i) or panel.layout.parts[i] > 1 or span.marks:
@@ -247,7 +247,7 @@ def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
 
 
 def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
-    """Draw very many requests as shades: the darker, the busier."""
+    """Draw very many requests as shades: darker means busier."""
     count = len(panel.layout.lanes)
     own, busy, waits = ([Bins(_COLUMNS, int(pen.end)) for _ in range(count)] for _ in range(3))
     for i, span in enumerate(panel.session.spans):
@@ -275,15 +275,15 @@ def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
 
 
 def _runs(levels: Sequence[int], step: float, top: float, height: float) -> dict[int, list[Box]]:
-    """Return boxes of neighbouring columns of the same level, by level; none for level 0."""
-    found: dict[int, list[Box]] = {}
+    """Return boxes of adjacent columns of the same level, by level; none for level 0."""
+    by_level: dict[int, list[Box]] = {}
     begin = 0
     for k in range(1, len(levels) + 1):
         if k == len(levels) or levels[k] != levels[begin]:
             if levels[begin]:
-                found.setdefault(levels[begin], []).append((begin * step, top, (k - begin) * step, height))
+                by_level.setdefault(levels[begin], []).append((begin * step, top, (k - begin) * step, height))
             begin = k
-    return found
+    return by_level
 
 
 def _calls(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -301,8 +301,8 @@ def _calls(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         colour = inks[panel.session.spans[caller].model].light
         stems.setdefault(colour, []).append((span.sent, begin, until))
         heads.setdefault((colour, "v" if down else "^"), []).append((span.sent, until))
-    for colour, found in stems.items():
-        pen.stems(found, Look(colour, 0.7))
+    for colour, lines in stems.items():
+        pen.stems(lines, Look(colour, 0.7))
     for (colour, shape), points in heads.items():
         pen.marks(points, shape, Look(colour, 0.9), 4)
 
@@ -311,14 +311,14 @@ WORK, CALLS, NEVER, MARK, GHOST, TURNS = "█", "▒", "×", "▼", "┄", "▚"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LANES = 24
 _LABEL = 28
-_MARKS = 12  # of which the name is told
-_LEAST = 20  # characters of the plot, however narrow the terminal
+_MARKS = 12  # marks whose names are listed
+_LEAST = 20  # the fewest characters of the plot, even in a narrow terminal
 
 
 def timeline_text(*sessions: Session, width: int = 100) -> str:
-    """Draw sessions on one axis, as text for lines of `width` terminal cells.
+    """Draw sessions on one axis as text, for lines of `width` terminal cells.
 
-    Each has a line for each lane, and above those with a queue how many wait.
+    Each lane is a line; above a lane with a queue, another line has the numbers of waiting requests.
     """
     return "\n".join(timeline_lines(sessions, width=width))
 
@@ -351,17 +351,17 @@ def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str
             for mark in session.marks:
                 points[min(room - 1, mark.ns * room // wall)] = MARK
             lines.append(f"  marks{' ' * (left - 7)}{''.join(points)}".rstrip())
-            told = [f"{visible(mark.name)} {duration(mark.ns / 1e9)}" for mark in session.marks[:_MARKS]]
+            names = [f"{visible(mark.name)} {duration(mark.ns / 1e9)}" for mark in session.marks[:_MARKS]]
             more = len(session.marks) - _MARKS
-            told += [f"and {more} more"] if more > 0 else []
-            lines.append(clip(f"{' ' * left}{MARK} {', '.join(told)}", width))
+            names += [f"and {more} more"] if more > 0 else []
+            lines.append(clip(f"{' ' * left}{MARK} {', '.join(names)}", width))
     end = duration(wall / 1e9)
     lines.append(f"{' ' * left}0{' ' * max(1, room - 1 - len(end))}{end}")
     signs = {
         WORK: f"{WORK} at work",
         CALLS: f"{CALLS} its calls run",
         "1": "1-9 waiting in the queue",
-        TURNS: f"{TURNS} takes turns on Python's lock (GIL)",
+        TURNS: f"{TURNS} takes turns with the GIL",
         GHOST: f"{GHOST} could have run here",
         NEVER: f"{NEVER} never ran",
     }
@@ -374,7 +374,7 @@ def _label(lane: Lane) -> str:
 
 
 def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> list[tuple[str, str]]:
-    """Return for each lane the line of its queue and that of its blocks."""
+    """Return two lines for each lane: its queue and its blocks."""
     own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
     tree = SpanTree(session)
     lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
@@ -432,7 +432,7 @@ _MODELS = 8
 
 
 def timeline_svg(*sessions: Session) -> str:
-    """Draw sessions as an SVG document that fills the width; equal sessions give equal text."""
+    """Draw sessions as an SVG document as wide as its page; equal sessions give equal text."""
     layouts = [lay_out(session) for session in sessions]
     names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
     labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
@@ -450,12 +450,12 @@ def timeline_svg(*sessions: Session) -> str:
 
 
 def timeline_picture(*sessions: Session) -> Html:
-    """Draw `timeline_svg` for a display, whose stylesheet has to have ``figure``."""
+    """Return `timeline_svg` as HTML for a display with the style ``figure``."""
     return picture_html(timeline_svg(*sessions), timeline_alt(*sessions))
 
 
 def timeline_alt(*sessions: Session) -> str:
-    """Say in words what the picture shows."""
+    """Describe the picture in words."""
     said = []
     for record in sessions:
         served = Counter(span.model for span in record.spans)
@@ -467,7 +467,7 @@ def timeline_alt(*sessions: Session) -> str:
 
 
 def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look | str, str]]:
-    """Return the legend: only what is in the picture."""
+    """Return the legend of the colours and signs in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
         (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(filter(None, inks))[:_MODELS]
@@ -477,7 +477,7 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look
     if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
     if any(lock_waits(session) for session in sessions):
-        signs.append((Look(DIM, hatch=LOCK), "turns on Python's lock (GIL)"))
+        signs.append((Look(DIM, hatch=LOCK), "turns with the GIL"))
     if any(session.ghosts for session in sessions):
         signs.append((Look(DIM, edge=True), "could have run here"))
     if any(span.marks for span in spans):
@@ -488,11 +488,9 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any]) -> list[tuple[Look
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:
-    """Draw one session, or a second one below it on the same scale, for a document whose styles have
-    ``figure``.
+    """Draw one session, or two on one axis, for a document with the style ``figure``.
 
-    ``widget`` is what covers the picture, as `live_timeline` makes it; with a ``gap`` the lines of text have
-    an empty line above and below.
+    A ``widget`` covers the picture; with a ``gap`` the text has an empty line above and below.
     """
 
     def lines(width: int) -> list[str]:

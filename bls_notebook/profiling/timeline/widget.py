@@ -1,6 +1,6 @@
 """The timeline as an interactive widget: zoom, hover, search and select in the browser.
 
-The browser gets a session as columns of numbers in bytes, with the names that they refer to. Importing this
+The browser gets a session as binary columns of numbers, and the names that the numbers refer to. Importing this
 module imports anywidget (the extra ``widgets``).
 """
 
@@ -32,23 +32,21 @@ from bls_notebook.records.visible_text import visible
 from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, titles
 from .picture import timeline_block, timeline_text
 
-_CROWD = 12  # rows of queued requests: of more only their number is drawn
+_CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
 
 
 def session_columns(
     session: Session, inks: dict[str, Ink], top: float = 0.0, *, titled: bool = False
 ) -> dict[str, Any]:
-    """Encode a session for ``widgets/timeline.js``: JSON-able but for ``data`` and ``texts``, which are
-    bytes.
+    """Encode a session for ``widgets/timeline.js``: JSON-able except ``data`` and ``texts``, which are bytes.
 
-    ``top`` is where it begins on the page, px, and every height counts from there on; ``titled`` whether
-    there is room for its name above it. ``data`` are the columns as `pack_columns` lays them out, ``texts``
-    request IDs and errors in UTF-8, one after the other, ending where the column ``text_end`` says. All text
-    is made visible, so that none of it can pose as something else. Times are told by how long after the one
-    before, callers (``back``) and the first of a batch (``lead``) by how many spans before: small numbers,
-    and few bytes. A strip is a row of what lies side by side: requests that run or wait, device time, the
-    notebook's waits; those of strip ``k`` are in ``strip_of`` from ``strip_at[k]`` to ``strip_at[k + 1]``. A
-    curve is a part of ``curve_ns`` and ``curve_level``.
+    ``top`` is its vertical position on the page (px), added to every height; ``titled`` reserves room for its
+    name. ``data`` has the columns in the layout of `pack_columns`, ``texts`` the request IDs and errors in
+    UTF-8, one after the other; the column ``text_end`` has their ends. Control characters in texts are made
+    visible. Differences make the numbers small, to save bytes: a time is relative to the previous time, a
+    caller (``back``) and the first span of a batch (``lead``) are numbers of spans back. A strip is a row of
+    boxes side by side (runs, waits, device time, the notebook's waits); the boxes of strip ``k`` are
+    ``strip_of`` from ``strip_at[k]`` to ``strip_at[k + 1]``. A curve is a part of ``curve_ns`` and ``curve_level``.
     """
     spans = session.spans
     tree = SpanTree(session)
@@ -165,15 +163,15 @@ def session_columns(
 
 def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
     number = {span.id: i for i, span in enumerate(session.spans)} if session.ghosts else {}
-    found = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
-    of, begin, end = zip(*found, strict=True) if found else ((), (), ())
+    rows = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
+    of, begin, end = zip(*rows, strict=True) if rows else ((), (), ())
     return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
 
 
 def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
     number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
-    found = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
-    of, begin, end, queued = zip(*found, strict=True) if found else ((), (), (), ())
+    rows = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
+    of, begin, end, queued = zip(*rows, strict=True) if rows else ((), (), (), ())
     return {
         "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
         "lock_queued": ("u1", queued),
@@ -181,11 +179,10 @@ def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
 
 
 def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
-    """Encode a session's critical path for ``widgets/timeline.js``: ``columns`` and ``data`` as
-    `session_columns` does.
+    """Encode a session's critical path for ``widgets/timeline.js``; ``columns`` and ``data`` as in `session_columns`.
 
-    Steps of spans that the session does not have are left out. ``phases`` are their names, and ``shares``
-    what the time was spent on, the most first: (what, of which model, ns).
+    Steps of spans that are not in the session are left out. ``phases`` are the names of phases; ``shares``
+    sum the time by model and phase, the largest first: (label, model, ns).
     """
     number = {span.id: i for i, span in enumerate(session.spans)}
     steps = [step for step in critical if step.span in number or not step.span]
@@ -204,14 +201,14 @@ def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
         "phase": ("u1", phases.of(step.phase for step in steps)),
     })  # fmt: skip
     most = [(*key, ns) for key, ns in spent.most_common() if ns >= session.wall / 200]
-    shares = [(visible(what), visible(model), ns) for what, model, ns in most]
+    shares = [(visible(label), visible(model), ns) for label, model, ns in most]
     return {"columns": where, "data": data, "phases": phases.shown, "shares": shares}
 
 
 class _Curves:
-    """How many of some intervals there are from moment to moment, one curve after the other.
+    """Curves of the number of overlapping intervals, one curve after the other.
 
-    Times are told by how long after the one before, and in each curve from 0 on.
+    A time is relative to the one before; each curve begins at 0.
     """
 
     def __init__(self) -> None:
@@ -224,7 +221,7 @@ class _Curves:
         step = np.repeat([1, -1], len(at) // 2)
         order = np.argsort(at, kind="stable")
         at, level = at[order], np.cumsum(step[order])
-        # Of what happens at one moment the outcome counts.
+        # Keep only the last level of each moment.
         last = np.append(at[1:] != at[:-1], True)[: len(at)]
         at, level = at[last], level[last]
         news = np.diff(level, prepend=0) != 0
@@ -243,18 +240,18 @@ class _Curves:
         return np.concatenate(self._level)
 
 
-_Strip = tuple[int, str, int]  # lane, what, row
+_Strip = tuple[int, str, int]  # lane, kind, row
 
 
 def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
-    """Return the spans of each row of each lane, from top to bottom and from left to right."""
+    """Return the spans of each strip (a row of a lane), strips from top to bottom, spans from left to right."""
     layout = panel.layout
     lane, row, part, wait = (np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait))
     device, device_row = np.array(layout.device, np.int64), np.array(layout.device_row, np.int64)
     refused = np.array([each.kind == "refused" for each in layout.lanes], bool)[lane]
     crowded = np.array([each.waits > _CROWD for each in layout.lanes], bool)[lane]
-    found: dict[_Strip, Any] = {}
-    for what, which, lanes, rows, began in (
+    strips: dict[_Strip, Any] = {}
+    for kind, which, lanes, rows, began in (
         ("run", (part == 0) & ~refused, lane, row, "started"),
         ("refused", (part == 0) & refused, lane, row, "sent"),
         ("wait", (wait >= 0) & ~crowded, lane, wait, "sent"),
@@ -264,25 +261,25 @@ def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
         chosen = chosen[np.lexsort((times[began][chosen], rows[chosen], lanes[chosen]))]
         ends = np.flatnonzero(np.diff(lanes[chosen]) | np.diff(rows[chosen])) + 1
         for strip in np.split(chosen, ends) if len(chosen) else ():
-            found[int(lanes[strip[0]]), what, int(rows[strip[0]])] = strip
+            strips[int(lanes[strip[0]]), kind, int(rows[strip[0]])] = strip
     if layout.lanes and layout.lanes[0].kind == "notebook":
-        # One that it waited for stands for each time that it waited.
+        # Each wait of the notebook is represented by the first request of that wait.
         mine = np.flatnonzero(np.array(layout.parent, np.int64) < 0)
         mine = mine[np.argsort(times["sent"][mine], kind="stable")]
         until = np.maximum.accumulate(times["ended"][mine])
         real = times["ended"][mine] > times["sent"][mine]
         mine, until = mine[real], until[real]
-        found[0, "notebook", 0] = mine[np.append(True, times["sent"][mine][1:] > until[:-1])[: len(mine)]]
-    return dict(sorted(found.items()))
+        strips[0, "notebook", 0] = mine[np.append(True, times["sent"][mine][1:] > until[:-1])[: len(mine)]]
+    return dict(sorted(strips.items()))
 
 
-def _strip(panel: Panel, lane: int, what: str, row: int) -> dict[str, Any]:
+def _strip(panel: Panel, lane: int, kind: str, row: int) -> dict[str, Any]:
     place = panel.places[lane]
-    if what == "wait":
+    if kind == "wait":
         top, height = place.blocks - 2 - (row + 1) * place.wait, place.wait - 1
     else:
         top, height = place.blocks + row * place.row, place.row - 1
-    return {"lane": lane, "what": what, "top": top, "height": height}
+    return {"lane": lane, "what": kind, "top": top, "height": height}
 
 
 def _waits(panel: Panel, lane: int, times: dict[str, Any]) -> tuple[Any, Any]:
@@ -300,7 +297,7 @@ def _share(
     if kind == "notebook":
         share = 1 - total(waiting) / wall
     else:
-        rows = [row for (its, what, _), row in strips.items() if its == lane and what in ("run", "gpu")]
+        rows = [row for (its, strip_kind, _), row in strips.items() if its == lane and strip_kind in ("run", "gpu")]
         row = np.concatenate(rows)
         begins = times["started"][row]
         ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
@@ -314,9 +311,9 @@ def _share(
 
 
 def _own(spans: Sequence[Span], tree: SpanTree, layout: TimelineLayout) -> dict[str, tuple[str, Any]]:
-    """When the model of each request was at work itself, where it sent others: under the first of a batch.
+    """Return the self times of requests that sent others, as intervals; for a batch, its first span has them.
 
-    Each piece by how long after the one before it begins, the first after the request did, and its length.
+    An interval is its distance from the end of the previous one (or from the start of the request) and its length.
     """
     counts, gaps, lengths = [0] * len(spans), [], []
     for i, span in enumerate(spans):
@@ -335,10 +332,10 @@ def _tensors(seen: ModelSeen | None) -> dict[str, Any]:
     if seen is None:
         return {"inputs": [], "outputs": [], "batches": False}
 
-    def told(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
-        return [(visible(each.name), each.dtype, each.dims) for each in tensors]
+    def plain(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
+        return [(visible(tensor.name), tensor.dtype, tensor.dims) for tensor in tensors]
 
-    return {"inputs": told(seen.inputs), "outputs": told(seen.outputs), "batches": seen.max_batch_size > 0}
+    return {"inputs": plain(seen.inputs), "outputs": plain(seen.outputs), "batches": seen.max_batch_size > 0}
 
 
 def _source(source: Source) -> dict[str, Any]:
@@ -355,7 +352,7 @@ def _numbers(session: Session) -> list[int]:
     return [number.get(mark.span, -1) for mark in session.marks]
 
 
-_LINES = re.compile("\r\n|\r|\n")  # as Python counts them
+_LINES = re.compile("\r\n|\r|\n")  # the line ends of Python source
 _TIMES = ("sent", "queued", "started", "inferred", "ended", "device_ns")
 _COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source", "line")
 _FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
@@ -363,32 +360,31 @@ _FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "re
 
 def _marks(spans: Sequence[Span]) -> dict[str, tuple[str, Iterable[float]]]:
     final = {"response": 0, "final": 1, "cancelled": 2}
-    found = [(i, mark) for i, span in enumerate(spans) if span.marks for mark in span.marks]
+    rows = [(i, mark) for i, span in enumerate(spans) if span.marks for mark in span.marks]
     return {
-        "mark_span": ("u4", [i for i, _ in found]),
-        "mark_ns": ("f8", [mark.ns for _, mark in found]),
-        "mark_kind": ("u1", [final.get(mark.kind, 0) for _, mark in found]),
+        "mark_span": ("u4", [i for i, _ in rows]),
+        "mark_ns": ("f8", [mark.ns for _, mark in rows]),
+        "mark_kind": ("u1", [final.get(mark.kind, 0) for _, mark in rows]),
     }
 
 
-_AT_ONCE = 3_000  # requests up to which the critical path is worked out before anyone asks
+_AT_ONCE = 3_000  # the most requests for which the critical path is computed in advance
 
 
 class Timeline(anywidget.AnyWidget):
     """One session, or two on one axis.
 
-    `session`: what was recorded, or what has it as its ``record``, as `profile` gives it.
-    `other`: drawn below it on the same axis, such as the gathered run below the sequential one.
-    `critical`: the critical paths, if they are known already; else they are worked out when they are asked
-        for.
-    `lit`: whether the critical path is lit from the start.
-    `titled`: whether a session alone has its name and figures above it; two always have.
-    `selection`: what is selected in the browser: ``begin`` and ``end`` in ns, and for each of the
-        ``sessions`` how many ``requests`` were under way then and how many of these ``failed``, how long they
-        were ``queued`` in all and how much ``work`` was done on them (ns), and the same for each of the
-        ``models``, with how long it was ``busy`` instead of ``work``; empty if nothing is selected.
+    `session`: a `Session`, or an object with one as its ``record``, such as a `Profile`.
+    `other`: a second session to draw below it on the same axis, such as the gathered run of a comparison.
+    `critical`: the critical paths, if they are known already; else they are computed on demand.
+    `lit`: whether the critical path is highlighted from the start.
+    `titled`: whether a single session has its name and figures above it; two always have.
+    `selection`: the time range selected in the browser: ``begin`` and ``end`` in ns, and for each of the
+        ``sessions`` the number of ``requests`` in flight in that range, how many of these ``failed``, their
+        total time ``queued`` and the ``work`` done for them (ns); the same for each of the ``models``, with
+        its ``busy`` time instead of ``work``. Empty if nothing is selected.
     `focus`: the request that was clicked or reached by keys: the number of its ``session`` and its span's
-        ``id``; empty if none was.
+        ``id``; empty if there is none.
     """
 
     _esm = widget_source("timeline.js")
@@ -433,12 +429,12 @@ class Timeline(anywidget.AnyWidget):
 
     @property
     def records(self) -> tuple[Session, ...]:
-        """The sessions that it draws, from top to bottom."""
+        """The sessions in the timeline, from top to bottom."""
         return self._records
 
     @property
     def span(self) -> Span | None:
-        """The request that was clicked or reached by keys; None if none was."""
+        """The request that was clicked or reached by keys, or None."""
         if not self.focus:
             return None
         spans = self._records[self.focus["session"]].spans
@@ -446,7 +442,7 @@ class Timeline(anywidget.AnyWidget):
 
     @property
     def selected(self) -> tuple[tuple[Span, ...], ...]:
-        """The spans of each session that touch the selected range; all of them if nothing is selected."""
+        """The spans of each session that touch the selected range; all spans if nothing is selected."""
         if not self.selection:
             return tuple(record.spans for record in self._records)
         begin, end = self.selection["begin"], self.selection["end"]

@@ -306,7 +306,7 @@ def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository)
     assert (inner.instance, inner.parent) == (f"grpc://127.0.0.1:{port}", 1)
     assert inner.sent <= inner.queued <= inner.started < inner.inferred <= inner.ended
     assert next(m for m in session.record.models if m.name == "echo").remote == inner.instance
-    assert session.record.notes == (f"echo: how long {inner.instance} took itself is not known: it gave no statistics",)
+    assert session.record.notes == (f"echo: the time on {inner.instance} is unknown: the server gave no statistics",)
 
 
 def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
