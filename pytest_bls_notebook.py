@@ -1,6 +1,6 @@
-"""The pytest plugin of bls_notebook: nothing of the package is imported before a test asks for it.
+"""The pytest plugin of bls_notebook. It imports the package only if a test needs it.
 
-It stands outside of the package, which pytest would import as a whole otherwise, for every run of any tests.
+This module is outside the package because pytest imports a plugin's package in every test run of every project.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 _SCOPES = ("function", "session")
-_QUIT = "Exit: Quitting debugger"  # how pdb's q ends all tests; here it was the end of a model's execute
+_QUIT = "Exit: Quitting debugger"  # the exception of pdb's `q`, which here ended a model's execute
 _HELP = "see docs/testing.md of bls_notebook"
 
 
 class _PbUtils:
-    """Finds what models import as `triton_python_backend_utils`, where nothing else of that name is found."""
+    """Finds `triton_python_backend_utils`, which models import, if no other module has this name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Say where it is."""
+        """Return the module's specification."""
         return ModuleSpec(name, self) if name in _PB_UTILS else None  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the package's own."""
+        """Return `bls_notebook.pb_utils`."""
         from bls_notebook import pb_utils
 
         self._own = pb_utils.__spec__
         return pb_utils
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has been run, and keeps its own name."""
+        """Restore the specification of `pb_utils`, which was executed before."""
         module.__spec__ = self._own
 
 
-# At once, since a conftest.py may import a model; and last, so that it is never in the way of another.
+# Appended now because a conftest.py may import a model, and at the end so that other finders take precedence.
 sys.meta_path.append(_PbUtils())
 
 _repository: pytest.StashKey[Any] = pytest.StashKey()
@@ -58,8 +58,8 @@ _servers: pytest.StashKey[Servers] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options to the command line and the configuration."""
     group = parser.getgroup("bls_notebook", "models of a Triton repository")
-    _add_server(parser, "--bls-triton")  # also where --triton is somebody else's
-    group.addoption("--bls-update-snapshots", action="store_true", help="write the files of assert_same_answers anew")
+    _add_server(parser, "--bls-triton")  # for projects with their own --triton
+    group.addoption("--bls-update-snapshots", action="store_true", help="rewrite the files of assert_same_answers")
     parser.addini("triton_repository", "folders in Triton's layout, for the fixture of that name", "paths", [])
     parser.addini("triton_fill", "key=value, for templates in the models' config.pbtxt", "linelist", [])
     parser.addini("triton_repository_scope", "function: models are loaded for each test; session: once")
@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, Any, None]:
-    """Add `--triton` once every conftest.py has added its options: where one has it, it is theirs."""
+    """Add `--triton` after every conftest.py has added its options, unless one of them has this option."""
     yield
     try:
         free = "--triton=1" in parser.parse_known_and_unknown_args(["--triton=1"])[1]
@@ -78,18 +78,19 @@ def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, Any,
 
 
 def _add_server(parser: pytest.Parser, name: str) -> None:
-    told = "send requests of the fixture triton_repository to a real tritonserver; tests of what a server "
-    parser.getgroup("bls_notebook").addoption(
-        name, action="store_true", default=False, dest="bls_triton", help=f"{told}does not tell are skipped"
+    text = (
+        "send requests of the fixture triton_repository to a real tritonserver; skips assertions on facts that a "
+        "server does not report"
     )
+    parser.getgroup("bls_notebook").addoption(name, action="store_true", default=False, dest="bls_triton", help=text)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and hand options on to unittest's tests."""
+    """Register the marker, and pass options to unittest's tests in environment variables."""
     config.addinivalue_line(
         "markers",
-        "triton_repository(*folders, fill=None, scope='function', **options): the models that the fixture "
-        f"triton_repository has; {_HELP}",
+        "triton_repository(*folders, fill=None, scope='function', **options): the folders and options of the "
+        f"fixture triton_repository; {_HELP}",
     )
     config.stash[_shared] = {}
     if config.getoption("--bls-update-snapshots"):
@@ -99,7 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Close what all tests shared."""
+    """Close shared repositories and servers."""
     for repository in config.stash.get(_shared, {}).values():
         repository.close()
     servers = config.stash.get(_servers, None)
@@ -109,13 +110,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def triton_repository(request: pytest.FixtureRequest) -> Iterator[RepositoryUnderTest]:
-    """A model repository of the folders that the ini option, or the marker, `triton_repository` names.
+    """A model repository of the folders in the marker `triton_repository`, else in the ini option of that name.
 
-    A model is loaded when it is first sent a request, after those that it calls. It has all of
-    `bls_notebook.ModelRepository` (`infer`, `stream`, `define`, `stub` ...) and assertions: `assert_called`,
-    `assert_not_called`, `assert_called_in_order`, `assert_overlapped`, `assert_batched`,
-    `assert_nothing_left`, `assert_peak`, `assert_no_warnings`, `assert_no_errors`, `assert_answer`,
-    `assert_same_answers`, `assert_that`.
+    The first request to a model loads it. The repository has all methods of `bls_notebook.ModelRepository` (`infer`,
+    `stream`, `define`, `stub` ...) and assertions: `assert_called`, `assert_not_called`, `assert_called_in_order`,
+    `assert_overlapped`, `assert_batched`, `assert_nothing_left`, `assert_peak`, `assert_no_warnings`,
+    `assert_no_errors`, `assert_answer`, `assert_same_answers`, `assert_that`.
     """
     config = request.config
     marker = request.node.get_closest_marker("triton_repository")
@@ -124,12 +124,12 @@ def triton_repository(request: pytest.FixtureRequest) -> Iterator[RepositoryUnde
     if scope not in _SCOPES:
         _refuse(f"scope: got {scope!r}, expected one of {', '.join(_SCOPES)}")
     here = request.path.parent
-    given = [_folder(path, here, config.rootpath) for path in (marker.args if marker else ())]
-    paths = given or list(config.getini("triton_repository"))
+    folders = [_folder(path, here, config.rootpath) for path in (marker.args if marker else ())]
+    paths = folders or list(config.getini("triton_repository"))
     for path in paths:
         if not path.is_dir():
             _refuse(f"{str(path)!r} is no folder; {_HELP}")
-    repository = _made(config, paths, here, scope, options)
+    repository = _repository_for(config, paths, here, scope, options)
     request.node.stash[_repository] = repository
     try:
         yield repository
@@ -140,11 +140,11 @@ def triton_repository(request: pytest.FixtureRequest) -> Iterator[RepositoryUnde
             repository.close()
 
 
-def _refuse(told: str) -> NoReturn:
-    pytest.fail(f"triton_repository: {told}", pytrace=False)
+def _refuse(problem: str) -> NoReturn:
+    pytest.fail(f"triton_repository: {problem}", pytrace=False)
 
 
-def _made(
+def _repository_for(
     config: pytest.Config, paths: list[Path], here: Path, scope: str, options: dict[str, Any]
 ) -> RepositoryUnderTest:
     from bls_notebook.testing import RepositoryUnderTest
@@ -154,9 +154,9 @@ def _made(
     if repository is None:
         try:
             repository = RepositoryUnderTest(*paths, servers=_servers_of(config), **options)
-        except (TypeError, ValueError) as error:  # options of the marker
-            told = str(error).replace("ModelRepository.__init__() ", "")
-            raise pytest.fail.Exception(f"triton_repository: {told}", pytrace=False) from None
+        except (TypeError, ValueError) as error:  # wrong options in the marker
+            problem = str(error).replace("ModelRepository.__init__() ", "")
+            raise pytest.fail.Exception(f"triton_repository: {problem}", pytrace=False) from None
         if scope == "session":
             config.stash[_shared][key] = repository
     else:
@@ -175,7 +175,7 @@ def _servers_of(config: pytest.Config) -> Servers | None:
 
 
 def _folder(path: str | Path, here: Path, root: Path) -> Path:
-    """A folder from that of the test's file, or else from the root of all tests."""
+    """Return a path relative to the folder of the test's file or, if that is missing, to pytest's root."""
     return here / path if (here / path).is_dir() else root / path
 
 
@@ -186,20 +186,20 @@ def _fill(config: pytest.Config) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
-@pytest.hookimpl(hookwrapper=True)  # as older versions of pytest know it too
+@pytest.hookimpl(hookwrapper=True)  # older versions of pytest have no other wrappers
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
-    """Tell of the errors and calls of models where a test failed."""
+    """Add the errors and calls of models to the report of a failed test."""
     repository = item.stash.get(_repository, None)
     if repository is not None and call.excinfo is not None and not item.config.getoption("fulltrace"):
         _shorten(call.excinfo)
     report: pytest.TestReport = (yield).get_result()
     if repository is not None and report.when == "call" and report.failed:
         try:
-            told = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
-        except Exception as error:  # the test's own failure is what counts
-            told = f"what models did cannot be told: {error!r}"
-        if told:
-            report.sections.append(("Triton models", told))
+            text = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
+        except Exception as error:  # must not hide the test's own failure
+            text = f"errors and calls of models cannot be shown: {error!r}"
+        if text:
+            report.sections.append(("Triton models", text))
         if any(_QUIT in span.error for span in repository.session.spans):
             item.session.shouldstop = "the debugger was quit"
     if report.when == "teardown" and repository is not None:
@@ -207,14 +207,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _shorten(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Hide the package's own lines, where the test or a model is what there is to mend."""
+    """Hide the package's own frames in the traceback: the mistake is in the test or in a model."""
     from bls_notebook import BLSError
 
     for frame, _ in traceback.walk_tb(excinfo.tb):
         if _is_ours(frame):
             frame.f_globals["__tracebackhide__"] = _hides
     if isinstance(excinfo.value, BLSError):
-        excinfo.value.__cause__ = None  # its words have what there is to know
+        excinfo.value.__cause__ = None  # the message has all facts
 
 
 def _hides(excinfo: pytest.ExceptionInfo[BaseException] | None) -> bool:

@@ -1,4 +1,4 @@
-"""`check`: run all checks over the models of a repository, and report what loaded models did so far."""
+"""`check`: run all checks on the models of a repository, and report recorded problems of loaded models."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _MOST_REFUSALS = 3  # reported per model
 
 
 def check(*names: str, repo: ModelRepository | None = None) -> Findings:
-    """Find what will fail on a server, by the files of models and by what was recorded of them.
+    """Find problems that models will have on a server, in their files and in records of their requests.
 
-    No model code is run.
+    Runs no model code.
 
     Parameters
     ----------
     *names : str
-        Models; by default all.
+        Models; default: all.
     repo : ModelRepository, optional
-        Default: `current_repository`.
+        Default: the current repository.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     Raises
     ------
     ModelNotFoundError
-        There is no model of a name.
+        A model does not exist.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def check(*names: str, repo: ModelRepository | None = None) -> Findings:
     folders = [read_model(*pair) for pair in stepped(local, "models", len(local))]
     models = {model.name: model for model in folders if is_model(model)}
     checked = [model for model in folders if not names or model.name in names]
-    if len(models) * 2 < len(folders) and not names:  # most folders are no models: this is no repository
+    if len(models) * 2 < len(folders) and not names:  # most folders have no model, so this is no repository
         checked = [model for model in checked if model.name in models]
     checked_names = {model.name for model in checked}
     build_texts: dict[Path, str] = {}
@@ -77,9 +77,9 @@ def _model_findings(
         yield Finding(
             "warning", "folder-no-model", model.name,
             "the folder has neither config.pbtxt nor a version folder",
-            "A server that loads all models takes every folder of its repository for one, fails on this, and "
-            "exits (unless --exit-on-error=false).",
-            "Move it out of the repository, or name it with a dot first.", shown_path(model.folder),
+            "A server that loads all models treats every folder of its repository as a model. It fails to load this "
+            "one, and exits (unless --exit-on-error=false).",
+            "Move it out of the repository, or begin its name with a dot.", shown_path(model.folder),
         )  # fmt: skip
         return
     yield from file_findings(model)
@@ -113,17 +113,17 @@ def recorded_findings(model: CheckedModel, reported: Collection[str]) -> Iterato
         if not any(repr(name) in what for name in reported):
             yield Finding(
                 "warning", "seen-output", model.name, f"a response had {what}",
-                "It was seen here; a server passes it in silence.", _sentence(mend), model.where,
+                "This was observed here; a server passes it on without a warning.", _sentence(mend), model.where,
             )  # fmt: skip
     check = serving.check
     refused = dict(getattr(check, "then", check).refused)  # a stub's check wraps the model's own
     for error, times in sorted(refused.items(), key=lambda pair: -pair[1])[:_MOST_REFUSALS]:
         yield Finding(
             "warning", "seen-refused", model.name, f"{count(times, 'request')} refused: {first_line(error)}",
-            "What was sent does not fit its configuration: a server refuses it too.",
-            "Correct what is sent, or `input` and max_batch_size in config.pbtxt.", model.where,
+            "The request does not match the configuration: a server refuses it too.",
+            "Correct the request, or `input` and max_batch_size in config.pbtxt.", model.where,
         )  # fmt: skip
 
 
 def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}." if words else "Have the code and config.pbtxt say the same."
+    return f"{words[:1].upper()}{words[1:]}." if words else "Make the code and config.pbtxt agree."

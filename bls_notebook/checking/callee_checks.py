@@ -19,8 +19,8 @@ from .records import Finding
 
 Models = Mapping[str, CheckedModel]
 _REMOTE = (
-    "It does not ship with an export, and this fails on a server that has no such model.",
-    "Have it on the server that gets this model, too.",
+    "An export does not include it, and the call fails on a server without this model.",
+    "Deploy it on the server that will run this model, too.",
 )  # reason and remedy for a callee on another server
 
 
@@ -37,7 +37,7 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
         return
     for call in code.calls:
         if call.model in remote:
-            what = f"it calls {call.model!r}, a model of {remote[call.model]}"
+            what = f"it calls {call.model!r}, a model on the server {remote[call.model]}"
             yield model.in_code("warning", "callee-remote", code, call.line, what, *_REMOTE)
         elif call.model:
             yield from _call_findings(model, code, call, models)
@@ -45,7 +45,7 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
 
 def _missing(name: str, models: Models) -> str:
     close = nearest(name, models)
-    return f"Correct the name (is {close!r} meant?)." if close else f"Put {name!r} into the repository."
+    return f"Correct the name (did you mean {close!r}?)." if close else f"Put {name!r} into the repository."
 
 
 def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest, models: Models) -> Iterator[Finding]:
@@ -55,7 +55,7 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
             yield model.in_code(
                 "error", "callee-missing", code, call.line,
                 f"it calls {call.model!r}, which is not in the repository",
-                "The response is an error, every time.", _missing(call.model, models),
+                "The response is always an error.", _missing(call.model, models),
             )  # fmt: skip
         return
     versions = pick_versions(callee.config, version_folders(callee.folder))
@@ -70,7 +70,7 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
         yield model.in_code(
             "error", "callee-decoupled", code, call.line,
             f"{call.model!r} is decoupled, and its request is sent without `decoupled=True`",
-            "The response is an error.", "Send it by `exec(decoupled=True)` and walk the responses.",
+            "The response is an error.", "Send it with `exec(decoupled=True)` and iterate over the responses.",
         )  # fmt: skip
     if callee.known:
         yield from _call_tensor_findings(model, code, call, callee)
@@ -85,9 +85,9 @@ def _call_tensor_findings(
 ) -> Iterator[Finding]:
     def differs(kind: str, line: int, name: str, known: Mapping[str, object], why: str) -> Finding:
         have = f"it has {', '.join(known)}" if known else "it has none"
-        used = {each for each, _ in (*call.read, *call.inputs.names)} | {*(call.outputs or ())}
+        used = {tensor for tensor, _ in (*call.read, *call.inputs.names)} | {*(call.outputs or ())}
         close = nearest(name, sorted(known.keys() - used))
-        mend = f"Is {close!r} meant?" if close else f"Use what {callee.name!r} has, or add it there."
+        mend = f"Did you mean {close!r}?" if close else f"Use a name that {callee.name!r} has, or add this one to it."
         return model.in_code(
             "error", f"callee-{kind}", code, line, f"{callee.name!r} has no {kind} {name!r}; {have}", why, mend
         )
@@ -97,22 +97,22 @@ def _call_tensor_findings(
             yield differs("output", call.line, name, callee.outputs, "The response is an error.")
     for name, line in call.read:
         if name not in callee.outputs:
-            why = "`get_output_tensor_by_name` gives None, and using it fails."
+            why = "`get_output_tensor_by_name` returns None, and using it fails."
             yield differs("output", line, name, callee.outputs, why)
         elif call.outputs and name not in call.outputs:
             yield model.in_code(
                 "error", "output-not-requested", code, line,
-                f"output {name!r} of {callee.name!r} is read, and the request does not ask for it",
-                "What is not among `requested_output_names` is not in the response: reading it gives None.",
+                f"output {name!r} of {callee.name!r} is read, but the request does not ask for it",
+                "The response has only the outputs in `requested_output_names`: reading another one gives None.",
                 f"Add {name!r} to `requested_output_names`.",
             )  # fmt: skip
     for name, line in call.inputs.names:
         if name not in callee.inputs and name not in callee.controls:
             yield differs("input", line, name, callee.inputs, "The response is an error.")
-    given = {name for name, _ in call.inputs.names}
+    sent = {name for name, _ in call.inputs.names}
     if call.inputs.certain:
         for name, tensor in callee.inputs.items():
-            if name not in given and not tensor.optional:
+            if name not in sent and not tensor.optional:
                 yield model.in_code(
                     "error", "callee-input-lacking", code, call.line,
                     f"input {name!r} of {callee.name!r} is not sent", "The response is an error.",
@@ -121,11 +121,11 @@ def _call_tensor_findings(
 
 
 def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
-    lacking = [name for name in members_of(model.config) if name and name not in models]
-    for name in lacking:
+    missing_steps = [name for name in members_of(model.config) if name and name not in models]
+    for name in missing_steps:
         place = "ensemble_scheduling.step.model_name"
         if name in remote:
-            what = f"its step {name!r} is a model of {remote[name]}"
+            what = f"its step {name!r} is a model on the server {remote[name]}"
             yield model.in_config("warning", "callee-remote", place, what, *_REMOTE, value=name)
             continue
         yield model.in_config(
@@ -134,7 +134,7 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
             "The ensemble does not load.", _missing(name, models),
             value=name,
         )  # fmt: skip
-    if lacking or model.problem:
+    if missing_steps or model.problem:
         return
     members = [models[name] for name in members_of(model.config)]
     if not all(member.known and not member.is_ensemble for member in members):
@@ -153,7 +153,7 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
 
 
 def cycle_findings(models: Models) -> Iterator[Finding]:
-    """Yield models that call themselves, directly or not, while they occupy an instance."""
+    """Yield models that call themselves, directly or through others, while they occupy an instance."""
     edges = {name: tuple(_called_models(model)) for name, model in models.items()}
     for name, model in models.items():
         if model.is_ensemble or model.decoupled or not model.is_python:
@@ -167,21 +167,18 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
         if code is None:
             continue
         if model.instances == 1:
-            what, why = (
-                f"it calls itself: {path}, with one instance",
-                (
-                    "The instance is held by the request that waits, so the inner one is never served: a "
-                    "server waits for ever."
-                ),
+            what = f"it calls itself: {path}, with one instance"
+            why = (
+                "The outer request occupies the only instance, so the inner one waits forever: a deadlock on a server."
             )
-            mend = "Break the cycle, or give it more instances (`count`) than the calls go deep."
+            mend = "Break the cycle, or set `count` of instances to more than the depth of the calls."
         else:
             what = f"it calls itself: {path}, with {count(model.instances, 'instance')}"
             why = (
-                f"{count(model.instances, 'request')} at once hold all instances, and each waits for one "
-                "more: a server waits for ever."
+                f"{count(model.instances, 'request')} at once occupy all instances, and each waits for another "
+                "one: a deadlock on a server."
             )
-            mend = "Break the cycle: have the inner call go to another model."
+            mend = "Break the cycle: let the inner call use another model."
         yield model.in_code("error" if model.instances == 1 else "warning", "callee-cycle", code, line, what, why, mend)
 
 
@@ -218,7 +215,7 @@ def sequence_findings(model: CheckedModel, models: Mapping[str, CheckedModel]) -
         yield model.in_code(
             "warning", "sequence-no-batcher", code, line,
             f"it keeps state by correlation ID, in {model.instances} instances and without sequence_batching",
-            "Each instance is a process of its own, and requests of one sequence go to whichever is idle.",
+            "Each instance is a separate process, and each request of a sequence goes to any idle instance.",
             "Add `sequence_batching { }`, which sends a sequence to one instance, or set `instance_group "
             "[ { count: 1 } ]`.",
         )  # fmt: skip
@@ -260,31 +257,31 @@ def _sequence_call_findings(
             continue
         if callee.config.sequence_batching.iterative_sequence:  # the server assigns an ID
             continue
-        if "correlation_id" not in call.given:
+        if "correlation_id" not in call.keywords:
             yield model.in_code(
                 "error", "sequence-no-id", code, call.line,
                 f"{call.model!r} is a sequence model, and its request has no `correlation_id`",
-                "The response is an error: a sequence model does not know whose request it is.",
-                "Give the request `correlation_id=` (not 0), and `flags=` at its beginning and end.",
+                "The response is an error: the model cannot assign the request to a sequence.",
+                "Give each request `correlation_id=` (not 0), and `flags=` to the first and last one.",
             )  # fmt: skip
             continue
         flags.setdefault(call.model, []).extend(call.flags if call.flags is not None else ())
         lines.setdefault(call.model, call.line)
-    for name, found in flags.items():
-        if "?" in found or code.mentions("set_flags"):
+    for name, used_flags in flags.items():
+        if "?" in used_flags or code.mentions("set_flags"):
             continue
-        if not any(flag.endswith("SEQUENCE_START") for flag in found):
+        if not any(flag.endswith("SEQUENCE_START") for flag in used_flags):
             yield model.in_code(
                 "error", "sequence-no-start", code, lines[name],
-                f"no request to the sequence model {name!r} has the flag of a sequence's start",
-                "A sequence that was not begun is refused.",
+                f"no request to the sequence model {name!r} has the start flag",
+                "The model refuses requests of a sequence that has not started.",
                 "Send the first one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`.",
             )  # fmt: skip
-        elif not any(flag.endswith("SEQUENCE_END") for flag in found):
+        elif not any(flag.endswith("SEQUENCE_END") for flag in used_flags):
             yield model.in_code(
                 "warning", "sequence-no-end", code, lines[name],
-                f"no request to the sequence model {name!r} has the flag of a sequence's end",
-                "Its slot stays taken until max_sequence_idle_microseconds have passed; others wait "
-                "meanwhile.",
+                f"no request to the sequence model {name!r} has the end flag",
+                "The sequence occupies its slot until max_sequence_idle_microseconds have passed; other sequences "
+                "wait meanwhile.",
                 "Send the last one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END`.",
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the capability `checking`."""
 
 from bls_notebook.extending import Capability, Drawing
 

@@ -1,4 +1,4 @@
-"""Read one model for a check: its completed configuration, its sources and its ONNX graph."""
+"""`CheckedModel`: the completed configuration, sources and ONNX graph of one model, read without running code."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 CONFIG = "config.pbtxt"
 _ONNX_FILE = "model.onnx"
-_GPUS = 8  # of an assumed server, so that a configuration may name GPUs that this machine lacks
+_GPUS = 8  # GPUs of an assumed server, so that a configuration may name GPUs that this machine lacks
 
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """One model of a repository, as a check sees it."""
+    """One model of a repository, with the facts that checks use."""
 
     name: str
     folder: Path
     text: str  # of config.pbtxt; empty without one
-    config: ModelConfigMessage  # completed; for a model that is not loaded, as far as no code needs to run
+    config: ModelConfigMessage  # completed; for a model that is not loaded, without auto_complete_config
     given: ModelConfigMessage  # as written
     problem: str = ""  # why a server refuses the configuration
-    codes: Mapping[int, PythonSource] = field(default_factory=dict)  # the Python that a server would run, by version
+    codes: Mapping[int, PythonSource] = field(default_factory=dict)  # Python files that a server would run, by version
     serving: LoadedModel | None = None
     known: bool = False  # whether `config` has all inputs and outputs
     place: SourcePlace | None = None  # the cell that defines the model
@@ -61,7 +61,7 @@ class CheckedModel:
 
     @cached_property
     def is_python(self) -> bool:
-        """Whether Triton's Python backend runs it."""
+        """True if Triton's Python backend runs it."""
         return bool(self.config.backend == "python")
 
     @cached_property
@@ -70,7 +70,7 @@ class CheckedModel:
 
     @cached_property
     def decoupled(self) -> bool:
-        """Whether a request may have any number of responses."""
+        """True if a request may have any number of responses."""
         return bool(self.config.model_transaction_policy.decoupled)
 
     @cached_property
@@ -84,7 +84,7 @@ class CheckedModel:
         """Names of inputs that the server adds: sequence controls, states, batch inputs."""
         sequence = self.config.sequence_batching
         return frozenset([
-            *(given.name for given in sequence.control_input),
+            *(control.name for control in sequence.control_input),
             *(state.input_name for state in sequence.state),
             *(name for batch in self.config.batch_input for name in batch.target_name),
         ])  # fmt: skip
@@ -128,17 +128,17 @@ def read_model(source: ModelSource, serving: LoadedModel | None) -> CheckedModel
     """Read a model without running its code."""
     config, given, problem = _config(source, serving)
     text = source.config if isinstance(source.config, str) and not source.config_is_json else ""
-    found = version_folders(source.folder)
-    wanted = pick_versions(config, found) if not problem else list(found)
-    named = config.default_model_filename or "model.py"
-    # With a Python-based backend, model.py may be the backend's own file.
+    folders = version_folders(source.folder)
+    served = pick_versions(config, folders) if not problem else list(folders)
+    filename = config.default_model_filename or "model.py"
+    # With a Python-based backend, model.py may belong to the backend.
     python = config.backend == "python" or (problem and not config.backend)
-    codes = dict(_codes(found, wanted, named)) if python else {}
+    codes = dict(_codes(folders, served, filename)) if python else {}
     completes = any(code.completes for code in codes.values())
     known = not problem and (serving is not None or (len(config.output) > 0 and not completes))
     misfit = ""
     if not problem and serving is None:
-        config, misfit, read = _with_graph(config, {version: found[version] for version in wanted})
+        config, misfit, read = _with_graph(config, {version: folders[version] for version in served})
         known |= read and not misfit
     return CheckedModel(
         source.name, source.folder, text, config, given, problem, codes, serving, known, source.place, misfit
@@ -173,9 +173,9 @@ def _config(source: ModelSource, serving: LoadedModel | None) -> tuple[ModelConf
     return config, given, ""
 
 
-def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator[tuple[int, PythonSource]]:
-    for version in wanted:
-        path = found[version] / named
+def _codes(folders: Mapping[int, Path], versions: list[int], filename: str) -> Iterator[tuple[int, PythonSource]]:
+    for version in versions:
+        path = folders[version] / filename
         try:
             yield version, PythonSource(path, path.read_text(encoding="utf-8", errors="replace"))
         except OSError:
@@ -183,7 +183,7 @@ def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator
 
 
 def _with_graph(config: ModelConfigMessage, versions: Mapping[int, Path]) -> tuple[ModelConfigMessage, str, bool]:
-    """Return the configuration as the ONNX backend completes it, its error, and whether it read a graph."""
+    """Complete a configuration like the ONNX backend; return it, an error message, and whether there is a graph."""
     if config.backend != "onnxruntime" or not versions:
         return config, "", False
     from bls_notebook.engines.onnx_graph import check_config, complete_config, needs_completing, signature_in

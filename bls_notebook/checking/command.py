@@ -1,4 +1,4 @@
-"""``python -m bls_notebook check``: say what will bite in a model repository; runs no model's code."""
+"""``python -m bls_notebook check``: find problems of a model repository without running its code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bls_notebook.commands import Command, print_record
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
     parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -25,11 +25,11 @@ def _run(arguments: argparse.Namespace) -> int:
     elif folder.is_dir() and not is_repository(folder) and any(repositories_below(folder)):
         folder = repository_folder(folder, "python -m bls_notebook check")
     with bls.ModelRepository(folder) as repository:
-        found = bls.check(*names, repo=repository)
-    if not found.models:
+        findings = bls.check(*names, repo=repository)
+    if not findings.models:
         raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
-    print_record(found, arguments.json)
-    return int(found.bites)
+    print_record(findings, arguments.json)
+    return int(findings.has_problems)
 
 
-CHECK = Command("say what will bite in a model repository; runs no model's code", _arguments, _run)
+CHECK = Command("find problems of a model repository without running its code", _arguments, _run)

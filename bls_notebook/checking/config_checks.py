@@ -1,4 +1,4 @@
-"""Check config.pbtxt against the model's folder, its ONNX graph, its code, and what a server does with it."""
+"""Check config.pbtxt against the model's folder, its ONNX graph, its code, and the behavior of a server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # backends known to ope
 
 
 def is_model(model: CheckedModel) -> bool:
-    """Whether a folder contains a configuration or a version."""
+    """Return whether a folder contains a configuration or a version."""
     return (model.folder / CONFIG).exists() or bool(model.text or version_folders(model.folder))
 
 
@@ -32,43 +32,43 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     """Yield reasons why a server cannot read a model."""
     if model.templates:
         yield from _template_findings(model)
-    found = version_folders(model.folder)
-    wanted = pick_versions(model.config, found) if not model.problem else list(found)
+    folders = version_folders(model.folder)
+    served = pick_versions(model.config, folders) if not model.problem else list(folders)
     # Without a version the backend is unknown: see `_no_version`. Servers up to 25.02 run TensorFlow.
-    unknown_backend = not wanted and not (model.config.backend or model.config.platform)
+    unknown_backend = not served and not (model.config.backend or model.config.platform)
     if model.problem and not unknown_backend and not model.config.platform.startswith("tensorflow_"):
         yield _config_refused(model)
-    if not wanted:
-        yield _no_version(model, list(found))
+    if not served:
+        yield _no_version(model, list(folders))
     if model.config.version_policy.HasField("specific"):
         for version in model.config.version_policy.specific.versions:
-            if version not in found:
+            if version not in folders:
                 yield model.in_config(
                     "warning", "version-missing", "version_policy",
-                    f"version {version} is asked for, and there is no folder {version}",
+                    f"version_policy names version {version}, but there is no folder {version}",
                     "The server logs an error and serves the other versions.",
-                    f"Add the folder {version}, or take the number out of version_policy.",
+                    f"Add the folder {version}, or remove the number from version_policy.",
                 )  # fmt: skip
     if model.misfit:
         yield _graph_finding(model.name, model.where, line_of(model.text, "max_batch_size"), model.misfit)
-    for version in wanted:
-        yield from _version_file_findings(model, found[version])
+    for version in served:
+        yield from _version_file_findings(model, folders[version])
 
 
 def _template_findings(model: CheckedModel) -> Iterator[Finding]:
-    """Yield one finding about all unfilled templates: there are often dozens."""
+    """Yield one finding about all unfilled templates, because there are often dozens."""
     keys = list(dict.fromkeys(template.written for template in model.templates))
     unread = [template for template in model.templates if not template.quoted]
     first = (unread or model.templates)[0]
     why = (
-        "config.pbtxt cannot be read before a value stands there."
+        "config.pbtxt is not valid until the template has a value."
         if unread
-        else "A server hands them to the model as they stand, and the model takes them for values."
+        else "A server passes the text of the template to the model, which uses it as a value."
     )
     yield Finding(
         "error" if unread else "warning", "template-open", model.name,
         f"{count(len(keys), 'template')} not filled: {listed(keys, 5)}", why,
-        f"Fill them in the file; here also by `ModelRepository(..., fill={{{first.key!r}: ...}})`.",
+        f"Fill them in the file; in bls_notebook also with `ModelRepository(..., fill={{{first.key!r}: ...}})`.",
         model.where, first.line,
     )  # fmt: skip
 
@@ -82,45 +82,45 @@ def _config_refused(model: CheckedModel) -> Finding:
     others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name]
     if others and CONFIG not in others:
         what += f"; there is {others[0]}, which a server does not read"
-        mend = f"Make {CONFIG} of {others[0]}."
+        mend = f"Rename {others[0]} to {CONFIG}, or copy it."
     why = "The server refuses to load it."
     return Finding("error", "config-refused", model.name, what, why, mend, model.where, line)
 
 
 def _graph_finding(model: str, where: str, line: int, problem: str) -> Finding:
     """Make the finding about a configuration that contradicts its ONNX graph."""
-    mend = "Make `dims`, `data_type` and names in config.pbtxt those of the graph, or leave them out."
+    mend = "Use the graph's `dims`, `data_type` and names in config.pbtxt, or leave them out."
     why = "The server refuses to load the model."
     code = "graph-misfit"
     if _BATCH.search(problem):
         code = "graph-no-batch"
-        why = "max_batch_size above 0 promises a batch as the first dimension, and the graph has none. " + why
+        why = "max_batch_size above 0 requires a batch as the first dimension, but the graph has none. " + why
         mend = (
-            "Export the graph with a first dimension that varies (`dynamic_axes={'NAME': {0: 'batch'}}`), or "
-            "set `max_batch_size: 0` and give `dims` the whole shape."
+            "Export the graph with a variable first dimension (`dynamic_axes={'NAME': {0: 'batch'}}`), or "
+            "set `max_batch_size: 0` and give the complete shape in `dims`."
         )
     what = problem.removeprefix(f"model '{model}', ")
     return Finding("error", code, model, what, why, mend, where, line)
 
 
-def _no_version(model: CheckedModel, found: list[int]) -> Finding:
+def _no_version(model: CheckedModel, versions: list[int]) -> Finding:
     mend = "Make a folder named 1 for it"
     mend += (
         ", empty (git keeps none: put a .gitkeep into it)." if model.is_ensemble else " with the model's file in it."
     )
     what = "no version folder"
-    if found:
-        what = f"its version_policy picks none of the versions there ({', '.join(map(str, found))})"
+    if versions:
+        what = f"its version_policy selects none of its versions ({', '.join(map(str, versions))})"
         mend = "Change version_policy, or leave it out."
     else:
         if (model.folder / "model.py").is_file():
             what, mend = ("model.py is not in a version folder", "Make a folder named 1, and move model.py into it.")
         others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
         if others:
-            what += f"; the folders there are {', '.join(others[:6])}"
+            what += f"; its folders are {', '.join(others[:6])}"
     return Finding(
-        "error", "version-none", model.name, what, "A model needs a version that its policy picks to load; a "
-        "version is a folder with a number from 1 as its name.", mend, shown_path(model.folder),
+        "error", "version-none", model.name, what, "To load, a model needs a version that its policy selects; a "
+        "version is a folder whose name is a number from 1.", mend, shown_path(model.folder),
     )  # fmt: skip
 
 
@@ -132,22 +132,22 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Finding]:
-    named = model.config.default_model_filename
+    filename = model.config.default_model_filename
     known = model.config.backend in _LOAD_FILE
-    if named and known and not model.problem and not (folder / named).exists():
-        there = [entry.name for entry in _entries(folder)]
+    if filename and known and not model.problem and not (folder / filename).exists():
+        entries = [entry.name for entry in _entries(folder)]
         yield Finding(
             "error", "file-missing", model.name,
-            f"{named} is missing"
-            + (f"; there is {', '.join(there[:4])}" if there else ": the folder is empty"),
+            f"{filename} is missing"
+            + (f"; there is {', '.join(entries[:4])}" if entries else ": the folder is empty"),
             f"The {model.config.backend} backend loads this file.",
-            f"Put {named} there" + (", or name the file by default_model_filename." if there else "."),
+            f"Put {filename} there" + (", or set default_model_filename to the existing file." if entries else "."),
             shown_path(folder),
         )  # fmt: skip
     for file in pointers_in(folder):
         yield Finding(
-            "error", "file-lfs-pointer", model.name, f"{file.name} is a pointer of git-LFS, not the file",
-            "It has a few lines of text about a file that git did not bring.", "Run `git lfs pull`.",
+            "error", "file-lfs-pointer", model.name, f"{file.name} is a Git LFS pointer, not the file",
+            "It contains a few lines of text about a file that Git did not download.", "Run `git lfs pull`.",
             shown_path(file),
         )  # fmt: skip
 
@@ -157,31 +157,31 @@ _PARAMETERS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BAT
 
 
 def field_findings(model: CheckedModel) -> Iterator[Finding]:
-    """Yield fields that have no effect."""
-    given = model.given
+    """Yield fields that have no effect, or only with options of the server."""
+    written = model.given
     yield from _queue_field_findings(model)
-    if given.response_cache.enable:
+    if written.response_cache.enable:
         yield model.in_config(
             "note", "field-cache", "response_cache",
-            "its responses are cached only where the server has a cache",
-            "A server without one answers every request anew.",
+            "its responses are cached only if the server has a cache",
+            "A server without a cache computes every response.",
             "Start it with `--cache-config local,size=104857600` (bytes, for all models together).",
         )  # fmt: skip
-    for group in given.instance_group:
+    for group in written.instance_group:
         if group.HasField("rate_limiter"):
             yield model.in_config(
                 "note", "field-rate-limiter", "instance_group.rate_limiter",
-                "its rate_limiter counts only where the server limits rates",
+                "its rate_limiter has an effect only if the server limits rates",
                 "By default a server ignores it.",
                 "Start it with `--rate-limit=execution_count`.",
             )  # fmt: skip
             break
-    groups = given.instance_group
+    groups = written.instance_group
     if groups and all(group.passive for group in groups):
         yield model.in_config(
             "error", "instances-passive", "instance_group", "all of its instance groups are passive",
-            "No instance serves requests: whoever sends one waits, or is refused.",
-            "Leave `passive` out of one of them.",
+            "No instance serves requests: they wait, or are refused.",
+            "Remove `passive` from one of them.",
         )  # fmt: skip
     if model.is_python:
         yield from _python_backend_findings(model)
@@ -193,7 +193,7 @@ def _queue_field_findings(model: CheckedModel) -> Iterator[Finding]:
     if batching.priority_queue_policy and not batching.priority_levels:
         yield model.in_config(
             "warning", "field-idle", "dynamic_batching.priority_queue_policy",
-            "priority_queue_policy does nothing: there are no priority_levels",
+            "priority_queue_policy has no effect without priority_levels",
             "All requests share one queue.",
             "Set priority_levels and default_priority_level, or use default_queue_policy.",
         )  # fmt: skip
@@ -203,9 +203,9 @@ def _queue_field_findings(model: CheckedModel) -> Iterator[Finding]:
         if policy.allow_timeout_override and not policy.default_timeout_microseconds:
             yield model.in_config(
                 "warning", "field-idle", f"dynamic_batching.{name}",
-                "allow_timeout_override does nothing: there is no default_timeout_microseconds",
-                "A request's timeout may only shorten that of the policy, which is none.",
-                "Set default_timeout_microseconds to the longest that a request may wait.",
+                "allow_timeout_override has no effect without default_timeout_microseconds",
+                "A request's timeout can only shorten the policy's timeout, and the policy has none.",
+                "Set default_timeout_microseconds to the longest time that a request may wait.",
             )  # fmt: skip
             break
 
@@ -220,8 +220,8 @@ def _environment_path_findings(model: CheckedModel) -> Iterator[Finding]:
         yield model.in_config(
             "error", "environment-missing", "parameters.value.string_value",
             f"its environment {path.removeprefix(beside)} is not in the model's folder",
-            "The server unpacks it before it starts the model, which does not load without.",
-            "Pack one by `conda pack`, for the Python of the server's stub, and put it there.", value=path,
+            "The server unpacks it before it starts the model; without it, the model does not load.",
+            "Create it with `conda pack`, for the Python version of the server's stub, and put it there.", value=path,
         )  # fmt: skip
 
 
@@ -230,29 +230,28 @@ def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     for name in ("execution_accelerators", "cuda", "graph"):
         if optimization.HasField(name):
             yield model.in_config(
-                "note", "field-idle", f"optimization.{name}", f"optimization.{name} does nothing",
-                "The Python backend does not look at it.", "Leave it out.",
+                "note", "field-idle", f"optimization.{name}", f"optimization.{name} has no effect",
+                "The Python backend ignores it.", "Leave it out.",
             )  # fmt: skip
     code = model.newest()
     for key in model.given.parameters:
-        meant = nearest(key, _PARAMETERS)
-        if meant and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
+        close = nearest(key, _PARAMETERS)
+        if close and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
             yield model.in_config(
                 "warning", "field-parameter", "parameters.key",
-                f"parameter {key!r} means nothing to the Python backend (is {meant!r} meant?)",
-                "It hands parameters that it does not know to the model, whose code does not mention "
-                "this one.",
-                f"Write {meant!r}.", value=key,
+                f"the Python backend has no parameter {key!r} (did you mean {close!r}?)",
+                "The backend passes unknown parameters to the model, whose code does not mention this one.",
+                f"Write {close!r}.", value=key,
             )  # fmt: skip
     own = None if code is None or code.mistake or code.siblings else code.model_class
     if own is None or code is None or own.bases or code.mentions("get_response_sender") or not model.decoupled:
         return
     yield model.in_config(
         "error", "decoupled-returns", "model_transaction_policy",
-        "it is decoupled, and its code never asks for a response sender",
-        "A decoupled model answers by `request.get_response_sender()`; responses that `execute` returns are "
-        "refused.",
-        "Send the responses, or take `decoupled: true` out.",
+        "it is decoupled, but its code never gets a response sender",
+        "A decoupled model sends responses with `request.get_response_sender()`; responses that `execute` returns "
+        "are refused.",
+        "Send the responses with it, or remove `decoupled: true`.",
     )  # fmt: skip
 
 
@@ -267,33 +266,32 @@ def batching_findings(model: CheckedModel, seen: StatisticsRecord | None) -> Ite
     elif most > 1 and model.config.WhichOneof("scheduling_choice") is None and _plain(model):
         yield model.in_config(
             "note", "batch-no-batcher", "max_batch_size",
-            f"max_batch_size is {most}, and there is no batcher: each request runs by itself",
-            "Without `dynamic_batching` a server hands over one request at a time; only batches that a "
-            "client makes itself have more than one row.",
-            "Add `dynamic_batching { }` to have requests that wait run together.",
+            f"max_batch_size is {most}, but there is no batcher: each request runs alone",
+            "Without `dynamic_batching` a server passes one request at a time to `execute`; only a request of "
+            "several rows is a batch.",
+            "Add `dynamic_batching { }`, so that requests that wait run together.",
         )  # fmt: skip
     if dynamic and most < 2 and _only_batches(model):
         yield model.in_config(
             "warning", "batch-of-one", "dynamic_batching",
             f"dynamic_batching forms no batches: max_batch_size is {most}",
-            "The batcher never puts two requests together then.",
-            "Set max_batch_size to 2 or more (and leave the batch out of `dims`), or take "
-            "dynamic_batching out.",
+            "With this size, the batcher never combines two requests.",
+            "Set max_batch_size to 2 or more (and leave the batch out of `dims`), or remove dynamic_batching.",
         )  # fmt: skip
     delay = model.config.dynamic_batching.max_queue_delay_microseconds
     if dynamic and delay >= _LONG:
         yield model.in_config(
             "warning", "batch-long-delay", "dynamic_batching.max_queue_delay_microseconds",
-            f"a request that is alone waits {duration(delay / 1e6)} for others",
-            "max_queue_delay_microseconds is in microseconds; a request waits so long unless a preferred "
-            "batch fills up before.",
-            "Give it a few milliseconds at most, such as 5000.",
+            f"a single request waits {duration(delay / 1e6)} for others",
+            "max_queue_delay_microseconds is in microseconds; a request waits this long unless a preferred batch is "
+            "full earlier.",
+            "Set at most a few milliseconds, such as 5000.",
         )  # fmt: skip
     yield from _batch_in_dims(model)
 
 
 def _plain(model: CheckedModel) -> bool:
-    """Whether neither a backend nor the model itself adds a batcher."""
+    """Return whether neither a backend nor the model itself adds a batcher."""
     return model.is_python and not model.decoupled and (model.known or not _completes(model))
 
 
@@ -302,7 +300,7 @@ def _completes(model: CheckedModel) -> bool:
 
 
 def _only_batches(model: CheckedModel) -> bool:
-    """Whether its dynamic batcher has no other use: no ordering, priorities or timeouts."""
+    """Return whether its dynamic batcher has no other use: no ordering, priorities or timeouts."""
     batching = model.given.dynamic_batching
     others = batching.priority_levels or batching.preserve_ordering or batching.priority_queue_policy
     policy = batching.default_queue_policy
@@ -327,7 +325,7 @@ def _batch_in_dims(model: CheckedModel) -> Iterator[Finding]:
 
 
 def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
-    """Yield tensors that the code and the configuration of a Python model disagree about."""
+    """Yield tensors about which code and configuration of a Python model disagree."""
     code = model.newest()
     if code is None or not model.known or code.mistake:
         return
@@ -337,27 +335,27 @@ def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    made = code.made
-    names = {name for name, _ in made.names}
-    for name, line in sorted(made.names, key=lambda each: each[1]):
+    outputs = code.outputs
+    names = {name for name, _ in outputs.names}
+    for name, line in sorted(outputs.names, key=lambda pair: pair[1]):
         if name not in model.outputs:
             yield model.in_code(
                 "warning", "output-undeclared", code, line,
-                f"output {name!r} is made, and config.pbtxt declares none of that "
-                f"name{_meant(name, model.outputs.keys() - names)}",
-                "A server drops it, and says nothing.",
+                f"the code creates output {name!r}, which config.pbtxt does not "
+                f"declare{_did_you_mean(name, model.outputs.keys() - names)}",
+                "A server drops it without a warning.",
                 f"Declare it: `output [ {{ name: {_quoted(name)} ... }} ]`, or leave it out of the response.",
             )  # fmt: skip
-    if not made.certain:
+    if not outputs.certain:
         return
     for name in model.outputs:
         if name not in names:
             yield model.in_config(
                 "error", "output-never-made", "output.name",
-                f"output {name!r} is declared, and no response of model.py has it"
-                f"{_meant(name, names - model.outputs.keys())}",
-                "A requester that asks for it gets a response without it; one that reads it fails.",
-                "Make it in `execute`, or take it out of config.pbtxt.", value=name,
+                f"output {name!r} is declared, but no response of model.py has it"
+                f"{_did_you_mean(name, names - model.outputs.keys())}",
+                "A client that requests it gets a response without it, and fails when it reads it.",
+                "Create it in `execute`, or remove it from config.pbtxt.", value=name,
             )  # fmt: skip
 
 
@@ -374,10 +372,10 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             mend = "Declare it in config.pbtxt, or correct the name."
         yield model.in_code(
             "error", "input-undeclared", code, read.line,
-            f"input {read.name!r} is read, and config.pbtxt declares none of that "
-            f"name{_meant(read.name, declared - {each.name for each in code.reads})}",
-            "A request that brings it is refused, and without it `get_input_tensor_by_name` gives None, "
-            "whose `as_numpy` does not exist.",
+            f"the code reads input {read.name!r}, which config.pbtxt does not "
+            f"declare{_did_you_mean(read.name, declared - {known.name for known in code.reads})}",
+            "A request with this input is refused; without it, `get_input_tensor_by_name` returns None, and calling "
+            "`as_numpy` on None fails.",
             mend,
         )  # fmt: skip
 
@@ -390,16 +388,16 @@ def _only_first_row(model: CheckedModel, code: PythonSource) -> Iterator[Finding
         if name in model.inputs:
             yield model.in_code(
                 "warning", "batch-first-row", code, line,
-                f"only row 0 of input {name!r} is used, though a request may have {most} rows",
-                f"max_batch_size is {most}: the first dimension of every array is the batch. Of a request "
-                "with more rows the others are dropped without a word.",
-                "Work on all rows, or set `max_batch_size: 0` and give `dims` the whole shape.",
+                f"the code uses only row 0 of input {name!r}, but a request may have {most} rows",
+                f"max_batch_size is {most}, so the first dimension of every array is the batch. The other rows of a "
+                "request are ignored without an error.",
+                "Process all rows, or set `max_batch_size: 0` and give the complete shape in `dims`.",
             )  # fmt: skip
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
     close = nearest(name, sorted(known))
-    return f" (is {close!r} meant?)" if close else ""
+    return f" (did you mean {close!r}?)" if close else ""
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Findings of a check: one line each, worst first; it unfolds to the reason and the remedy."""
+"""Display of findings: one line each, worst first, which unfolds to the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def findings_document(found: Findings) -> doc.Document:
 def _summary(found: Findings) -> doc.Piece:
     """Count the models, and the findings by severity."""
     tally = Counter(finding.severity for finding in found.findings)
-    of = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
+    counts = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
     checked = f"{count(len(found.models), 'model')} checked"
-    if not of:
+    if not counts:
         words = f"{checked}: no problems found"
         return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
-    shown = (tag("b", each, cls=f"findings-tally-{each.split()[1].rstrip('s')}") for each in of)
-    return doc.Piece(f"{checked}: {', '.join(of)}", join(f"{checked}:", *shown, by=" "))
+    shown = (tag("b", words, cls=f"findings-tally-{words.split()[1].rstrip('s')}") for words in counts)
+    return doc.Piece(f"{checked}: {', '.join(counts)}", join(f"{checked}:", *shown, by=" "))
 
 
 def _line(finding: Finding) -> doc.Block:
     """Show one finding, folded."""
     where = tag("span", finding.where, cls="findings-where")
-    what = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
+    sentence = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
     mark = tag("span", finding.severity, cls="findings-mark")
-    title = join(mark, tag("span", join(*what, by=" "), cls="findings-said"), by=" ")
-    more = [each for label, said in _more(finding) for each in (tag("span", label, cls="dim"), tag("div", said))]
-    fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *more, cls="findings-more"))])
+    title = join(mark, tag("span", join(*sentence, by=" "), cls="findings-said"), by=" ")
+    details = [cell for label, text in _details(finding) for cell in (tag("span", label, cls="dim"), tag("div", text))]
+    fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *details, cls="findings-more"))])
     return doc.Box([fold], f"findings-{finding.severity if finding.severity in _MARKS else 'note'}")
 
 
-def _more(finding: Finding) -> Iterator[tuple[str, Html]]:
+def _details(finding: Finding) -> Iterator[tuple[str, Html]]:
     if finding.why:
         yield "why", parts.coded(finding.why).html
     if finding.mend:
@@ -72,9 +72,9 @@ def _text(found: Findings) -> Iterator[doc.Block]:
 
 
 def _needs(found: Findings) -> str:
-    more = "" if all(need.known for need in found.memory) else ", tensors of unknown sizes aside"
+    unknown = "" if all(need.known for need in found.memory) else ", not counting tensors of unknown size"
     return (
-        f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{more}, for "
+        f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{unknown}, for "
         f"{count(len(found.memory), 'Python model')} "
         f"(a container has {size(DOCKER)} unless it is started with --shm-size)"
     )

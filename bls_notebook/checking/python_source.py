@@ -17,7 +17,7 @@ from pathlib import Path
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.repository.source.syntax import syntax_tree
 
-_MOST_FILES = 1000  # siblings of a model.py that are read
+_MOST_FILES = 1000  # siblings of a model.py to read
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CalleeRequest:
     version: int | None
     inputs: TensorNames
     outputs: list[str] | None
-    given: frozenset[str]
+    keywords: frozenset[str]
     flags: tuple[str, ...] | None
     sent: tuple[ast.Call, ...]
     read: tuple[tuple[str, int], ...]  # outputs read from its response, with the lines
@@ -90,22 +90,22 @@ class PythonSource:
                     yield node, scope
 
     def mentions(self, word: str) -> bool:
-        """Whether a word occurs anywhere in the text."""
+        """Return whether a word occurs anywhere in the text."""
         return re.search(rf"\b{re.escape(word)}\b", self.text) is not None
 
     @cached_property
     def model_class(self) -> ast.ClassDef | None:
         """The class that Triton instantiates."""
-        found = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == CLASS_NAME]
-        return found[-1] if found else None
+        classes = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == CLASS_NAME]
+        return classes[-1] if classes else None
 
     @cached_property
     def completes(self) -> bool:
-        """Whether the model defines or may inherit `auto_complete_config`."""
-        found = self.model_class
-        if found is None or any(last_name(base) != "object" for base in found.bases):
+        """True if the model defines or may inherit `auto_complete_config`."""
+        own = self.model_class
+        if own is None or any(last_name(base) != "object" for base in own.bases):
             return True
-        return any(isinstance(n, Function) and n.name == "auto_complete_config" for n in found.body)
+        return any(isinstance(n, Function) and n.name == "auto_complete_config" for n in own.body)
 
     @cached_property
     def execute(self) -> Function | None:
@@ -119,23 +119,24 @@ class PythonSource:
         return tuple(file for file in sorted(islice(files, _MOST_FILES)) if file != self.path)
 
     @cached_property
-    def made(self) -> TensorNames:
+    def outputs(self) -> TensorNames:
+        """Output tensors in its responses."""
         out, any_ = TensorNames(), False
         for call, scope in self._calls_of("InferenceResponse"):
-            given = argument(call, "output_tensors", 0)
-            if given is None:
+            tensors = argument(call, "output_tensors", 0)
+            if tensors is None:
                 out += UNKNOWN if spreads(call) else TensorNames()
                 continue
             any_ = True
-            out += scope.tensors(given)
-        found = self.model_class
-        inherits = found is None or any(last_name(base) != "object" for base in found.bases)
+            out += scope.tensors(tensors)
+        own = self.model_class
+        inherits = own is None or any(last_name(base) != "object" for base in own.bases)
         elsewhere = any("InferenceResponse" in _text(file) for file in self.siblings)
         return out if any_ and out.names and not inherits and not elsewhere else out + UNKNOWN
 
     @cached_property
     def reads(self) -> tuple[InputRead, ...]:
-        """Inputs that it looks up by a constant name."""
+        """Lookups of inputs by a constant name."""
         out = []
         for call, scope in self._calls_of("get_input_tensor_by_name"):
             name = scope.text(argument(call, "name", 1))
@@ -148,9 +149,9 @@ class PythonSource:
         """Inputs of which only ``as_numpy()[0]`` is used, with the lines."""
         out = []
         for call, scope in self._calls_of("as_numpy"):
-            found = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
-            if isinstance(found, ast.Call) and last_name(found.func) == "get_input_tensor_by_name":
-                name = scope.text(argument(found, "name", 1))
+            tensor = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
+                name = scope.text(argument(tensor, "name", 1))
                 if name is not None and _uses(call, scope) == {"0"}:
                     out.append((name, call.lineno))
         return tuple(out)
@@ -158,54 +159,52 @@ class PythonSource:
     @cached_property
     def calls(self) -> tuple[CalleeRequest, ...]:
         dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
-        found = self._calls_of("InferenceRequest")
         out: list[CalleeRequest] = []
-        for each, scope in found:
-            if id(each) not in dropped:
-                made = _call(each, scope)
-                others = () if made.model else self._named_elsewhere(each, scope)
-                out += [replace(made, model=model, line=line, plain=False) for model, line in others] or [made]
+        for call, scope in self._calls_of("InferenceRequest"):
+            if id(call) not in dropped:
+                request = _call(call, scope)
+                others = () if request.model else self._named_elsewhere(call, scope)
+                out += [replace(request, model=model, line=line, plain=False) for model, line in others] or [request]
         return tuple(out)
 
     def _named_elsewhere(self, call: ast.Call, scope: Scope) -> list[tuple[str, int]]:
         """Return callees whose name is a parameter of the function, or an attribute of `self`."""
-        given = argument(call, "model_name", 4)
-        if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name) and given.value.id == "self":
-            name = self._attributes.get(given.attr)
+        node = argument(call, "model_name", 4)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            name = self._attributes.get(node.attr)
             return [(name, call.lineno)] if name else []
-        if not isinstance(given, ast.Name) or not isinstance(scope.node, Function):
+        if not isinstance(node, ast.Name) or not isinstance(scope.node, Function):
             return []
-        names = [each.arg for each in (*scope.node.args.posonlyargs, *scope.node.args.args)]
-        if given.id not in names or scope.values(given.id) != [None]:
+        names = [parameter.arg for parameter in (*scope.node.args.posonlyargs, *scope.node.args.args)]
+        if node.id not in names or scope.values(node.id) != [None]:
             return []
         out = []
-        for sent, outer in self._calls_of(scope.node.name):
-            place = names.index(given.id) - (names[0] == "self" and isinstance(sent.func, ast.Attribute))
-            text = outer.text(argument(sent, given.id, place))
+        for caller, outer in self._calls_of(scope.node.name):
+            position = names.index(node.id) - (names[0] == "self" and isinstance(caller.func, ast.Attribute))
+            text = outer.text(argument(caller, node.id, position))
             if text:
-                out.append((text, sent.lineno))
+                out.append((text, caller.lineno))
         return out
 
     @cached_property
     def _attributes(self) -> dict[str, str]:
-        """Attributes that are assigned one string and nothing else."""
-        given: dict[str, set[str]] = {}
+        """Attributes to which the source assigns one string and nothing else."""
+        assigned: dict[str, set[str]] = {}
         for scope in self._scopes:
             for node in scope.nodes:
                 targets = [*node.targets] if isinstance(node, ast.Assign) else []
                 targets += [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
                 for target in targets:
                     if isinstance(target, ast.Attribute) and isinstance(node, (ast.Assign, ast.AnnAssign)):
-                        given.setdefault(target.attr, set()).add(scope.text(node.value) or "")
+                        assigned.setdefault(target.attr, set()).add(scope.text(node.value) or "")
                     elif isinstance(target, ast.Attribute):
-                        given.setdefault(target.attr, set()).add("")
-        return {name: next(iter(texts)) for name, texts in given.items() if len(texts) == 1}
+                        assigned.setdefault(target.attr, set()).add("")
+        return {name: next(iter(texts)) for name, texts in assigned.items() if len(texts) == 1}
 
     def lines_with(self, pattern: str) -> list[int]:
         """Return the numbers of the lines that match a pattern outside comments."""
-        found = re.compile(pattern)
         lines = (line.partition("#")[0] for line in self.text.splitlines())
-        return [number for number, line in enumerate(lines, 1) if found.search(line)]
+        return [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
 
 
 def _text(file: Path) -> str:
@@ -216,7 +215,7 @@ def _text(file: Path) -> str:
 
 
 def _used_at_once(call: ast.Call, scope: Scope) -> bool:
-    """Whether an attribute of a call's result is used without testing the result."""
+    """Return whether an attribute of a call's result is used without testing the result."""
     names: set[str] = set()
     for node in scope.nodes:
         if isinstance(node, ast.Attribute) and node.value is call:
@@ -268,7 +267,7 @@ def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
         version=number,
         inputs=UNKNOWN if inputs is None else scope.tensors(inputs),
         outputs=scope.texts(argument(call, "requested_output_names", 3)),
-        given=frozenset(filter(None, (word.arg for word in call.keywords))),
+        keywords=frozenset(filter(None, (word.arg for word in call.keywords))),
         flags=None if flags is None else _names_in(scope.value(flags)),
         sent=tuple(_sent(call, scope)),
         read=tuple(_read_of(call, scope)),
@@ -300,7 +299,7 @@ def _read_of(call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
             response = scope.value(argument(node, "inference_response", 0))
             response = response.value if isinstance(response, ast.Await) else response
             name = scope.text(argument(node, "name", 1))
-            if name is not None and any(response is each for each in sent):
+            if name is not None and any(response is call for call in sent):
                 yield name, node.lineno
 
 
@@ -310,7 +309,7 @@ _APPENDS = frozenset({"append", "extend", "insert"})
 
 
 def last_name(node: ast.expr) -> str:
-    """Return ``c`` of ``a.b.c``; empty if the expression is no dotted name."""
+    """Return ``c`` for ``a.b.c``; empty if the expression is not a dotted name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -321,12 +320,12 @@ def argument(call: ast.Call, name: str, position: int) -> ast.expr | None:
     for word in call.keywords:
         if word.arg == name:
             return word.value
-    plain = not any(isinstance(each, ast.Starred) for each in call.args[: position + 1])
+    plain = not any(isinstance(node, ast.Starred) for node in call.args[: position + 1])
     return call.args[position] if plain and 0 <= position < len(call.args) else None
 
 
 def spreads(call: ast.Call) -> bool:
-    """Whether a call unpacks arguments (``*a``, ``**b``)."""
+    """Return whether a call unpacks arguments (``*a``, ``**b``)."""
     return any(isinstance(a, ast.Starred) for a in call.args) or any(w.arg is None for w in call.keywords)
 
 
@@ -352,7 +351,7 @@ class Scope:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Nodes of this scope, without those of nested scopes."""
+        """Nodes of this scope, without the nodes of nested scopes."""
         out: list[ast.AST] = []
         todo: list[ast.AST] = list(self.node.body)
         while todo:
@@ -367,7 +366,7 @@ class Scope:
         assigned: dict[str, list[ast.expr | None]] = {}
         if isinstance(self.node, Function):
             assigned = {node.arg: [None] for node in ast.walk(self.node.args) if isinstance(node, ast.arg)}
-        seen: set[int] = set()
+        plain_targets: set[int] = set()
         for node in self.nodes:
             pairs: list[tuple[ast.expr, ast.expr | None]] = []
             if isinstance(node, ast.Assign):
@@ -376,40 +375,40 @@ class Scope:
                 pairs = [(node.target, node.value)]
             for target, value in pairs:
                 if isinstance(target, ast.Name):
-                    seen.add(id(target))
+                    plain_targets.add(id(target))
                     assigned.setdefault(target.id, []).append(value)
         for node in self.nodes:
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in seen:
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in plain_targets:
                 assigned.setdefault(node.id, []).append(None)
         return assigned
 
     def values(self, name: str) -> list[ast.expr | None] | None:
         """Return all values assigned to a name (None for an unknown value), or None for an unknown name."""
-        found = self._assignments.get(name)
-        return found if found is not None or self._outer is None else self._outer.values(name)
+        values = self._assignments.get(name)
+        return values if values is not None or self._outer is None else self._outer.values(name)
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """Return an expression, resolving names with exactly one value."""
         for _ in range(8):
             if not isinstance(node, ast.Name):
                 return node
-            found = self.values(node.id)
-            node = found[0] if found is not None and len(found) == 1 else None
+            values = self.values(node.id)
+            node = values[0] if values is not None and len(values) == 1 else None
         return None
 
     def text(self, node: ast.expr | None) -> str | None:
         """Return the string that an expression evaluates to, or None if unknown."""
-        found = self.value(node)
-        return found.value if isinstance(found, ast.Constant) and isinstance(found.value, str) else None
+        constant = self.value(node)
+        return constant.value if isinstance(constant, ast.Constant) and isinstance(constant.value, str) else None
 
     def texts(self, node: ast.expr | None) -> list[str] | None:
         """Return the strings of a list, or None if one is unknown."""
         if isinstance(node, ast.Name) and any(self._grows(node.id)):
             return None
-        found = self.value(node)
-        if not isinstance(found, (ast.List, ast.Tuple)):
+        items = self.value(node)
+        if not isinstance(items, (ast.List, ast.Tuple)):
             return None
-        texts = [self.text(each) for each in found.elts]
+        texts = [self.text(item) for item in items.elts]
         return None if None in texts else [text for text in texts if text is not None]
 
     def _grows(self, name: str) -> Iterator[ast.Call]:
@@ -425,8 +424,8 @@ class Scope:
             return UNKNOWN
         out = TensorNames()
         if isinstance(node, (ast.List, ast.Tuple)):
-            for each in node.elts:
-                out += self._tensor(each, depth - 1)
+            for item in node.elts:
+                out += self._tensor(item, depth - 1)
             return out
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return self.tensors(node.left, depth - 1) + self.tensors(node.right, depth - 1)
@@ -448,16 +447,16 @@ class Scope:
             return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
         if not isinstance(node, ast.Name) or not depth:
             return UNKNOWN
-        every = [self._tensor(value, depth - 1) for value in self._assignments.get(node.id, [None])]
-        same = len({name for each in every for name, _ in each.names}) == 1
-        return every[0] if same and all(each.certain for each in every) else UNKNOWN
+        tensors = [self._tensor(value, depth - 1) for value in self._assignments.get(node.id, [None])]
+        same = len({name for tensor in tensors for name, _ in tensor.names}) == 1
+        return tensors[0] if same and all(tensor.certain for tensor in tensors) else UNKNOWN
 
     def _only_listed(self, name: str) -> bool:
-        """Whether no call or operator can add to a list."""
+        """Return whether no call or operator can add to a list."""
         for node in self.nodes:
             if isinstance(node, ast.Call) and last_name(node.func) not in ("InferenceResponse", "InferenceRequest"):
                 passed = [*node.args, *(word.value for word in node.keywords)]
-                if any(isinstance(each, ast.Name) and each.id == name for each in passed):
+                if any(isinstance(value, ast.Name) and value.id == name for value in passed):
                     return last_name(node.func) in ("len", "print", "str", "repr")
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 return False

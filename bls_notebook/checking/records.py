@@ -53,15 +53,15 @@ class SharedMemory(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Findings(Record):
-    """Findings of a check of ``models``, worst first; ``memory`` has a row for each Python model."""
+    """Findings of a check of ``models``, worst first; ``memory`` has an entry for each Python model."""
 
     models: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     memory: tuple[SharedMemory, ...] = ()
 
     @property
-    def bites(self) -> bool:
-        """Whether any finding is an error or a warning."""
+    def has_problems(self) -> bool:
+        """True if any finding is an error or a warning."""
         return any(finding.severity != "note" for finding in self.findings)
 
     @property

@@ -1,8 +1,8 @@
 """Estimate the shared memory (``/dev/shm``) that Python models need on a server.
 
-Each instance has a pool of its own. It starts with ``shm-default-byte-size`` (1 MiB), grows by multiples of
+Each instance has its own pool. It starts with ``shm-default-byte-size`` (1 MiB), grows by multiples of
 ``shm-growth-byte-size`` (1 MiB) when a tensor does not fit, and never shrinks. It contains the tensors of
-`execute`'s requests and responses, and those of the requests that `execute` sends and their responses:
+`execute`'s requests and responses, and of the requests that `execute` sends, with their responses:
 
     pool  = the tensors of the largest batch, put one after the other into a pool of 1 MiB, which grows by
             (bytes // 1 MiB + 1) MiB whenever one does not fit
@@ -28,12 +28,12 @@ from .check_input import CheckedModel
 from .records import Finding, SharedMemory
 
 DEFAULT = GROWTH = 1 << 20
-QUEUES = 1 << 16  # bytes of a pool that its queues take
+QUEUES = 1 << 16  # bytes of a pool for its queues
 DOCKER = 64 << 20  # bytes in a container started without --shm-size
 
 
 def pool_bytes(tensors: Iterable[int]) -> int:
-    """Return the size of an instance's pool after it contained tensors of these sizes at once."""
+    """Return the size of an instance's pool that contained tensors of these sizes (bytes) at once."""
     pool, used = DEFAULT, QUEUES
     for size_bytes in tensors:
         if used + size_bytes > pool:
@@ -79,9 +79,8 @@ def memory_findings(models: Mapping[str, CheckedModel], needs: Iterable[SharedMe
     gib = max(1, -(-total * 5 // 4 >> 30))
     yield model.in_config(
         "warning", "memory-shm", "instance_group",
-        f"full batches may take {size(total)} of /dev/shm, those of this model {size(most.bytes)} "
+        f"full batches of all models may take {size(total)} of /dev/shm, of this model {size(most.bytes)} "
         f"({most.instances} x {size(most.each)})",
-        f"A container has {size(DOCKER)} unless it asks for more: instances then fail to start, or requests "
-        "to be handed over.",
-        f"Start the container with `--shm-size={gib}g`, or lower max_batch_size or the instances.",
+        f"A container has {size(DOCKER)} by default: with less than needed, instances fail to start or requests fail.",
+        f"Start the container with `--shm-size={gib}g`, or reduce max_batch_size or the number of instances.",
     )  # fmt: skip

@@ -1,9 +1,8 @@
 """Check a model's Python source: syntax, undefined names, names of Triton's API, files, GPUs and packages.
 
-Names are looked up in `pb_utils` itself; inside `try`, and where the source asks with `hasattr` or `getattr`,
-missing names are fine. A package counts as installed if a file beside the models that builds an image or an
-environment (a Dockerfile, requirements) mentions it, or if the model has a packed environment or changes
-`sys.path`.
+Names of the API are looked up in `pb_utils`; a missing name is no problem inside `try`, or if the source tests for it
+with `hasattr` or `getattr`. A package counts as installed if the model has a packed environment or changes `sys.path`,
+or if a file near the models that builds an image or an environment (a Dockerfile, requirements) mentions it.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _OPENS = frozenset({
 
 
 def source_findings(model: CheckedModel) -> Iterator[Finding]:
-    """Yield reasons why a model's code does not load, or its requests fail."""
+    """Yield problems of a model's code: it does not load, requests fail, or a server behaves differently."""
     for code in model.codes.values():
         if code.mistake:
             line, why = code.mistake
             yield model.in_code(
-                "error", "code-syntax", code, line, f"model.py is no Python: {why}",
+                "error", "code-syntax", code, line, f"model.py has a syntax error: {why}",
                 "The model does not load.", "Correct the line.",
             )  # fmt: skip
             continue
@@ -51,7 +50,7 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
     if code.model_class is None and not defined & {CLASS_NAME, "*"} and not code.lines_with(rf"\b{CLASS_NAME}\b"):
         yield model.in_code(
             "error", "code-no-class", code, 0, f"there is no class {CLASS_NAME}", "The model does not load.",
-            f"Call the class {CLASS_NAME}: it is what the Python backend looks for.",
+            f"Name the class {CLASS_NAME}: the Python backend instantiates it.",
         )  # fmt: skip
     for warning in model_class_warnings(code.text, model.name):
         place = _WARNING_LINE.match(warning)
@@ -61,14 +60,14 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
         )
     for name, line in undefined_names(code.text).items():
         yield model.in_code(
-            "error", "code-undefined", code, line, f"{name!r} is read, and nothing defines it",
-            "A NameError, when this line is reached.", "Define or import it in model.py.",
+            "error", "code-undefined", code, line, f"{name!r} is not defined",
+            "This line raises a NameError when it runs.", "Define or import it in model.py.",
         )  # fmt: skip
     for name, line, owner, close in missing_names(code):
         yield model.in_code(
-            "error", "code-no-such-name", code, line, f"{name!r} is no name of `{owner}`",
-            "It fails when this line is reached, here and on a server.",
-            f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists what is there.",
+            "error", "code-no-such-name", code, line, f"`{owner}` has no name {name!r}",
+            "This line fails when it runs, here and on a server.",
+            f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names.",
         )  # fmt: skip
     yield from _relative_file_findings(model, code)
     yield from _encoding_findings(model, code)
@@ -82,20 +81,20 @@ def _relative_file_findings(model: CheckedModel, code: PythonSource) -> Iterator
     for node in ast.walk(code.tree):
         if not isinstance(node, ast.Call) or last_name(node.func) not in _OPENS:
             continue
-        given = argument(node, "file", 0)
-        name = given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+        path = argument(node, "file", 0)
+        name = path.value if isinstance(path, ast.Constant) and isinstance(path.value, str) else ""
         if not name or name in reported or name.startswith(("/", "~")) or len(name) > 200 or "\0" in name:
             continue
         folder = next((f for f in (code.path.parent, model.folder) if (f / name).is_file()), None)
         if folder is None or code.mentions("chdir"):
             continue
         reported.add(name)
-        of = "args['model_version'], " if folder == code.path.parent else ""
+        version = "args['model_version'], " if folder == code.path.parent else ""
         yield model.in_code(
             "error", "file-relative", code, node.lineno,
-            f"{name!r} is opened, and lies in the model's folder",
-            "A server runs in a folder of its own, where there is no such file.",
-            f"In `initialize`: `os.path.join(args['model_repository'], {of}{name!r})`.",
+            f"the code opens {name!r} by a relative path; the file is in the model's folder",
+            "A server runs in another folder, which does not contain the file.",
+            f"In `initialize`: `os.path.join(args['model_repository'], {version}{name!r})`.",
         )  # fmt: skip
 
 
@@ -103,16 +102,16 @@ def _encoding_findings(model: CheckedModel, code: PythonSource) -> Iterator[Find
     """Yield a note if text files are opened in the process's default encoding."""
     lines = [call.lineno for call in ast.walk(code.tree) if isinstance(call, ast.Call) and _is_text(call)]
     if lines and not code.lines_with(r"\bimport\b.*\bopen\b|\bdef open\b"):
-        more = f", {len(lines)} times" if len(lines) > 1 else ""
+        times = f", {len(lines)} times" if len(lines) > 1 else ""
         yield model.in_code(
-            "note", "file-encoding", code, min(lines), f"a text file is opened without `encoding=`{more}",
-            "The stub of a server takes text for ASCII, whatever LANG says: any other character is an error.",
-            "Say `encoding='utf-8'`.",
+            "note", "file-encoding", code, min(lines), f"the code opens a text file without `encoding=`{times}",
+            "A server's stub decodes text as ASCII, whatever LANG is: any other character is an error.",
+            "Add `encoding='utf-8'`.",
         )  # fmt: skip
 
 
 def _is_text(call: ast.Call) -> bool:
-    """Whether a call certainly opens a text file without `encoding=`."""
+    """Return whether a call certainly opens a text file without `encoding=`."""
     if spreads(call) or argument(call, "encoding", -1) is not None:
         return False
     name = last_name(call.func)
@@ -126,23 +125,22 @@ def _is_text(call: ast.Call) -> bool:
 def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     """Yield a note about required environment variables."""
     lines: dict[str, int] = {}
-    sets: set[str] = set()
+    assigned: set[str] = set()
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("os.environ", "environ"):
             key = node.slice.value if isinstance(node.slice, ast.Constant) else None
             if isinstance(key, str) and isinstance(node.ctx, ast.Load):
                 lines.setdefault(key, node.lineno)
             elif isinstance(key, str):
-                sets.add(key)
-    needed = {key: line for key, line in lines.items() if key not in sets}
+                assigned.add(key)
+    needed = {key: line for key, line in lines.items() if key not in assigned}
     if needed and not code.mentions("KeyError"):
         names = ", ".join(needed)
         yield model.in_code(
             "note", "environment-variable", code, next(iter(needed.values())),
-            f"it reads {names} from the environment, without a value for when there is none",
-            "A model runs in a process that inherits the server's environment: a variable set in this process "
-            "is not set there.",
-            "Give it to the server's container (`docker run -e`), or use `os.environ.get` with a default.",
+            f"it reads {names} from the environment, without a default value",
+            "A model's process inherits the server's environment: a variable of this process is not set there.",
+            "Set it in the server's container (`docker run -e`), or use `os.environ.get` with a default.",
         )  # fmt: skip
 
 
@@ -157,16 +155,16 @@ def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[
     if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
         yield model.in_code(
             "note", "device-unasked", code, line,
-            "its code computes on a GPU, and its instances are of KIND_CPU",
-            "It fails where there is no GPU; where there are several, all its instances use the first.",
+            "its code uses a GPU, but its instances are of KIND_CPU",
+            "Without a GPU it fails; with several, all its instances use the first one.",
             "Use `kind: KIND_GPU`, and `f\"cuda:{args['model_instance_device_id']}\"`.",
         )  # fmt: skip
     if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
         yield model.in_code(
             "warning", "device-fixed", code, line,
-            f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, and its code names one "
+            f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, but its code names one GPU "
             f"for all of them",
-            "Every instance computes on the same GPU: the others stay idle, and its memory is what runs out.",
+            "Every instance uses the same GPU: the others stay idle, and the memory of this one may run out.",
             "Use `f\"cuda:{args['model_instance_device_id']}\"`.",
         )  # fmt: skip
 
@@ -193,41 +191,41 @@ MODULE = "triton_python_backend_utils"
 def missing_names(code: PythonSource) -> Iterator[tuple[str, int, str, str]]:
     """Yield each missing name as written, its line, its module or class, and the nearest existing name."""
     aliases: set[str] = set()
-    ready = _tolerated(code.tree)
+    tolerated = _tolerated(code.tree)
     reported: set[str] = set()
     for node in ast.walk(code.tree):
         if isinstance(node, ast.Import):
-            aliases |= {each.asname or MODULE for each in node.names if each.name == MODULE}
+            aliases |= {alias.asname or MODULE for alias in node.names if alias.name == MODULE}
     aliases -= _reassigned_names(code.tree)
     for node in ast.walk(code.tree):
-        if id(node) in ready:
+        if id(node) in tolerated:
             continue
         if isinstance(node, ast.ImportFrom) and node.module == MODULE and not node.level:
-            for each in node.names:
-                if each.name != "*" and not hasattr(pb_utils, each.name) and each.name not in ready:
-                    yield each.name, node.lineno, MODULE, nearest(each.name, dir(pb_utils))
+            for alias in node.names:
+                if alias.name != "*" and not hasattr(pb_utils, alias.name) and alias.name not in tolerated:
+                    yield alias.name, node.lineno, MODULE, nearest(alias.name, dir(pb_utils))
         elif isinstance(node, ast.Attribute):
             name = ast.unparse(node)
-            owner, at = _resolve_owner(node.value, aliases)
-            if owner is None or hasattr(owner, node.attr) or node.attr in ready or name in reported:
+            owner, owner_name = _resolve_owner(node.value, aliases)
+            if owner is None or hasattr(owner, node.attr) or node.attr in tolerated or name in reported:
                 continue
             reported.add(name)
-            yield name, node.lineno, at, nearest(node.attr, dir(owner))
+            yield name, node.lineno, owner_name, nearest(node.attr, dir(owner))
 
 
 def _resolve_owner(node: ast.expr, aliases: set[str]) -> tuple[Any, str]:
-    """Return the module or class that an expression certainly is, and its name; else None."""
+    """Return the module or class that an expression certainly denotes, and its name; else None and an empty string."""
     if isinstance(node, ast.Name):
         return (pb_utils, node.id) if node.id in aliases else (None, "")
     if not isinstance(node, ast.Attribute):
         return None, ""
     owner, name = _resolve_owner(node.value, aliases)
-    found = getattr(owner, node.attr, None) if owner is not None else None
-    return (found, f"{name}.{node.attr}") if isinstance(found, type) else (None, "")
+    value = getattr(owner, node.attr, None) if owner is not None else None
+    return (value, f"{name}.{node.attr}") if isinstance(value, type) else (None, "")
 
 
 def _reassigned_names(tree: ast.Module) -> set[str]:
-    """Return names that are reassigned; `= None`, the fallback without Triton, does not count."""
+    """Return reassigned names; `= None`, the usual fallback without Triton, does not count."""
     none = {
         id(target)
         for n in ast.walk(tree)
@@ -243,33 +241,33 @@ def _reassigned_names(tree: ast.Module) -> set[str]:
 
 
 def _catches(handler: ast.ExceptHandler, node: ast.Try) -> bool:
-    """Whether a handler expects a missing name; a broad handler does if it guards one statement."""
+    """Return whether a handler expects a missing name; a broad handler does if it guards one statement."""
     caught = "" if handler.type is None else ast.unparse(handler.type)
     return "AttributeError" in caught or "ImportError" in caught or len(node.body) == 1
 
 
 def _tolerated(tree: ast.Module) -> set[int | str]:
-    """Return nodes that may fail or never run, and names that the source tests for or sets."""
-    found: set[int | str] = set()
+    """Return nodes that may fail without harm or never run, and names that the source tests for or sets."""
+    out: set[int | str] = set()
     lazy = any(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and any(_catches(each, node) for each in node.handlers):
-            found |= {id(each) for part in node.body for each in ast.walk(part)}
+        if isinstance(node, ast.Try) and any(_catches(handler, node) for handler in node.handlers):
+            out |= {id(inner) for part in node.body for inner in ast.walk(part)}
         elif isinstance(node, ast.With) and "suppress" in ast.unparse(node.items[0]):
-            found |= {id(each) for each in ast.walk(node)}
+            out |= {id(inner) for inner in ast.walk(node)}
         elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
-            found.add(node.attr)
+            out.add(node.attr)
         elif isinstance(node, ast.Call) and last_name(node.func) in ("hasattr", "getattr", "setattr"):
             texts = (n.value for n in node.args if isinstance(n, ast.Constant))
-            found |= {text for text in texts if isinstance(text, str)}
+            out |= {text for text in texts if isinstance(text, str)}
         for part in ("annotation", "returns") if lazy else ():
             if isinstance(getattr(node, part, None), ast.AST):
-                found |= {id(each) for each in ast.walk(getattr(node, part))}
-    return found
+                out |= {id(inner) for inner in ast.walk(getattr(node, part))}
+    return out
 
 
-# What is in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides Python's own: the server's own packages and what
-# its OpenAI-compatible frontend needs (server/build.py, python/openai/requirements.txt).
+# Modules in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides the standard library: packages of the server and
+# of its OpenAI-compatible frontend (server/build.py, python/openai/requirements.txt).
 _IN_IMAGE = frozenset({
     "numpy", "pip", "setuptools", "pkg_resources", "wheel", "virtualenv", "triton_python_backend_utils",
     "c_python_backend_utils", "tritonserver", "tritonfrontend", "fastapi", "starlette", "uvicorn", "pydantic",
@@ -286,16 +284,16 @@ _BUILDS = re.compile(r"(?i)dockerfile|requirements|environment|conda|pyproject|s
 def package_findings(
     model: CheckedModel, others: Mapping[str, CheckedModel], build_texts: dict[Path, str]
 ) -> Iterator[Finding]:
-    """Yield a finding about packages that NVIDIA's image of the server lacks.
+    """Yield a finding about packages that NVIDIA's server image lacks.
 
     `build_texts` caches, for one check, the files of a folder that build an image.
     """
     code = model.newest()
     if code is None or code.mistake or "EXECUTION_ENV_PATH" in model.config.parameters:
         return
-    if any(each.config.backend in _OTHER_IMAGES for each in others.values()) or code.mentions("sys.path"):
+    if any(other.config.backend in _OTHER_IMAGES for other in others.values()) or code.mentions("sys.path"):
         return
-    lacking: dict[str, int] = {}
+    missing: dict[str, int] = {}
     beside = model.folder.parent if model.place is None else Path.cwd()
     if beside not in build_texts:
         build_texts[beside] = _build_texts(beside)
@@ -306,16 +304,16 @@ def package_findings(
         if own or name in _IN_IMAGE or name in sys.stdlib_module_names:
             continue
         if not re.search(rf"\b{re.escape(installed_as(name)).replace('_', '[-_]')}", build_texts[beside]):
-            lacking[name] = line
-    if not lacking:
+            missing[name] = line
+    if not missing:
         return
-    names = ", ".join(lacking)
-    install = " ".join(map(package_of, lacking))
-    them = "it" if len(lacking) == 1 else "them"
+    names = ", ".join(missing)
+    install = " ".join(map(package_of, missing))
+    them = "it" if len(missing) == 1 else "them"
     yield model.in_code(
-        "warning", "package-missing", code, next(iter(lacking.values())),
-        f"it imports {names}, which NVIDIA's image of the server does not have",
-        "The model does not load there, unless the image or the environment brings " + them + ".",
+        "warning", "package-missing", code, next(iter(missing.values())),
+        f"it imports {names}, which NVIDIA's server image does not have",
+        f"The model does not load there unless the image or the environment contains {them}.",
         f"In the image: `RUN pip install {install}`; or pack an environment and set EXECUTION_ENV_PATH.",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""``%tritonrepo check``: what will bite, before it does."""
+"""The verb ``%tritonrepo check``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _check(notebook: Notebook, arguments: argparse.Namespace) -> Findings:
 
 
 CHECK = Verb(
-    "check", "say what will bite on a server, before it does", _check,
-    "Reads configurations, sources and folders, and what was recorded of models that are loaded; runs no "
-    "model's code, so models that do not load are checked too. Each finding says where, what, why it bites "
-    "and how to mend it. In scripts: bls.check(); in a shell: python -m bls_notebook check FOLDER [--json].",
-    "  %tritonrepo check\n  %tritonrepo check bls_sync\n  found = %tritonrepo check\n",
+    "check", "find problems that models will have on a server", _check,
+    "Reads configurations, sources, folders, and records of loaded models. It runs no model's code, so it also "
+    "checks models that do not load. Each finding names the place, the problem, its effect and the fix. In "
+    "scripts: bls.check(); in a shell: python -m bls_notebook check FOLDER [--json].",
+    "  %tritonrepo check\n  %tritonrepo check bls_sync\n  findings = %tritonrepo check\n",
     suggests=lambda record: True,
 )  # fmt: skip
 CHECK.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models (default: all)")

@@ -1,7 +1,7 @@
-"""For people who test their own models; see `docs/testing.md`.
+"""Test models: assertions for pytest and unittest, recordings with replay, and drills; see `docs/testing.md`.
 
-With pytest there is the fixture `triton_repository`; `TritonTestCase` gives unittest the same. Neither is
-imported before it is used.
+pytest has the fixture `triton_repository`, unittest the class `TritonTestCase`. Importing this package imports
+neither.
 """
 
 from bls_notebook.extending import lazily

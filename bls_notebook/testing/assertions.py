@@ -1,4 +1,4 @@
-"""`Assertions`: what a test asserts on the requests of a repository; a part of `RepositoryUnderTest`."""
+"""`Assertions`: the assertions of `RepositoryUnderTest` on requests, calls, memory and responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __unittest = True  # tracebacks of unittest end in the test
 
 
 class Assertions:
-    """What happened to the requests of a repository since the test began, or since `forget`."""
+    """Assertions on the requests that a repository got since the test began, or since `forget`."""
 
     here: Path
     update_snapshots: bool
@@ -47,22 +47,22 @@ class Assertions:
 
         @property
         def paths(self) -> tuple[Path, ...]:
-            """The folders that models are looked for in."""
+            """Folders with models."""
 
         @property
         def session(self) -> Session:
-            """What happened, as a profile has it."""
+            """Profile of the requests so far."""
 
         def forget(self) -> None:
-            """Begin anew."""
+            """Discard the recorded requests."""
 
         def _need(self, name: object) -> None: ...
 
     def calls(self, model: str = "") -> tuple[StubCall, ...]:
-        """Return the requests that a model was given, or all, in the order in which they were begun."""
-        self._here_alone("which requests a model got")
+        """Return the requests that a model received (default: all models), in the order of their execution."""
+        self._skip_on_server("which requests a model got")
         self._know(model)
-        return tuple(call for call in self._calls.found if model in ("", call.model))
+        return tuple(call for call in self._calls.calls if model in ("", call.model))
 
     def assert_called(
         self,
@@ -75,26 +75,25 @@ class Assertions:
         rtol: float = 0.0,
         atol: float = 0.0,
     ) -> tuple[StubCall, ...]:
-        """Assert that a model got requests, and return them.
+        """Assert that a model received requests that match all arguments, and return them.
 
         Parameters
         ----------
         model : str
         times : int, optional
-            How many; by default at least one.
+            Expected number of requests; by default at least one.
         inputs : mapping of str to array, optional
-            Inputs that they had, among others.
+            Expected inputs; a request may have others too.
         caller : str, optional
-            The model that sent them; empty for the test.
+            The model that sent the requests; empty for the test.
         parameters : mapping, optional
-            Parameters that they had, among others.
+            Expected parameters; a request may have others too.
         rtol, atol : float
             Tolerances, as for `numpy.isclose`.
         """
         __tracebackhide__ = True
-        every = self.calls(model)
-        found, near = [], []
-        for call in every:
+        matching, near = [], []
+        for call in self.calls(model):
             if caller is not None and call.caller != caller:
                 continue
             if any(call.parameters.get(key) != value for key, value in (parameters or {}).items()):
@@ -103,113 +102,112 @@ class Assertions:
             if differ:
                 near.append((call, differ))
             else:
-                found.append(call)
-        if times == len(found) or (times is None and found):
-            return tuple(found)
+                matching.append(call)
+        if times == len(matching) or (times is None and matching):
+            return tuple(matching)
         wanted = "a request" if times is None else count(times, "request")
         if caller is not None:
             wanted += f" from {caller or 'the test'}"
         if parameters:
             wanted += f" with parameters {dict(parameters)}"
         if inputs:
-            wanted += f" with input{'s' * (len(inputs) > 1)} {' and '.join(inputs)} as given"
-        more = [differences_text(differ, ("asked for", "given")) for _, differ in near[:3]]
+            wanted += f" with the expected input{'s' * (len(inputs) > 1)} {' and '.join(inputs)}"
+        details = [differences_text(differ, ("expected", "received")) for _, differ in near[:3]]
         if near and self._calls.left_out:
-            more.append(f"the tensors of {count(self._calls.left_out, 'request')} did not fit, and were not kept")
+            details.append(f"tensors of {count(self._calls.left_out, 'request')} were not kept: over the memory limit")
         raise _failed(
-            f"{model}: {count(len(found), 'such request')}, expected {wanted}", *more, calls_text(self.session)
-        )
+            f"{model}: {count(len(matching), 'matching request')}, expected {wanted}", *details,
+            calls_text(self.session),
+        )  # fmt: skip
 
     def assert_not_called(self, model: str) -> None:
-        """Assert that a model was given no request."""
+        """Assert that a model received no request."""
         __tracebackhide__ = True
-        found = self.calls(model)
-        if found:
-            by = ", ".join(dict.fromkeys(call.caller or "the test" for call in found))
+        calls = self.calls(model)
+        if calls:
+            by = ", ".join(dict.fromkeys(call.caller or "the test" for call in calls))
             raise _failed(
-                f"{model}: {count(len(found), 'request')}, from {by}; expected none", calls_text(self.session)
+                f"{model}: {count(len(calls), 'request')}, from {by}; expected none", calls_text(self.session)
             )
 
     def assert_called_in_order(self, *models: str) -> None:
-        """Assert in which order models were given requests: these, and as often; others do not count."""
+        """Assert the order of the requests to these models, one name per request; other models are ignored."""
         __tracebackhide__ = True
         self._know(*models)
-        found = [call.model for call in self.calls() if call.model in models]
-        if found != list(models):
-            got = " ".join(found) or "none of them"
+        called = [call.model for call in self.calls() if call.model in models]
+        if called != list(models):
+            got = " ".join(called) or "none of them"
             raise _failed(f"called in the order: {got}; expected {' '.join(models)}", calls_text(self.session))
 
     def assert_overlapped(self, least: int = 2, model: str = "") -> None:
-        """Assert that so many requests, of a model or of any, were worked on at the same moment."""
+        """Assert that at least `least` requests (to one model, or to any) were computed at the same moment."""
         __tracebackhide__ = True
         self._know(model)
         self._judge(claim_checks.overlapped(self.session, least, model))
 
     def assert_not_overlapped(self, *models: str) -> None:
-        """Assert that no two requests of any of the models were worked on at the same moment."""
+        """Assert that each of these models computed its requests one after the other."""
         __tracebackhide__ = True
         self._know(*models)
         for model in models:
-            seen = claim_checks.overlapped(self.session, 2, model)
-            if seen:
-                raise _failed(f"{model}: {seen.seen}; expected one after the other", calls_text(self.session))
+            judgement = claim_checks.overlapped(self.session, 2, model)
+            if judgement:
+                raise _failed(f"{model}: {judgement.seen}; expected one after the other", calls_text(self.session))
 
     def assert_batched(self, model: str, least: int = 2) -> None:
-        """Assert that one `execute` of a model was given so many requests or more."""
+        """Assert that at least one `execute` of a model received `least` requests or more."""
         __tracebackhide__ = True
-        sizes = [call.batch for call in self.calls(model)]
-        if max(sizes, default=0) < least:
-            hint = "they may batch where dynamic_batching is on, and they wait together"
-            raise _failed(
-                f"{model}: at most {count(max(sizes, default=0), 'request')} in a batch, expected {least}", hint
-            )
+        largest = max((call.batch for call in self.calls(model)), default=0)
+        if largest < least:
+            hint = "requests form a batch if the model has dynamic_batching and they wait in its queue together"
+            raise _failed(f"{model}: at most {count(largest, 'request')} in a batch, expected {least}", hint)
 
     def assert_that(self, claim: str) -> None:
-        """Assert a claim as `%%blscheck` takes it: ``queued < 5 ms of resize``, ``moved == 0``."""
+        """Assert a claim in the language of `%%blscheck`: ``queued < 5 ms of resize``, ``moved == 0``."""
         __tracebackhide__ = True
-        self._here_alone("what happened to requests")
+        self._skip_on_server("what happened to requests")
         self._judge(judge(self.session, claim))
 
     def assert_no_errors(self) -> None:
-        """Assert that no request failed, those that models sent to each other included."""
+        """Assert that no request failed, including the requests that models sent."""
         __tracebackhide__ = True
         failed = [span for span in self.session.spans if span.state == "error"]
         if failed:
-            told = [f"{span.model}: {first_line(span.error)}" for span in failed[:5]]
+            lines = [f"{span.model}: {first_line(span.error)}" for span in failed[:5]]
             raise _failed(
-                f"{count(len(failed), 'request')} failed", "\n".join(told), *map(error_text, self._errors[:3])
+                f"{count(len(failed), 'request')} failed", "\n".join(lines), *map(error_text, self._errors[:3])
             )
 
     def assert_no_warnings(self) -> None:
-        """Assert that the answers had no warnings: nothing that Triton passes in silence."""
+        """Assert that no response had a warning: a mistake that Triton accepts without an error."""
         __tracebackhide__ = True
-        self._here_alone("warnings")
+        self._skip_on_server("warnings")
         if self._warned:
-            told = dict.fromkeys(f"{model}: {words}" for model, words in self._warned)
-            raise _failed(f"{count(len(told), 'warning')}, expected none", "\n".join(told))
+            lines = dict.fromkeys(f"{model}: {warning}" for model, warning in self._warned)
+            raise _failed(f"{count(len(lines), 'warning')}, expected none", "\n".join(lines))
 
     def assert_nothing_left(self, device: str = "") -> AbstractContextManager[None]:
-        """Assert that nothing is held at the end of a ``with`` that its requests made."""
-        self._here_alone("memory")
+        """Assert that memory allocated by requests inside a ``with`` is free at its end."""
+        self._skip_on_server("memory")
         return _Tracked(lambda lifetimes: self._judge(claim_checks.left_nothing(lifetimes, device)), True)
 
     def assert_peak(self, most: str | int, device: str = "") -> AbstractContextManager[None]:
-        """Assert that no more was alive at a moment of a ``with``: bytes, or text such as ``2 MB``."""
-        self._here_alone("memory")
+        """Assert the peak memory of a ``with``: at most `most` bytes, or text such as ``2 MB``."""
+        self._skip_on_server("memory")
         limit = bytes_in(most)
         if limit is None:
             raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
         return _Tracked(lambda lifetimes: self._judge(claim_checks.peak(lifetimes, "<=", limit, device)))
 
     def assert_survives(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Drilled:
-        """Assert that a model does nothing bad while what it calls misbehaves; as `assert_survives`.
+        """Assert that a model handles failing callees; see `assert_survives` in `drills.driller`.
 
-        What happened in the test before, and in the drill, is forgotten then: see `forget`.
+        Afterwards the test's earlier requests and those of the drill are forgotten: see `forget`.
         """
         __tracebackhide__ = True
-        from .drills.driller import assert_survives  # first needed here
+        from .drills.driller import assert_survives
 
-        self._here_alone("what a model does while others misbehave")
+        self._skip_on_server("how a model handles failing callees")
         self._need(model)
         try:
             return assert_survives(model, inputs, repo=self, **options)
@@ -217,36 +215,37 @@ class Assertions:
             self.forget()
 
     def assert_proven_equal(self, model: str, *requests: Any, **options: Any) -> Certificate:
-        """Assert that a model answers as on a real tritonserver; as `bls.prove`, which it calls.
+        """Assert that a model gives the same responses as on a real tritonserver; calls `bls.prove`.
 
-        Skips the test where no server can be had. The requests of it are forgotten then: see `forget`.
+        Skips the test if no server can be started. Afterwards earlier requests are forgotten: see `forget`.
         """
         __tracebackhide__ = True
         from bls_notebook.display import render
         from bls_notebook.shipping.proof.prover import prove
         from bls_notebook.shipping.servers.environment import TritonServerError
 
-        self._here_alone("whether a model answers as on a server")
+        self._skip_on_server("whether a model gives the same responses as on a server")
         self._need(model)
-        here: Any = self  # a repository, too
+        repository: Any = self
         try:
-            found = prove(model, *requests, repo=here, **options)
+            certificate = prove(model, *requests, repo=repository, **options)
         except TritonServerError as error:
             skipping(first_line(str(error)))
         finally:
             self.forget()
-        assert found.equal, render(found).text
-        return found
+        assert certificate.equal, render(certificate).text
+        return certificate
 
     def assert_answer(
         self, response: Any, expected: Mapping[str, Any], *, rtol: float = 0.0, atol: float = 0.0
     ) -> None:
-        """Assert that a response has these outputs, among others.
+        """Assert the outputs of a response; it may have others too.
 
         Parameters
         ----------
         response : Response
         expected : mapping of str to array
+            Expected outputs by name.
         rtol, atol : float
             Tolerances, as for `numpy.isclose`.
         """
@@ -257,12 +256,12 @@ class Assertions:
         differ = unlike(response.as_numpy(), expected, rtol, atol)
         if differ:
             raise _failed(
-                f"{response.model}: {', '.join(each.name for each in differ)} differ",
-                differences_text(differ, ("expected", "answered")),
+                f"{response.model}: {', '.join(tensor.name for tensor in differ)} differ",
+                differences_text(differ, ("expected", "response")),
             )
 
     def assert_same_answers(self, file: str | Path, *responses: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-        """Assert that responses are the same as when the snapshot was taken.
+        """Assert that responses are the same as in a snapshot.
 
         Parameters
         ----------
@@ -270,43 +269,43 @@ class Assertions:
             The snapshot, ``.json``, relative to the test's folder. It is written if it is missing, or if snapshots are
             updated: ``pytest --bls-update-snapshots``, or the environment variable ``BLS_UPDATE_SNAPSHOTS=1``.
         *responses : Response
-            In the same order.
+            The responses, in the order of the snapshot.
         rtol, atol : float
             Tolerances, as for `numpy.isclose`.
         """
         from .snapshots import check_snapshot
 
         __tracebackhide__ = True
-        told = check_snapshot(self.here / file, responses, self.update_snapshots, rtol, atol)
-        if told:
-            raise _failed(*told)
+        differences = check_snapshot(self.here / file, responses, self.update_snapshots, rtol, atol)
+        if differences:
+            raise _failed(*differences)
 
-    def failure_text(self, told: str = "") -> str:
-        """Return the errors and calls of models, as far as `told`, the message of a failed test, lacks them."""
-        errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in told]
-        calls = calls_text(self.session) if self._servers is None else ""  # a server does not tell
-        return "\n\n".join([*errors, *([] if calls in told else [calls])])
+    def failure_text(self, message: str = "") -> str:
+        """Return the errors and calls of models that the message of a failed test does not contain yet."""
+        errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in message]
+        calls = calls_text(self.session) if self._servers is None else ""  # a server does not report calls
+        return "\n\n".join([*errors, *([] if calls in message else [calls])])
 
     def _know(self, *models: str) -> None:
-        """Raise a ModelNotFoundError for an unknown model: an assertion about it proves nothing."""
+        """Raise a ModelNotFoundError for an unknown model: an assertion about it would prove nothing."""
         __tracebackhide__ = True
         for model in models:
             if model and model not in self._calls.known:
                 find_model(self.paths, model)
 
-    def _here_alone(self, what: str) -> None:
+    def _skip_on_server(self, fact: str) -> None:
         if self._servers is not None:
-            skipping(f"{what}: a server does not tell")
+            skipping(f"{fact}: a server does not report this")
 
     def _judge(self, judgement: Judgement) -> None:
         __tracebackhide__ = True
-        self._here_alone("what happened to requests")
+        self._skip_on_server("what happened to requests")
         if not judgement:
             raise _failed(f"{judgement.claim}: {judgement.seen}", judgement.hint, calls_text(self.session))
 
 
 class _Tracked(AbstractContextManager[None]):
-    """A ``with`` whose memory is judged at its end; with `empty`, once the threads of models had time to release it."""
+    """Track memory in a ``with`` and judge it at the end; if `empty`, first wait until threads released theirs."""
 
     def __init__(self, judge: Callable[[Lifetimes], None], empty: bool = False) -> None:
         self._judge, self._empty = judge, empty
@@ -324,7 +323,7 @@ class _Tracked(AbstractContextManager[None]):
             self._judge(self._track.record)
 
     def _wait_for_threads(self) -> None:
-        """Wait until nothing is left, or for a second: the thread that answered a request may still run."""
+        """Wait until no memory is left, at most a second: the thread that sent a response may still run."""
         pause = threading.Event()
         for milliseconds in (0, 5, 10, 20, 40, 80, 160, 320, 400):
             pause.wait(milliseconds / 1000)
@@ -333,5 +332,5 @@ class _Tracked(AbstractContextManager[None]):
                 return
 
 
-def _failed(*told: str) -> AssertionError:
-    return AssertionError("\n\n".join(filter(None, told)))
+def _failed(*parts: str) -> AssertionError:
+    return AssertionError("\n\n".join(filter(None, parts)))

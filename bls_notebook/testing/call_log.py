@@ -1,7 +1,7 @@
-"""`Calls`: the requests that models of a repository were given while a test ran, with their tensors.
+"""`Calls`: a log of the requests that a repository's models received during a test, with their tensors.
 
-Guarantees: what a model is given stays as it is, copies are kept; no more than so many bytes of them, and it
-is known when some were not. A model that is loaded later is listened to as well.
+Guarantees: the log has copies, so requests reach their model unchanged; the copies take at most `most_bytes`,
+and requests whose tensors did not fit are counted. Models that are loaded later are logged too.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ MOST_BYTES = 256 << 20
 
 
 class Calls:
-    """Listens to the models of a repository; `most_bytes` of inputs are kept."""
+    """Logs the requests to a repository's models; copies at most `most_bytes` of inputs."""
 
     def __init__(self, host: Host, most_bytes: int = MOST_BYTES) -> None:
         self._lock = threading.Lock()
         self._most = most_bytes
         self._bytes = 0
-        self._found: list[StubCall] = []
+        self._calls: list[StubCall] = []
         self._listened: weakref.WeakSet[Any] = weakref.WeakSet()
         self.known: set[str] = set()
-        """Models that have served, or were stood in for."""
+        """Models that served requests, or had a stub."""
         self.left_out = 0
-        """How many requests' tensors did not fit any more."""
+        """Number of requests whose tensors did not fit."""
         host.before_serving(self._listen)
 
     @property
-    def found(self) -> tuple[StubCall, ...]:
-        """The requests, in the order in which they were begun."""
-        return tuple(self._found)
+    def calls(self) -> tuple[StubCall, ...]:
+        """The requests, in the order of their execution."""
+        return tuple(self._calls)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Empty the log."""
         with self._lock:
-            self._found = []
+            self._calls = []
             self._bytes = self.left_out = 0
 
     def _listen(self, versions: Mapping[int, LoadedModel]) -> None:
         for model in versions.values():
             self.known.add(model.name)
-            if model.seen.remote or not model.instances:  # nothing of it executes here
+            if model.seen.remote or not model.instances:  # ensembles and remote models execute nothing here
                 scheduler = getattr(model.scheduler, "_inner", model.scheduler)  # behind the cache
                 if scheduler not in self._listened:
                     self._listened.add(scheduler)
@@ -58,23 +58,23 @@ class Calls:
             for instance in model.instances:
                 if instance not in self._listened:
                     self._listened.add(instance)
-                    # Weakly: what an `execute` leads to is searched where nobody may be left to wake it.
+                    # A weak reference: the search for owners of a waiting request follows references of `execute`.
                     where = (model.name, model.version, instance.name)
                     instance.execute = _heard(  # type: ignore[assignment]
                         instance.execute, weakref.ref(self), where
                     )
 
     def note(self, where: tuple[str, int, str], requests: list[Any], sender: Any = None) -> None:
-        """Take note of requests that a version's instance is given."""
-        given = [request for request in requests if not is_null(request)]
-        for request in given:
+        """Log the requests of one `execute`; `where` is the model, the version and the instance."""
+        batch = [request for request in requests if not is_null(request)]
+        for request in batch:
             size = sum(int(getattr(t._array, "nbytes", 0)) for t in request._inputs)
             with self._lock:
                 fits = self._bytes + size <= self._most
                 self._bytes += size if fits else 0
                 self.left_out += not fits
-            call = call_of(request, (), where, len(given), tensors=fits, sender=sender)
-            self._found.append(StubCall.of(call))
+            call = call_of(request, (), where, len(batch), tensors=fits, sender=sender)
+            self._calls.append(StubCall.of(call))
 
 
 def _heard(
@@ -91,16 +91,16 @@ def _heard(
 
 
 def _hear(scheduler: Any, calls: weakref.ref[Calls], where: tuple[str, int, str]) -> None:
-    """Listen to the scheduler of a model whose requests pass through: an ensemble's, a remote model's."""
+    """Log the requests that reach the scheduler of an ensemble or a remote model."""
     call, submit = scheduler.call, scheduler.submit
 
     def heard_call(parent: Any, request: Any) -> Any:
-        given = [request]
-        del request  # or this would be somebody who holds its tensors
+        passed = [request]
+        del request  # a reference in this frame would keep the tensors alive during the call
         listener = calls()
         if listener is not None:
-            listener.note(where, given, parent)
-        return call(parent, given.pop())
+            listener.note(where, passed, parent)
+        return call(parent, passed.pop())
 
     def heard_submit(ticket: Any) -> None:
         listener = calls()

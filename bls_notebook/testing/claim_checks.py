@@ -43,7 +43,7 @@ _Words = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kind of claim: how it is written, the magic whose record it is about, and its judge."""
+    """A kind of claim: its syntax, an example, the magic whose record it judges, and its judge."""
 
     usage: str
     example: str
@@ -51,20 +51,20 @@ class Form:
     judge: Callable[[Any, _Words], Judgement]
 
     def read(self, claim: str) -> dict[str, str] | None:
-        """Return the parts of a claim that is written so, or None."""
+        """Return the parts of a claim with this syntax by name, or None for another syntax."""
         pattern = re.sub(r" \[(.*?)\]", r"(?: \1)?", self.usage)
         pattern = re.sub("[A-Z]+", lambda word: _PLACES[word[0]], pattern)
-        found = re.fullmatch(pattern, claim, re.IGNORECASE)
-        return None if found is None else {name: text or "" for name, text in found.groupdict().items()}
+        match = re.fullmatch(pattern, claim, re.IGNORECASE)
+        return None if match is None else {name: text or "" for name, text in match.groupdict().items()}
 
 
 def _limit(words: _Words) -> tuple[str, float, str]:
-    """The operator, the number behind it, and its unit."""
+    """Return the operator, the limit and its unit."""
     name = next(name for name in _UNITS if name in words)
-    found = quantity(words[name])
-    if found is None:
+    limit = quantity(words[name])
+    if limit is None:
         raise BLSError(f"claim: got {words[name]!r}, expected a {name}")
-    return words["op"], found[0], _UNITS[name]
+    return words["op"], limit[0], _UNITS[name]
 
 
 def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
@@ -143,16 +143,16 @@ FORMS = {
         Form("first OP TIME", "first < 50 ms", _ANSWERS, _of_responses("first")),
     )
 }  # fmt: skip
-"""The claims that there are, by their first word. In their usage OP is a comparison, IS is == or !=."""
+"""All kinds of claims by their first word. In `usage`, OP is a comparison operator, IS is == or !=."""
 
 
 def judge(recorded: Any, claim: str) -> Judgement:
-    """Judge whether what was recorded bears out a claim.
+    """Judge whether a claim about a record is true.
 
     Parameters
     ----------
     recorded : Profile, Session, Comparison, Lifetimes, Response or sequence of Response
-        Or a mapping of magics to their last records, of which the one that the claim is about is taken.
+        The record, or a mapping of magics to their last records, from which the claim's kind selects one.
     claim : str
         Such as ``overlapped 4``, ``called resize 4``, ``nothing_left``, ``peak < 2 MB on gpu:0``,
         ``verdict == helped``, ``speedup > 2``, ``output DIGIT == 3``; ``%blscheck?`` lists them all.
@@ -160,12 +160,12 @@ def judge(recorded: Any, claim: str) -> Judgement:
     Returns
     -------
     Judgement
-        True where it holds; it says what was seen, and has a hint where it does not.
+        True if the claim holds. It reports the observation, and has a hint if the claim does not hold.
 
     Raises
     ------
     BLSError
-        The claim cannot be understood, or is about something else than what was recorded.
+        The claim has no known syntax, or needs another kind of record.
 
     Examples
     --------
@@ -177,14 +177,12 @@ def judge(recorded: Any, claim: str) -> Judgement:
     records = recorded if isinstance(recorded, Mapping) else records_of(recorded)
     if form.recorded_by not in records:
         got = "nothing yet" if isinstance(recorded, Mapping) else type(recorded).__name__
-        raise BLSError(
-            f"claim {claim!r}: got {got}, expected what {form.recorded_by} records: run a cell with it first"
-        )
+        raise BLSError(f"claim {claim!r}: got {got}, expected a record of {form.recorded_by}: run a cell with it first")
     return form.judge(records[form.recorded_by], read)
 
 
 def recorded_by(claim: str) -> str:
-    """Return the magic whose records a claim is about; raises as `judge` does."""
+    """Return the magic whose records a claim judges; raises a BLSError for unknown syntax."""
     return _read(claim)[0].recorded_by
 
 
@@ -200,7 +198,7 @@ def _read(claim: str) -> tuple[Form, _Words]:
 
 
 def records_of(recorded: Any) -> dict[str, Any]:
-    """Return what can be judged of something recorded, by the magic that records it."""
+    """Return the records that claims can judge, by the magic that makes such records."""
     record = getattr(recorded, "record", recorded)
     if isinstance(record, Comparison):
         return {_COMPARISON: record, _PROFILE: record.gathered}
@@ -210,9 +208,9 @@ def records_of(recorded: Any) -> dict[str, Any]:
         return {_MEMORY: record}
     answers = getattr(recorded, "records", [record] if isinstance(record, ResponseRecord) else recorded)
     if isinstance(answers, (list, tuple)):
-        each = [getattr(answer, "record", answer) for answer in answers]
-        if each and all(isinstance(answer, ResponseRecord) for answer in each):
-            return {_ANSWERS: tuple(each)}
+        responses = [getattr(answer, "record", answer) for answer in answers]
+        if responses and all(isinstance(response, ResponseRecord) for response in responses):
+            return {_ANSWERS: tuple(responses)}
     return {}
 
 
@@ -233,16 +231,16 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 
 HOW_TENSORS_MOVE = (
-    'An input goes to the CPU, unless the model sets FORCE_CPU_ONLY_INPUT_TENSORS to "no"; an output stays '
-    "where its model made it, or goes to --device (preferred_memory)."
+    'An input is moved to the CPU unless the model sets FORCE_CPU_ONLY_INPUT_TENSORS to "no"; an output stays '
+    "on the device on which its model made it, or is moved to --device (preferred_memory)."
 )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Judgement(Record):
-    """Whether a ``claim`` ``holds``, what was ``seen``, and a ``hint`` where it does not.
+    """A ``claim``, whether it ``holds``, the observation (``seen``), and a ``hint`` if it does not hold.
 
-    It is true where the claim holds, so that ``assert`` takes it, and shows what was seen where it fails.
+    A judgement is true if its claim holds, so that ``assert`` accepts it and shows the observation on failure.
     """
 
     claim: str
@@ -262,23 +260,22 @@ class Judgement(Record):
 
 
 def overlapped(session: Session, least: int, model: str = "") -> Judgement:
-    """Judge whether so many requests, of one model or of any, were at work at the same moment.
+    """Judge whether at least `least` requests, to one model or to any, were at work at the same moment.
 
-    One that waits in a queue is not at work, and neither is a caller while its calls are under way, unless
-    it is its model that was asked about.
+    A request in a queue is not at work. Nor is a caller that waits for its callees, unless `model` is the caller.
     """
     spans = [span for span in session.spans if model in ("", span.model)]
     most = _most(_at_work(span) for span in spans)
     if not model:
-        # Of one model, or of several without those that wait for their callees.
+        # The larger of two counts: requests of one model, or of all models without callers that wait.
         tree = SpanTree(session)
         own = [
             interval
             for execution, members in tree.members.items()
             for interval in tree.self_time(execution) * len(members)
         ]
-        each = {span.model for span in spans}
-        most = max([_most(own), *(_most(_at_work(s) for s in spans if s.model == name) for name in each)])
+        names = {span.model for span in spans}
+        most = max([_most(own), *(_most(_at_work(s) for s in spans if s.model == name) for name in names)])
     of = f" of {model}" if model else ""
     seen = f"{'at most ' * (most < least)}{count(most, 'request')}{of} at work at the same time"
     seen = seen if most else f"no request{of} was at work"
@@ -286,7 +283,7 @@ def overlapped(session: Session, least: int, model: str = "") -> Judgement:
 
 
 def _at_work(span: Span) -> Interval:
-    """When its model worked for a request; until its last answer only where `execute` does not say it."""
+    """Return the interval in which the model worked on a request: until the last response of a stream."""
     if not span.ran:
         return (0, 0)
     return (span.started, span.ended if span.kind == "stream" else span.inferred)
@@ -298,32 +295,32 @@ def _most(intervals: Iterable[Interval]) -> int:
 
 def _why_apart(spans: Sequence[Span], least: int, of: str) -> str:
     if len(spans) < least:
-        return f"{count(len(spans), 'request')}{of} in all: send {least}."
+        return f"There were {count(len(spans), 'request')}{of} in all: send {least}."
     if _most((span.sent, span.ended) for span in spans) < least:
         return (
-            "Each was sent after the answer of one before: send them by async_exec, and await "
-            "asyncio.gather of them all."
+            "Each request was sent after an earlier response: send all with async_exec, and await them together "
+            "with asyncio.gather."
         )
     return (
-        "They were under way together and stood in a queue: a higher instance_group.count lets them run "
-        "side by side; an async execute of a model that is not decoupled takes one request at a time."
+        "They were sent together but waited in a queue: a higher instance_group.count lets them run side by side. "
+        "An async execute of a model that is not decoupled takes one request at a time."
     )
 
 
 def called(session: Session, model: str, times: int = 0) -> Judgement:
-    """Judge whether a model was sent requests: as many as that, or any."""
-    found = sum(span.model == model for span in session.spans)
+    """Judge whether a model received requests: exactly `times`, or any number for 0."""
+    requests = sum(span.model == model for span in session.spans)
     others = Counter(span.model for span in session.spans if span.model != model)
-    told = ", ".join(f"{name} {number:,}" for name, number in others.most_common(4))
-    seen = f"{count(found, 'request')} to {model}" + (f"; others: {told}" if told else "")
-    hint = f"Send {'more' if found < times else 'fewer'} requests to {model}." if times else ""
-    hint = hint or f"Nothing was sent to {model} while this was recorded."
+    listed = ", ".join(f"{name} {number:,}" for name, number in others.most_common(4))
+    seen = f"{count(requests, 'request')} to {model}" + (f"; others: {listed}" if listed else "")
+    hint = f"Send {'more' if requests < times else 'fewer'} requests to {model}." if times else ""
+    hint = hint or f"No request to {model} was recorded."
     claim = f"called {model}" + (f" {times}" if times else "")
-    return Judgement(claim, found == times if times else found > 0, seen, hint)
+    return Judgement(claim, requests == times if times else requests > 0, seen, hint)
 
 
 def left_nothing(lifetimes: Lifetimes, device: str = "") -> Judgement:
-    """Judge whether nothing that requests made is still held, on one device or any."""
+    """Judge whether all memory that requests allocated is free, on one device or on all."""
     lives = [life for life in lifetimes.left_behind() if device in ("", life.device)]
     on = f" on {device}" if device else ""
     if not lives:
@@ -334,19 +331,19 @@ def left_nothing(lifetimes: Lifetimes, device: str = "") -> Judgement:
     places = " and ".join(dict.fromkeys(life.device for life in lives))
     held = f"{size(sum(life.bytes for life in lives))} on {places} in {count(len(lives), 'block')}{by}"
     remedy = next((holder.remedy for holder in holders if holder.remedy), "")
-    hint = "Whoever holds a tensor, a response that has it or a view of it keeps all of its memory."
-    return Judgement(f"nothing_left{on}", False, held, hint + (f" To let go: {remedy}" if remedy else ""))
+    hint = "A reference to a tensor, to its response or to a view keeps all of the tensor's memory."
+    return Judgement(f"nothing_left{on}", False, held, hint + (f" To free it: {remedy}" if remedy else ""))
 
 
 def peak(lifetimes: Lifetimes, compare: str, limit: float, device: str = "") -> Judgement:
-    """Judge the most bytes that were alive at once on a device, or on the one that had most."""
-    devices = [seen.name for seen in lifetimes.devices if device in ("", seen.name)]
-    tops = [(lifetimes.peak(name), name) for name in devices]
-    top, name = max(tops, key=lambda each: each[0].bytes, default=(lifetimes.peak(device), device))
+    """Judge the peak memory of a device, by default of the device with the highest peak."""
+    names = [record.name for record in lifetimes.devices if device in ("", record.name)]
+    tops = [(lifetimes.peak(name), name) for name in names]
+    top, name = max(tops, key=lambda pair: pair[0].bytes, default=(lifetimes.peak(device), device))
     seen = f"a peak of {size(top.bytes)}" + (f" on {name}" if name else "")
     claim = f"peak {compare} {size(int(limit))}" + (f" on {device}" if device else "")
-    told = ", ".join(_largest(top.lives))
-    hint = f"Alive at that moment: {told}." if told else ""
+    largest = ", ".join(_largest(top.lives))
+    hint = f"Alive at that moment: {largest}." if largest else ""
     return Judgement(claim, OPERATORS[compare](top.bytes, limit), seen, hint)
 
 
@@ -358,10 +355,10 @@ def _largest(lives: Sequence[Life]) -> list[str]:
 
 
 def verdict(comparison: Comparison, compare: str, cause: str) -> Judgement:
-    """Judge the cause that a comparison found: a key of `CAUSES`."""
-    found = comparison.verdict
-    holds = (found.cause == cause) == (compare == "==")
-    return Judgement(f"verdict {compare} {cause}", holds, f"{found.cause}: {found.sentence}", found.advice)
+    """Judge the cause in a comparison's verdict: a key of `CAUSES`."""
+    given = comparison.verdict
+    holds = (given.cause == cause) == (compare == "==")
+    return Judgement(f"verdict {compare} {cause}", holds, f"{given.cause}: {given.sentence}", given.advice)
 
 
 def number(
@@ -379,22 +376,22 @@ def number(
 
 
 def where(responses: Sequence[ResponseRecord], compare: str, device: str) -> Judgement:
-    """Judge where the tensors of responses lie."""
+    """Judge the device of all output tensors."""
     tensors = [tensor for response in responses for tensor in response.tensors]
-    there = [tensor.device.partition(" ")[0] == device for tensor in tensors]
-    holds = bool(there) and (all(there) if compare == "==" else not any(there))
-    seen = ", ".join(f"{tensor.name} on {tensor.device}" for tensor in tensors[:4]) or "no tensors came"
+    matches = [tensor.device.partition(" ")[0] == device for tensor in tensors]
+    holds = bool(matches) and (all(matches) if compare == "==" else not any(matches))
+    seen = ", ".join(f"{tensor.name} on {tensor.device}" for tensor in tensors[:4]) or "no output tensors"
     return Judgement(f"device {compare} {device}", holds, seen, HOW_TENSORS_MOVE)
 
 
 def output(responses: Sequence[ResponseRecord], name: str, compare: str, value: str) -> Judgement:
-    """Judge an output by its first elements, as displays show them."""
-    seen = [tensor.preview for response in responses for tensor in response.tensors if tensor.name == name]
-    holds = bool(seen) and all((_bare(each) == _bare(value)) == (compare == "==") for each in seen)
+    """Judge an output by its preview: the first elements, as displays show them."""
+    previews = [tensor.preview for response in responses for tensor in response.tensors if tensor.name == name]
+    holds = bool(previews) and all((_bare(preview) == _bare(value)) == (compare == "==") for preview in previews)
     errors = [response.error.message for response in responses if response.error is not None]
-    there = ", ".join(dict.fromkeys(tensor.name for response in responses for tensor in response.tensors))
-    shown = ", ".join(seen[:4]) or (f"an error, {errors[0].splitlines()[0]}" if errors else "no such output")
-    hint = "" if seen or errors or not there else f"The outputs are {there}."
+    outputs = ", ".join(dict.fromkeys(tensor.name for response in responses for tensor in response.tensors))
+    shown = ", ".join(previews[:4]) or (f"an error, {errors[0].splitlines()[0]}" if errors else "no such output")
+    hint = "" if previews or errors or not outputs else f"The outputs are {outputs}."
     return Judgement(f"output {name} {compare} {value}", holds, f"{name}: {shown}", hint)
 
 
@@ -403,6 +400,6 @@ def _bare(preview: str) -> str:
 
 
 def judgement_document(judgement: Judgement) -> Document:
-    """Show whether a claim holds, what was seen, and the hint on a line of its own."""
+    """Show whether a claim holds and the observation; the hint has its own line."""
     kind = "done" if judgement.holds else "error"
     return message_document(MessageRecord(f"{judgement.claim}: {judgement.seen}", kind, judgement.hint))

@@ -1,4 +1,4 @@
-"""Compare arrays with expected ones, and describe what differs, errors and calls as text of a failed test."""
+"""Text of failed tests: errors, calls, and the differences between arrays and the expected ones."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _WIDTH = 100
 
 
 def error_text(error: ErrorRecord) -> str:
-    """Return an error with the models that it came through, and the lines of their sources."""
+    """Return an error, the models that passed it on, and lines of their sources."""
     return render(error, width=_WIDTH).text
 
 
 def calls_text(session: Session) -> str:
-    """Return who called whom; empty where there were no requests."""
+    """Return the call graph of a session."""
     if not session.spans:
         return "no requests were sent"
-    return "who called whom:\n" + render(session.graph(), width=_WIDTH).text
+    return "calls between models:\n" + render(session.graph(), width=_WIDTH).text
 
 
 def differences_text(tensors: Sequence[TensorsCompared], sides: tuple[str, str]) -> str:
@@ -43,29 +43,29 @@ _Array = np.ndarray[Any, Any]
 
 
 def unlike(
-    found: Mapping[str, _Array], expected: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0
+    arrays: Mapping[str, _Array], expected: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0
 ) -> list[TensorsCompared]:
     """Compare the named arrays with the expected ones; return one entry per mismatch. NaN equals NaN.
 
-    Expected lists and numbers take the data type of the array that they are compared with.
+    Expected lists and numbers take the data type of the array.
     """
     out = []
     for name, value in expected.items():
-        there = found.get(name)
-        wanted = _as_array(value, there)
-        if there is None:
+        array = arrays.get(name)
+        wanted = _as_array(value, array)
+        if array is None:
             none = compared(Tensor(name, wanted), None, name)
-            out.append(replace(none, reason=f"there is none; there are: {', '.join(found) or 'none'}"))
-        elif wanted.dtype != there.dtype and not isinstance(value, np.ndarray):
-            if not _equal(wanted, there, rtol, atol):
-                same = compared(Tensor(name, there), Tensor(name, there), name)
-                seen = f"{_few(wanted)} is no {there.dtype}; there is {_few(there)}"
-                out.append(replace(same, reason=seen))
-        elif wanted.dtype != there.dtype:
-            both = compared(Tensor(name, wanted), Tensor(name, there), name)
-            out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {there.dtype}"))
-        elif not _equal(wanted, there, rtol, atol):
-            out.append(compared(Tensor(name, wanted), Tensor(name, there), name))
+            out.append(replace(none, reason=f"missing; the tensors are: {', '.join(arrays) or 'none'}"))
+        elif wanted.dtype != array.dtype and not isinstance(value, np.ndarray):
+            if not _equal(wanted, array, rtol, atol):
+                same = compared(Tensor(name, array), Tensor(name, array), name)
+                reason = f"{_few(wanted)} is no {array.dtype}; got {_few(array)}"
+                out.append(replace(same, reason=reason))
+        elif wanted.dtype != array.dtype:
+            both = compared(Tensor(name, wanted), Tensor(name, array), name)
+            out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {array.dtype}"))
+        elif not _equal(wanted, array, rtol, atol):
+            out.append(compared(Tensor(name, wanted), Tensor(name, array), name))
     return out
 
 
@@ -77,7 +77,7 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
         if out.dtype.kind in "biuf":
             with np.errstate(all="ignore"):
                 cast = out.astype(like.dtype)
-            # A number that the type lacks stays as it is.
+            # A number that the array's type cannot represent keeps its own type.
             out = cast if like.dtype.kind == "f" or bool((cast == out).all()) else out
     else:
         out = np.asarray(value, dtype=object if like is not None else None)
@@ -89,14 +89,14 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
     return out
 
 
-def _equal(wanted: _Array, there: _Array, rtol: float, atol: float) -> bool:
-    if wanted.shape != there.shape:
+def _equal(wanted: _Array, array: _Array, rtol: float, atol: float) -> bool:
+    if wanted.shape != array.shape:
         return False
     if wanted.dtype.kind not in ("iuf" if rtol or atol else "f"):
-        return bool((wanted == there).all())
-    if wanted.dtype.kind in "iu":  # differences of unsigned ones wrap
-        wanted, there = wanted.astype(np.float64), there.astype(np.float64)
-    return bool(np.isclose(there, wanted, rtol=rtol, atol=atol, equal_nan=True).all())
+        return bool((wanted == array).all())
+    if wanted.dtype.kind in "iu":  # differences of unsigned integers would wrap
+        wanted, array = wanted.astype(np.float64), array.astype(np.float64)
+    return bool(np.isclose(array, wanted, rtol=rtol, atol=atol, equal_nan=True).all())
 
 
 def _few(array: _Array) -> str:

@@ -1,15 +1,15 @@
-"""`FakeClock`: the time of delays, moved on by a test."""
+"""`FakeClock`: a clock for the delays of stubs that a test advances."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-_LOOK = 0.01  # seconds after which a wait looks whether anybody waits for its end
+_POLL = 0.01  # seconds after which `wait` asks again whether its request has ended
 
 
 class FakeClock:
-    """Whose time stands still until a test moves it on: for the delays of `ModelRepository.stub`.
+    """A clock that runs only when a test advances it: for the delays of `ModelRepository.stub`.
 
     Examples
     --------
@@ -24,34 +24,34 @@ class FakeClock:
         self._changed = threading.Condition()
         self._now = 0.0
         self.waiting = 0
-        """How many requests wait for it now."""
+        """Number of requests that wait for the clock now."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time by `seconds`."""
         with self._changed:
             self._now += seconds
             self._changed.notify_all()
 
     def wait(self, seconds: float, ended: Callable[[], bool]) -> None:
-        """Return once so much time has passed, or soon after `ended` says so."""
+        """Return when `seconds` of this clock have passed, or soon after `ended` becomes true."""
         with self._changed:
             until = self._now + seconds
             self.waiting += 1
             self._changed.notify_all()
             try:
                 while self._now < until and not ended():
-                    self._changed.wait(_LOOK)
+                    self._changed.wait(_POLL)
             finally:
                 self.waiting -= 1
                 self._changed.notify_all()
 
     def wait_for(self, requests: int = 1, timeout: float = 60.0) -> None:
-        """Block until so many requests wait.
+        """Block until at least `requests` requests wait for the clock.
 
         Raises
         ------
         AssertionError
-            They do not within `timeout` seconds.
+            Fewer wait after `timeout` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self.waiting >= requests, timeout):

@@ -9,7 +9,7 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
 from bls_notebook.records.repository import TensorRecord, TensorsCompared
 
-# What may come of a case, and what that is worth: good, odd, bad, or open where nothing is said.
+# The verdicts on a case, and the class of each: good, odd, bad, or open if nothing can be said.
 VERDICTS = {
     "clear": "good",
     "fallback": "good",
@@ -49,11 +49,11 @@ class CodePlace(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DrilledCase(Record):
-    """One fault, or two at a time, and what came of it.
+    """One fault, or two at a time, and the verdict on the model.
 
-    ``verdict`` is one of `VERDICTS`; ``said`` why, in a line. ``error`` is what the requester was told, empty
-    where it was told nothing. ``at`` is where it went wrong, ``sent`` the line that calls the model that
-    misbehaves: each is None where that is not known. ``calls`` counts the requests that this one got.
+    ``verdict`` is one of `VERDICTS`; ``said`` explains it in a line. ``error`` is the model's error message, or
+    empty. ``at`` is the line that failed, ``sent`` the line that calls the failing callee; either is None if
+    unknown. ``calls`` counts the requests that the failing callee got.
     """
 
     faults: tuple[Planted, ...]
@@ -67,7 +67,7 @@ class DrilledCase(Record):
 
     @property
     def worth(self) -> str:
-        """What the verdict is worth: good, odd, bad or open."""
+        """Class of the verdict: good, odd, bad or open."""
         return VERDICTS.get(self.verdict, "open")
 
     @property
@@ -78,10 +78,10 @@ class DrilledCase(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Drilled(Record):
-    """What a model did, one fault after the other, with one request.
+    """Result of a drill: the cases of one model and one request.
 
-    ``callees`` are the models that the request reached, ``unreached`` those that the code names beside them.
-    ``notes`` say what was not tried, and why.
+    ``callees`` are the models that the request reached; ``unreached`` are further models that the code names.
+    ``notes`` say which checks were left out, and why.
     """
 
     model: str
@@ -94,13 +94,13 @@ class Drilled(Record):
     timeout: float = 0.0
 
     def of(self, worth: str) -> tuple[DrilledCase, ...]:
-        """Return the cases that are worth that: good, odd, bad or open."""
+        """Return the cases of one class of verdicts: good, odd, bad or open."""
         return tuple(case for case in self.cases if case.worth == worth)
 
     def case(self, model: str, fault: str) -> DrilledCase:
         """Return the case of one fault of one model.
 
-        Raises KeyError: there is none.
+        Raises KeyError if there is none.
         """
         for case in self.cases:
             if case.faults == (Planted(model, fault),):
@@ -110,9 +110,9 @@ class Drilled(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recorded(Record):
-    """Requests that were kept while a recording was on.
+    """Requests of a recording.
 
-    ``began`` is the date and time. ``tensors`` says whose values were kept, up to ``limit`` bytes: ``outside``
+    ``began`` is the date and time. ``tensors`` says which requests have values, up to ``limit`` bytes: ``outside``
     (requests from outside any model) or ``all``. ``dropped`` counts the requests that did not fit. ``session`` is the
     profile of the same time.
     """
@@ -128,7 +128,7 @@ class Recorded(Record):
 
     @property
     def cut(self) -> int:
-        """How many tensors were left out because of the limit."""
+        """Number of tensors whose values were left out because of the limit."""
         return sum(tensor.cut for request in self.requests for tensor in request.tensors)
 
     @property
@@ -138,18 +138,17 @@ class Recorded(Record):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the values that are there, equal ones once."""
+        """Bytes of the recorded values; equal values count once."""
         return sum({t.values: t.bytes for r in self.requests for t in r.tensors if t.values}.values())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Resent(Record):
-    """A request that was sent again; ``id`` is its own in the recording.
+    """A request that was sent again; ``id`` is its number in the recording.
 
-    ``what`` says what differs, a line each, empty where the answers are equal; ``tensors`` are the outputs of
-    one name that do, and ``inputs`` what it was sent with, where something differs. ``then_ns`` and
-    ``now_ns`` are how long the answer took. ``begins`` says which hop is the first that is other than
-    recorded, where all were kept. ``error`` is the one that both were answered with.
+    ``what`` has one line per difference, none if the responses are equal. ``tensors`` compares outputs that
+    differ; ``inputs`` are the request's inputs if anything differs. ``then_ns`` and ``now_ns`` are the latencies.
+    ``begins`` names the first hop that differs, if all hops were recorded. ``error`` is the error of both.
     """
 
     id: int
@@ -165,11 +164,11 @@ class Resent(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Replay(Record):
-    """Recorded requests sent again: to the models of a repository, or to a server (``place``).
+    """Result of a replay in this process or on a server (``place``).
 
-    ``to`` is the model that they were sent to, where that was another than the recorded one. ``only`` is the
-    model that ran alone, ``stubbed`` those that were answered from the recording. ``skipped`` says which
-    requests could not be sent again, or not compared.
+    ``to`` is the model that got the requests, if it is not the recorded one. ``only`` is the model that ran
+    alone, ``stubbed`` are its callees, answered from the recording. ``skipped`` says which requests could not be
+    sent again or compared.
     """
 
     recording: str = ""
@@ -184,21 +183,21 @@ class Replay(Record):
 
     @property
     def equal(self) -> bool:
-        """Whether there were answers, and each was as recorded."""
+        """True if there were responses, and each was as recorded."""
         return bool(self.requests) and not self.unequal
 
     @property
     def unequal(self) -> tuple[Resent, ...]:
-        """The requests that were answered differently."""
-        return tuple(each for each in self.requests if each.what)
+        """The requests with a response other than recorded."""
+        return tuple(request for request in self.requests if request.what)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorKept(Record):
-    """A tensor of a request or response, in the shape that it was sent in.
+    """A tensor of a request or response, in the shape in which it was sent.
 
-    ``values`` names where its values are: a member of the file, equal for equal values. It is empty where they were not
-    kept, for their size (``cut``) or because nobody asked for them. ``preview`` are its first elements.
+    ``values`` is the name of the file's member with its values, the same for equal values. It is empty without
+    values: they exceeded the limit (``cut``), or were not to be recorded. ``preview`` has the first elements.
     """
 
     name: str
@@ -212,9 +211,9 @@ class TensorKept(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ResponseKept(Record):
-    """A response; ``ns`` is when it was given, after the recording began.
+    """A response; ``ns`` is its time after the start of the recording.
 
-    ``parameters`` is JSON text. ``error`` is None where there is none, ``code`` its code.
+    ``parameters`` is JSON text. ``error`` is a message or None, ``code`` the error code.
     """
 
     tensors: tuple[TensorKept, ...] = ()
@@ -227,13 +226,13 @@ class ResponseKept(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RequestKept(Record):
-    """A request, with the responses that it got.
+    """A request and its responses.
 
     ``id`` counts all requests from 1 on, and is the id of its span in a profile of the same time. ``parent``
-    is the id of the request whose execution sent it: 0 outside any model, -1 for a model of which nothing was
-    kept. ``version`` is the one that served it, ``asked_version`` what was asked for (-1: the newest).
-    ``kind`` is how it was sent: sync, async, stream, or ensemble (a step of one). ``parameters`` is JSON
-    text, ``ns`` when it was sent, after the recording began.
+    is the id of the request whose execution sent it: 0 outside any model, -1 if the sender was not recorded.
+    ``version`` is the one that served it, ``asked_version`` the requested one (-1: the newest). ``kind`` is
+    sync, async, stream, or ensemble (a step). ``parameters`` is JSON text, ``ns`` the time of sending after the
+    start of the recording.
     """
 
     id: int
@@ -256,33 +255,33 @@ class RequestKept(Record):
 
     @property
     def outside(self) -> bool:
-        """Whether it came from outside any model."""
+        """True if it came from outside any model."""
         return self.parent == 0
 
     @property
     def took_ns(self) -> int | None:
-        """How long until its last response; None where that was not recorded."""
+        """Time until its last response; None if that was not recorded."""
         last = self.responses[-1] if self.responses else None
         return last.ns - self.ns if last is not None and self.answered else None
 
     @property
     def tensors(self) -> Iterator[TensorKept]:
-        """Those of the request and its responses."""
+        """Tensors of the request and its responses."""
         yield from self.inputs
         for response in self.responses:
             yield from response.tensors
 
     @property
     def whole(self) -> bool:
-        """Whether the values of its inputs are there: it can be sent again."""
+        """True if the values of its inputs were recorded, so that it can be sent again."""
         return all(tensor.values for tensor in self.inputs)
 
     @property
     def answered(self) -> bool:
-        """Whether its last response is there; of a stream that went on it is not."""
+        """True if its last response was recorded; false for a stream that continued after the recording."""
         return bool(self.responses) and self.responses[-1].final
 
     @property
     def error(self) -> str | None:
-        """The error of its last response, if it has one."""
+        """The error of its last response, or None."""
         return self.responses[-1].error if self.responses else None

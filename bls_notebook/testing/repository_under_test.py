@@ -1,4 +1,4 @@
-"""`RepositoryUnderTest`: a repository that loads what a test asks for, and knows what happened in it."""
+"""`RepositoryUnderTest`: a repository for a test; it loads models on first use and records their requests."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _MOST_ERRORS = 20
 
 
 def _mirror(folder: Path, place: Path) -> None:
-    """Make a folder whose files are those of another: links, so that coverage counts the files."""
+    """Link all files of `folder` from `place`: with links, coverage counts the original files."""
     for file in sorted(folder.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
             link = place / file.relative_to(folder)
             link.parent.mkdir(parents=True, exist_ok=True)
             try:
                 link.symlink_to(file)
-            except OSError:  # not everybody may, on Windows
+            except OSError:  # Windows lets only some users create links
                 shutil.copy2(file, link)
 
 
 class RepositoryUnderTest(Assertions):
-    """A `ModelRepository` for a test, with assertions on what happened in it.
+    """A `ModelRepository` for a test, with assertions on its requests.
 
     It has all methods and attributes of its ``repository``. The first request to a model of the folders loads it,
     whether the test or a model sends it; a stubbed model is not loaded. Every request is recorded.
@@ -56,13 +56,13 @@ class RepositoryUnderTest(Assertions):
     *paths : str or Path
         Folders in Triton's layout.
     here : str or Path
-        The folder that snapshots are in.
+        The folder of snapshots.
     update_snapshots : bool
-        Whether snapshots are written, and not compared.
+        Whether to write snapshots instead of comparing them.
     servers : Servers, optional
-        Where requests are answered by a real tritonserver; without, they are answered here.
+        Sends the test's requests to a real tritonserver; by default the models run in this process.
     **options
-        As of `ModelRepository`: ``fill``, ``strict``, ``backend_directory`` ...
+        Options of `ModelRepository`: ``fill``, ``strict``, ``backend_directory`` ...
 
     Examples
     --------
@@ -85,7 +85,7 @@ class RepositoryUnderTest(Assertions):
         self._errors: list[ErrorRecord] = []
         self._warned: list[tuple[str, str]] = []
         self._profile: Profile | None = None
-        self._files: Path | None = None  # a folder of models that `load_file` has linked to
+        self._files: Path | None = None  # a folder with links to the models of `load_file`
         self.here = Path(here)
         self.update_snapshots = update_snapshots
         self.repository = ModelRepository(*paths, **options)
@@ -96,7 +96,7 @@ class RepositoryUnderTest(Assertions):
         self.forget()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "repository":  # it could not be made
+        if name == "repository":  # its constructor failed
             raise AttributeError(name)
         return getattr(self.repository, name)
 
@@ -114,12 +114,12 @@ class RepositoryUnderTest(Assertions):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folders that models are looked for in."""
+        """Folders with models."""
         return self.repository.paths
 
     @property
     def strict(self) -> bool:
-        """Whether warnings fail the request; may be set at any time."""
+        """True if warnings fail the request; may be set at any time."""
         return self.repository.strict
 
     @strict.setter
@@ -127,41 +127,41 @@ class RepositoryUnderTest(Assertions):
         self.repository.strict = value
 
     def load_file(self, path: str | Path, config: str | Mapping[str, Any] | None = None, name: str = "") -> ModelRecord:
-        """Load a model by its model.py, wherever that is; files beside it are found by it.
+        """Load a model by the path of its model.py, in any folder; the model sees the files beside it.
 
         Parameters
         ----------
         path : str or Path
             The file ``model.py``.
         config : str or dict, optional
-            Instead of the config.pbtxt of its folder, or the folder above, where there is one.
+            Replaces config.pbtxt. Default: config.pbtxt of the model's folder or, else, beside model.py.
         name : str
-            Of the model; default: that of the configuration, else of the folder that is no version.
+            The model's name. Default: the name of its folder; for a version folder, of the folder above.
         """
         file = Path(path).resolve()
         if not file.is_file():
             raise BLSError(f"load_file: {str(path)!r} is no file; expected the path of a model.py")
         in_version = file.parent.name.isdigit()
         folder = file.parent.parent if in_version else file.parent
-        found = name or folder.name
-        check_model_name(found)
-        if any((path / found).resolve() == folder for path in self.paths):  # it is in the repository
-            given = None if config is None else to_json(parse_config(config, model=found))
-            return self.repository.load(found, given)
+        name = name or folder.name
+        check_model_name(name)
+        if any((path / name).resolve() == folder for path in self.paths):  # it is in the repository
+            override = None if config is None else to_json(parse_config(config, model=name))
+            return self.repository.load(name, override)
         if self._files is None:
             self._files = self._host.add_folder(self._host.add_folder())
-        place = self._files / found
+        place = self._files / name
         if not place.exists():
             place.mkdir()
             version = place / (file.parent.name if in_version else "1")
             _mirror(file.parent, version)
-        text = "" if config is None else to_pbtxt(parse_config(config, model=found))
-        for there in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
-            if not text and there.is_file():
-                text = there.read_text(encoding="utf-8")
+        text = "" if config is None else to_pbtxt(parse_config(config, model=name))
+        for config_file in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
+            if not text and config_file.is_file():
+                text = config_file.read_text(encoding="utf-8")
         if text:
             (place / "config.pbtxt").write_text(text, encoding="utf-8")
-        return self.repository.load(found)
+        return self.repository.load(name)
 
     def _need(self, name: object, needed: frozenset[str] = frozenset()) -> None:
         """Load a model of the folders, after its callees."""
@@ -173,57 +173,57 @@ class RepositoryUnderTest(Assertions):
             record.name == name and record.reason == "unloaded" for record in self.repository.index(folders=False)
         )
         if unloaded or not any((path / name).is_dir() for path in self.paths):
-            return  # the request says what is to be done
+            return  # the request's error names the remedy
         source = self._host.source(name)
         called = set(members_of_source(source))
-        if self._servers is not None:  # a server is given all; here they are loaded when they are asked for
+        if self._servers is not None:  # a server needs all callees at its start; here the first request loads one
             files = [*source.folder.rglob("*.py"), *source.folder.glob("config.pbtxt")]
             called |= self._named("".join(f.read_text(encoding="utf-8", errors="replace") for f in files))
-        for each in sorted(called):
-            self._need(each, needed | {name})
+        for callee in sorted(called):
+            self._need(callee, needed | {name})
         self.repository.load(name)
 
     def _named(self, text: str) -> set[str]:
-        """Return the models of the folders whose names a text has in quotes."""
+        """Return the models of the folders that a text names in quotes."""
         folders = {folder.name for path in self.paths for folder in path.iterdir() if folder.is_dir()}
         return folders.intersection(re.findall(r"""["']([^"'\n]+)["']""", text))
 
     def infer(self, *arguments: Any, **options: Any) -> Response:
-        """Send a request and wait for the answer; as `ModelRepository.infer`."""
+        """Send a request and wait for the response, like `ModelRepository.infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(server.infer(self.repository, *arguments, **options))
         return self._noted(self.repository.infer(*arguments, **options))
 
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
-        """Send a request and await the answer; as `infer`."""
+        """Send a request and await the response, like `infer`."""
         if (server := self._before(arguments, options)) is not None:
             return self._noted(await asyncio.to_thread(server.infer, self.repository, *arguments, **options))
         return self._noted(await self.repository.infer_async(*arguments, **options))
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
-        """Send a request to a decoupled model and walk its responses; as `ModelRepository.stream`."""
+        """Send a request to a decoupled model and iterate over its responses, like `ModelRepository.stream`."""
         if (server := self._before(arguments, options)) is not None:
             return map(self._noted, server.stream(self.repository, *arguments, **options))
         return map(self._noted, self.repository.stream(*arguments, **options))
 
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
-        """Send a request to a decoupled model and await its responses; as `stream`."""
+        """Send a request to a decoupled model and await its responses, like `stream`."""
         if (server := self._before(arguments, options)) is not None:
-            for each in server.stream(self.repository, *arguments, **options):
-                yield self._noted(each)
+            for response in server.stream(self.repository, *arguments, **options):
+                yield self._noted(response)
             return
-        async for each in self.repository.stream_async(*arguments, **options):
-            yield self._noted(each)
+        async for response in self.repository.stream_async(*arguments, **options):
+            yield self._noted(response)
 
     def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Servers | None:
         """Load the model if necessary; return the servers to send its request to, None for this process."""
         name = arguments[0] if arguments else options.get("name")
         self._need(name)
-        if self._servers is not None:  # an input may say which model to call
+        if self._servers is not None:  # an input may name a callee
             inputs = arguments[1] if len(arguments) > 1 else options.get("inputs") or {}
             texts = [np.asarray(value) for value in inputs.values() if not isinstance(value, Tensor)]
-            for each in self._named(" ".join(repr(a.tolist()) for a in texts if a.dtype.kind in "OSU")):
-                self._need(each)
+            for callee in self._named(" ".join(repr(a.tolist()) for a in texts if a.dtype.kind in "OSU")):
+                self._need(callee)
         return self._servers if isinstance(name, str) and self.repository.ready(name) else None
 
     def _noted(self, response: Response) -> Response:
@@ -231,18 +231,18 @@ class RepositoryUnderTest(Assertions):
             error = response.record.error
             if error is not None:
                 self._errors.append(error)
-        told = response.warnings[1:] if response.stubs else response.warnings
-        self._warned += [(response.model, each) for each in told]
+        warnings = response.warnings[1:] if response.stubs else response.warnings  # the first one names the stubs
+        self._warned += [(response.model, warning) for warning in warnings]
         return response
 
     @property
     def session(self) -> Session:
-        """What happened until now, as a profile has it: spans, models, waits."""
+        """Profile of the requests so far: spans, models, waits."""
         record = Session() if self._profile is None else self._profile.record
         return replace(record, sender="the test")
 
     def forget(self) -> None:
-        """Begin anew: what has happened is not asserted on any more."""
+        """Discard the recorded requests: later assertions ignore them."""
         self._end_profile()
         self._errors.clear()
         self._warned.clear()
@@ -250,7 +250,7 @@ class RepositoryUnderTest(Assertions):
         self._profile = Profile(name="test").__enter__()
 
     def reset(self) -> None:
-        """Be as for a new test, but for models that are loaded as they lie in the folders: these stay."""
+        """Prepare for the next test: unload everything except unchanged models of the folders."""
         self.repository.clear(keep_folders=True)
         self._end_profile()
 
@@ -259,19 +259,19 @@ class RepositoryUnderTest(Assertions):
             self._profile.__exit__(None, None, None)
 
     def stub(self, *arguments: Any, **options: Any) -> Any:
-        """Answer a model's requests by something else; as `ModelRepository.stub`."""
+        """Substitute a stub for a model, like `ModelRepository.stub`."""
         if self._servers is not None:
             skipping("a server's models cannot be stubbed")
         return self.repository.stub(*arguments, **options)
 
     def close(self, seconds: float = 5.0) -> None:
-        """Close it; as `ModelRepository.close`."""
+        """Close the repository, like `ModelRepository.close`."""
         self._end_profile()
         self.repository.close(seconds)
 
 
 def _load_missing(repository: RepositoryUnderTest | None, name: str) -> str:
-    """Load a model that a model asks for; return why that failed, for the error response."""
+    """Load a callee on its first request; return the error message, or an empty string."""
     try:
         if repository is not None:
             repository._need(name)

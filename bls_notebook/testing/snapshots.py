@@ -1,11 +1,11 @@
-"""Snapshots: answers as files that are reviewed, and compared with later answers.
+"""Snapshots: responses in files that people review and tests compare with later responses.
 
-A JSON file has all of small tensors, a number a line, so that a change shows where it is; of larger ones it has the
-data type, the shape, a digest and some figures, and their values are in a ``.npz`` of the same name. Both are the same
-bytes for the same answers, on any machine.
+A JSON file has the values of small tensors, one per line, so that a diff shows which one changed. For a larger tensor
+it has data type, shape, digest and statistics; the values are in a ``.npz`` file of the same name. Equal responses give
+the same bytes on any machine.
 
-Guarantees: a file that is no snapshot, or a damaged one, is one clear line; nothing in it is run; a file is replaced
-whole.
+Guarantees: a file that is damaged or no snapshot gives an error of one line; reading it runs no code; a file is
+replaced as a whole.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .recording.recording_file import digest, packed, unpacked
 
 FORMAT = "bls_notebook snapshot"
 VERSION = 1
-SMALL = 64  # elements that are written out
-_MOST = 1 << 30  # bytes of a file that is read
+SMALL = 64  # tensors of at most so many elements are in the JSON file
+_MOST = 1 << 30  # largest file (bytes) to read
 
 _Array = np.ndarray[Any, Any]
 
 
 def check_snapshot(file: Path, responses: Sequence[Any], update: bool, rtol: float, atol: float) -> tuple[str, ...]:
-    """Return what differs from a snapshot, empty where nothing does; write it where it is to be written.
+    """Compare responses with a snapshot; return the differences as text. Write the snapshot if missing, or to `update`.
 
-    A BLSError where the file is no snapshot, or cannot be read or written.
+    Raises a BLSError if the file is no snapshot, or cannot be read or written.
     """
     if file.suffix != ".json":
         raise BLSError(f"snapshot {file.name!r}: expected a name that ends with .json")
@@ -47,22 +47,22 @@ def check_snapshot(file: Path, responses: Sequence[Any], update: bool, rtol: flo
         raise BLSError(f"snapshot {file.name!r}: no responses were given")
     if update or not file.exists():
         if not update and os.environ.get("CI"):
-            return (f"snapshot {file.name!r} is not there; run with --bls-update-snapshots here, and commit it",)
+            return (f"snapshot {file.name!r} is missing; write it with --bls-update-snapshots, and commit it",)
         _write(file, responses)
         return ()
     answers, arrays = _read(file)
-    told: list[str] = []
+    lines: list[str] = []
     if len(answers) != len(responses):
-        told.append(f"{count(len(responses), 'response')}, the snapshot has {len(answers)}")
+        lines.append(f"{count(len(responses), 'response')}, the snapshot has {len(answers)}")
     for number, (was, response) in enumerate(zip(answers, responses, strict=False)):
         at = f"response {number + 1} of {len(responses)}: " if len(responses) > 1 else ""
-        told += [at + words for words in _differences(number, was, response, arrays, rtol, atol)]
-    if not told:
+        lines += [at + line for line in _differences(number, was, response, arrays, rtol, atol)]
+    if not lines:
         return ()
     return (
-        f"not the same answers as in {file.name}",
-        *told,
-        "If they are meant to differ: pytest --bls-update-snapshots (or BLS_UPDATE_SNAPSHOTS=1)",
+        f"the responses differ from {file.name}",
+        *lines,
+        "If the new ones are right: pytest --bls-update-snapshots (or BLS_UPDATE_SNAPSHOTS=1)",
     )
 
 
@@ -74,29 +74,29 @@ def _differences(
         if error == was.get("error"):
             return []
         if error is None:
-            return [f"an answer, and the snapshot has an error: {first_line(str(was['error']))}"]
+            return [f"no error, but the snapshot has an error: {first_line(str(was['error']))}"]
         shown = error_text(response.record.error)
         had = f"another: {first_line(str(was['error']))}" if "error" in was else "none"
-        return [f"an error, and the snapshot has {had}\n{shown}"]
-    found, kinds = response.as_numpy(), _datatypes(response)
+        return [f"an error, but the snapshot has {had}\n{shown}"]
+    arrays_now, kinds = response.as_numpy(), _datatypes(response)
     outputs = was.get("outputs", {})
-    told: list[str] = []
-    if list(found) != list(outputs):
-        told.append(f"outputs {', '.join(found) or 'none'}; the snapshot has {', '.join(outputs) or 'none'}")
+    lines: list[str] = []
+    if list(arrays_now) != list(outputs):
+        lines.append(f"outputs {', '.join(arrays_now) or 'none'}; the snapshot has {', '.join(outputs) or 'none'}")
     expected = {}
     for name, kept in outputs.items():
-        if name not in found:
+        if name not in arrays_now:
             continue
         if kinds[name] != kept["datatype"]:
-            told.append(f"output {name}: {kinds[name]}, the snapshot has {kept['datatype']}")
+            lines.append(f"output {name}: {kinds[name]}, the snapshot has {kept['datatype']}")
             continue
         expected[name] = arrays[f"{number}/{name}"]
-    differ = unlike(found, expected, rtol, atol)
+    differ = unlike(arrays_now, expected, rtol, atol)
     if differ:
-        told.append(
-            f"{', '.join(each.name for each in differ)} differ\n" + differences_text(differ, ("snapshot", "now"))
+        lines.append(
+            f"{', '.join(tensor.name for tensor in differ)} differ\n" + differences_text(differ, ("snapshot", "now"))
         )
-    return told
+    return lines
 
 
 def _write(file: Path, responses: Sequence[Any]) -> None:
@@ -129,7 +129,7 @@ def _replace(file: Path, data: bytes) -> None:
 
 
 def _answer(number: int, response: Any, members: dict[str, bytes]) -> dict[str, Any]:
-    """Return a response as JSON has it, and add its larger tensors to `members`."""
+    """Return the JSON value of a response, and add its larger tensors to `members`."""
     answer: dict[str, Any] = {"model": response.model}
     if response.error is not None:
         return {**answer, "error": _error(response)}
@@ -152,12 +152,12 @@ def _stored_as(datatype: str) -> str:
 
 
 def _error(response: Any) -> str | None:
-    """Return the part of an error that is the same on every machine: without lines of code."""
+    """Return an error message without its traceback, so that it is the same on every machine."""
     return None if response.error is None else without_traceback(response.error.message())
 
 
 def _json_value(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return an element as JSON has it: texts as their bytes, floats with the fewest digits that are exact."""
+    """Return the JSON value of an element: bytes as Latin-1 text, floats with the fewest exact digits."""
     if dtype.kind == "O":
         return value.decode("latin-1")
     if dtype.kind != "f":
@@ -181,7 +181,7 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise ValueError("it is no snapshot of bls_notebook")
         if data.get("version") != VERSION:
-            raise ValueError(f"it is of version {data.get('version')!r}, this one reads {VERSION}")
+            raise ValueError(f"it has version {data.get('version')!r}, expected {VERSION}")
         answers: list[dict[str, Any]] = data["answers"]
         kept = {
             f"{number}/{name}": tensor
@@ -193,7 +193,7 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
         if larger:
             beside = file.with_suffix(".npz")
             if not beside.exists():
-                raise ValueError(f"{beside.name}, which has its larger tensors, is not beside it")
+                raise ValueError(f"{beside.name} with its larger tensors is missing")
             with zipfile.ZipFile(beside) as archive:
                 if sum(member.file_size for member in archive.infolist()) > _MOST:
                     raise ValueError(f"{beside.name} is larger than {_MOST >> 30} GiB")
@@ -202,14 +202,14 @@ def _read(file: Path) -> tuple[list[dict[str, Any]], dict[str, _Array]]:
                     arrays[name] = unpacked(archive.read(f"{name}.npy"), stored, shape)
     except Exception as error:  # readers of damaged files raise many kinds
         raise BLSError(
-            f"snapshot {file.name!r} cannot be read: {first_line(str(error))}; take it again: "
+            f"snapshot {file.name!r} cannot be read: {first_line(str(error))}; write it again with "
             "pytest --bls-update-snapshots"
         ) from error
     return answers, arrays
 
 
 def _array_of(kept: Mapping[str, Any]) -> _Array:
-    """Return an array whose values are in the JSON."""
+    """Return the array of a tensor whose values are in the JSON file."""
     dtype, values = DTYPE_OF_DATATYPE[_stored_as(kept["datatype"])], kept["values"]
     flat = np.empty(len(values), dtype)
     if dtype.kind == "O":

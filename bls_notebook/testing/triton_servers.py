@@ -1,7 +1,7 @@
-"""`Servers`: requests of tests, answered by a real tritonserver on copies of the same models.
+"""`Servers`: sends requests of tests to real tritonservers with copies of the same models.
 
-Guarantees: a server is started once for the same models, as they are, and serves all tests that need these;
-at most two run at a time, and none after `close`.
+Guarantees: tests with the same models and configurations share one server. At most two servers run at a time, and
+none after `close`.
 """
 
 from __future__ import annotations
@@ -31,48 +31,48 @@ _CODES = {404: TritonError.NOT_FOUND, 503: TritonError.UNAVAILABLE, 501: TritonE
 
 
 def skipping(reason: str) -> NoReturn:
-    """Skip the test that runs, under pytest and unittest."""
+    """Skip the current test, under pytest and unittest."""
     raise unittest.SkipTest(f"--triton: {reason}")
 
 
 class Servers:
-    """The servers of a run of tests."""
+    """The servers of a test run."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[object, tuple[ExitStack, Prover]] = OrderedDict()
 
     def infer(self, repository: ModelRepository, *arguments: Any, **options: Any) -> Response:
-        """Send a request and return the answer; as `ModelRepository.infer`."""
-        name, inputs, options = _given(arguments, options)
-        there, spec = self._of(repository, name)
+        """Send a request and return the response, like `ModelRepository.infer`."""
+        name, inputs, options = _bound(arguments, options)
+        side, spec = self._of(repository, name)
         if spec.decoupled:
             return _response(
                 ProofAnswer(error=f"doesn't support models with decoupled transaction policy: {name}"), name
             )
-        return self._ask(there, spec, inputs, options)[0]
+        return self._ask(side, spec, inputs, options)[0]
 
     def stream(self, repository: ModelRepository, *arguments: Any, **options: Any) -> Iterator[Response]:
-        """Send a request to a decoupled model and return its responses, once all are there."""
-        name, inputs, options = _given(arguments, options)
-        there, spec = self._of(repository, name)
-        yield from self._ask(there, spec, inputs, options)
+        """Send a request to a decoupled model and yield its responses, after the last one has arrived."""
+        name, inputs, options = _bound(arguments, options)
+        side, spec = self._of(repository, name)
+        yield from self._ask(side, spec, inputs, options)
 
     def close(self) -> None:
-        """Stop them all."""
+        """Stop all servers."""
         while self._kept:
             self._kept.popitem()[1][0].close()
 
     def _ask(
-        self, there: ServerSide, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
+        self, side: ServerSide, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> list[Response]:
         unknown = options.keys() - _SENT
         if unknown:
-            skipping(f"{', '.join(sorted(unknown))} cannot be asked of a server")
+            skipping(f"a server has no option {', '.join(sorted(unknown))}")
         tensors = {t.name(): t for t in tensors_of(spec.name, inputs, spec)}
-        more = {key: value for key, value in options.items() if value is not None}
-        request = ProofRequest(tensors, more.pop("parameters", {}))
-        with there:
-            answers, nanoseconds = there.ask(request, more)
+        set_options = {key: value for key, value in options.items() if value is not None}
+        request = ProofRequest(tensors, set_options.pop("parameters", {}))
+        with side:
+            answers, nanoseconds = side.ask(request, set_options)
         last = len(answers) - 1
         return [
             _response(answer, spec.name, nanoseconds / 1e9, number, number == last)
@@ -82,13 +82,13 @@ class Servers:
     def _of(self, repository: ModelRepository, name: str) -> tuple[ServerSide, ModelSpec]:
         host = Host(repository)
         serving = [m for each in host.names() for m in host.versions(each, own=True).values()]
-        found = host.ready(name)
-        other = [
+        target = host.ready(name)
+        unsupported = [
             m.name for m in serving
             if m.spec.scheduler != "ensemble" and (not m.spec.in_python or m.spec.instance_kind == "GPU")
         ]  # fmt: skip
-        if other:
-            skipping(f"the server here runs Python models on the CPU only, and not {', '.join(other)}")
+        if unsupported:
+            skipping(f"the server runs only Python models on the CPU, not {', '.join(unsupported)}")
         key = frozenset((m.name, m.version, m.seen.code, m.seen.config) for m in serving)
         if key not in self._kept:
             while len(self._kept) >= _MOST:
@@ -96,13 +96,13 @@ class Servers:
             stack = ExitStack()
             self._kept[key] = stack, stack.enter_context(proving(repository, host.names()))
         self._kept.move_to_end(key)
-        return ServerSide(self._kept[key][1].server, found.spec, (name,)), found.spec
+        return ServerSide(self._kept[key][1].server, target.spec, (name,)), target.spec
 
 
-def _given(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
-    """The name, the inputs and the rest of what `ModelRepository.infer` was given, as it takes them."""
-    given = inspect.signature(Sender.request).bind(None, *arguments, **options).arguments
-    return given.pop("name"), given.pop("inputs"), {k: v for k, v in given.items() if k != "self"}
+def _bound(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
+    """Return the model's name, the inputs and the other arguments of a call of `ModelRepository.infer`."""
+    bound = inspect.signature(Sender.request).bind(None, *arguments, **options).arguments
+    return bound.pop("name"), bound.pop("inputs"), {k: v for k, v in bound.items() if k != "self"}
 
 
 def _response(answer: ProofAnswer, name: str, seconds: float = 0.0, index: int = 0, final: bool = True) -> Response:

@@ -1,4 +1,4 @@
-"""`TritonTestCase`: a repository for each test of unittest."""
+"""`TritonTestCase`: a base class for unittest with a new repository for each test."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .triton_servers import Servers
 class TritonTestCase(unittest.TestCase):
     """A test case whose ``repository`` is new for each test, and closed after it.
 
-    Failures say what models did. With the environment variable ``BLS_TRITON=1``, requests are answered by a
-    real tritonserver.
+    Failures show the errors and calls of models. With the environment variable ``BLS_TRITON=1``, a real
+    tritonserver answers the requests.
 
     Attributes
     ----------
     triton_repository : str or sequence of str
-        Folders in Triton's layout, from the folder of the test's file; of the class.
+        Class attribute: folders in Triton's layout, relative to the folder of the test's file.
     triton_options : mapping
-        Options of `ModelRepository`, such as ``{"fill": {...}}``; of the class.
+        Class attribute: options of `ModelRepository`, such as ``{"fill": {...}}``.
     repository : RepositoryUnderTest
-        With the assertions of the fixture `triton_repository`.
+        The repository, with the assertions of the fixture `triton_repository`.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class TritonTestCase(unittest.TestCase):
     repository: RepositoryUnderTest
 
     def setUp(self) -> None:
-        """Make the repository."""
+        """Create the repository."""
         super().setUp()
         here = Path(inspect.getfile(type(self))).resolve().parent
         paths = self.triton_repository
@@ -60,7 +60,7 @@ class TritonTestCase(unittest.TestCase):
         self.addCleanup(self.repository.close)
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
-        """Run the test; a failure says what models did."""
+        """Run the test; a failure shows the errors and calls of models."""
         return super().run(None if result is None else cast(unittest.TestResult, _ResultWithNotes(result, self)))
 
 
@@ -85,15 +85,15 @@ class _ResultWithNotes:
 
         def added(*arguments: Any) -> None:
             if arguments[-1] is not None:
-                self._tell(arguments[-1][1])
+                self._add_note(arguments[-1][1])
             add(*arguments)
 
         return added
 
-    def _tell(self, error: BaseException) -> None:
+    def _add_note(self, error: BaseException) -> None:
         repository = getattr(self._case, "repository", None)
-        told = "" if repository is None else repository.failure_text(str(error))
-        if told and hasattr(error, "add_note"):
-            error.add_note(f"\n{told}")
-        elif told:  # Python 3.10
-            error.args = (f"{error}\n\n{told}",)
+        note = "" if repository is None else repository.failure_text(str(error))
+        if note and hasattr(error, "add_note"):
+            error.add_note(f"\n{note}")
+        elif note:  # Python 3.10
+            error.args = (f"{error}\n\n{note}",)

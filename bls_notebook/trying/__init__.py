@@ -1,4 +1,4 @@
-"""`try_repository`: run any model repository; models that cannot load are stubbed, and a report says why."""
+"""`try_repository`: run any model repository; stubs replace models that cannot load, and a report says why."""
 
 from bls_notebook.extending import lazily
 

@@ -11,13 +11,13 @@ from bls_notebook.records.units import count
 
 from .records import Tried, TriedModel
 
-_KINDS = {"absent": ("not at all", "unavailable"), "stub": ("stub", "loading"), "real": ("real", "ready")}
-_FOLDED = 8  # so many real models still have a row each, beside others
-_ASKED = 3  # entries whose requests are shown at once
+_KINDS = {"absent": ("not loaded", "unavailable"), "stub": ("stub", "loading"), "real": ("real", "ready")}
+_FOLDED = 8  # if there are more real models and others too, the real ones are folded
+_REQUESTS = 3  # example requests outside the fold
 
 
 def tried_document(tried: Tried) -> doc.Document:
-    """Describe what came of it, the models that are not real first, and what to type next."""
+    """Describe a trial: models that are not real first, then example requests."""
     return doc.Document(list(_blocks(tried)), styles="tried")
 
 
@@ -26,14 +26,14 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
     counts = [
         f"{len(by_kind['real'])} real",
         *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
-        *([f"{len(by_kind['absent'])} not at all"] if by_kind["absent"] else []),
+        *([f"{len(by_kind['absent'])} not loaded"] if by_kind["absent"] else []),
     ]
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
     yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="✓" if not by_kind["absent"] else "!")
     if tried.left:
         words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {_listed(tried.left, 12)}"
         line = f"`%tritonrepo load {_listed(tried.left, 3, ' ')}`"
-        yield doc.Warnings([f"{words}; what is loaded stays. To go on: {line.replace(' …', ' ...')}"])
+        yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line.replace(' …', ' ...')}"])
     real = by_kind["real"]
     plain = [m for m in real if not m.why] if len(real) > _FOLDED and len(real) < len(tried.models) else []
     shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
@@ -41,24 +41,24 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         yield _table(shown)
     if plain:
         names = ", ".join(m.name for m in plain)
-        fold = doc.Fold(f"{len(plain)} more models are real, each as it is", [_table(plain)])
-        yield doc.Forms([doc.Note("real, as they are", names)], [fold])
+        fold = doc.Fold(f"{len(plain)} more models are real and unchanged", [_table(plain)])
+        yield doc.Forms([doc.Note("real and unchanged", names)], [fold])
     yield from _requests(tried)
     notes = list(tried.notes)
     if by_kind["stub"]:
-        notes.append("answers that go through a stub say so: `response.stubs`; what they contain is made up")
+        notes.append("`response.stubs` names the stubs that a response depends on; their outputs are made up")
     for number, note in enumerate(notes):
         yield doc.Words(parts.quiet(parts.coded(note)), gap=not number)
 
 
 def _table(models: Sequence[TriedModel]) -> doc.Table:
-    columns = doc.columns("model | backend | is | load time:t | why, and what makes it real")
+    columns = doc.columns("model | backend | is | load time:t | why, and how to make it real")
     rows = [row for model in models for row in _rows(model)]
     return doc.Table("Models that were tried", columns, rows, indent="", last="wrap", most=28)
 
 
 def _rows(model: TriedModel) -> Iterator[doc.Row]:
-    """A row, and in text a second one for what to do."""
+    """Yield the row of a model, and in text another one with the remedy."""
     said, cls = _KINDS.get(model.kind, (model.kind, ""))
     kind = doc.Piece(said, tag("b", said, cls=cls))
     why = parts.coded(model.why).html
@@ -73,13 +73,13 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
 def _requests(tried: Tried) -> Iterator[doc.Block]:
     if not tried.requests:
         return
-    first, more = tried.requests[:_ASKED], tried.requests[_ASKED:]
-    what = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
-    yield doc.Words(f"next, ask {what}:", gap=True)
+    first, others = tried.requests[:_REQUESTS], tried.requests[_REQUESTS:]
+    models = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
+    yield doc.Words(f"next, send a request to {models}:", gap=True)
     yield parts.pasted("\n".join(first))
-    if more:
-        rest = [parts.pasted("\n".join(more))]
-        yield doc.Forms(rest, [doc.Fold(f"{len(more)} more", rest)])
+    if others:
+        rest = [parts.pasted("\n".join(others))]
+        yield doc.Forms(rest, [doc.Fold(f"{len(others)} more", rest)])
 
 
 def _listed(names: Sequence[str], most: int, by: str = ", ") -> str:

@@ -42,14 +42,14 @@ _PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYE
 
 
 def takes_files(sources: Sequence[str]) -> bool:
-    """Whether a model's images are the bytes of files, according to its sources and its callees'."""
+    """Return whether a model takes images as the bytes of files; `sources` are its own and its callees' code."""
     return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
 
 
 def request_line(record: ModelRecord, sequence: bool = False, other: str = "", files: bool = False) -> str:
     """Return a line of ``%bls`` that fits a model's configuration.
 
-    `other` is a value for inputs that name a callee; `files` says that its images are the bytes of files.
+    `other` is a value for inputs that name a callee; `files`: images are the bytes of files.
     """
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     inputs = [
@@ -66,7 +66,7 @@ def request_line(record: ModelRecord, sequence: bool = False, other: str = "", f
 
 
 def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
-    """Return a value for an input; `sounds` says that another input is a sound."""
+    """Return a value for an input; `sounds`: an input of the model is a sound."""
     name = spec.name.lower()
     shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
     if files and spec.datatype == "UINT8" and spec.dims == (-1,):
@@ -91,13 +91,13 @@ def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, fil
 
 
 def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
-    """Return sizes for variable dimensions: of a small image, half a second of sound, else 1."""
+    """Return the shape; variable dimensions get the size of a small image, half a second of sound, else 1."""
     out = list(spec.dims)
     rank = len(out)
     coloured = any(dim in (1, 3, 4) for dim in out)
     for place in [i for i, dim in enumerate(out) if dim == -1]:
         if image and rank >= 3:
-            first = place < rank - 3  # a batch of its own
+            first = place < rank - 3  # a batch dimension in `dims`
             last = place == rank - 1 and not coloured
             out[place] = 1 if first else 3 if last else 32
         else:
@@ -106,7 +106,7 @@ def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
 
 
 def _nested(value: str, shape: Sequence[int]) -> str:
-    """Return nested lists of a value; long ones as a product."""
+    """Return the source text of nested lists of a value; long lists as a product."""
     if prod(shape) == 1:
         return value
     out = value
@@ -118,7 +118,7 @@ def _nested(value: str, shape: Sequence[int]) -> str:
 def example_requests(
     repository: ModelRepository, plans: Mapping[str, ModelPlan], reports: Sequence[TriedModel]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the models that no other calls, real ones first, and a line of ``%bls`` for each of them."""
+    """Return the models that no other calls, real ones first, and a line of ``%bls`` for each."""
     calls = {name: plan.calls for name, plan in plans.items()}
     kinds = {report.name: report.kind for report in reports}
     names = [name for name in entries(calls) if kinds.get(name, "absent") != "absent"]
@@ -134,17 +134,17 @@ def example_requests(
 
 
 def _in_sequences(repository: ModelRepository, name: str) -> bool:
-    """Whether a model, or a step of it, is a sequence model."""
+    """Return whether a model, or a step of it, is a sequence model."""
     config = repository.config(name)
     steps = {step.model_name for step in config.ensemble_scheduling.step}
     return config.HasField("sequence_batching") or any(
-        _in_sequences(repository, each) for each in steps if repository.ready(each)
+        _in_sequences(repository, step) for step in steps if repository.ready(step)
     )
 
 
 def _likely_callee(record: ModelRecord, known: Iterable[ModelRecord]) -> str:
-    """Return the model that shares most inputs with this one, as a value for inputs that name a callee."""
+    """Guess the callee that an input may name: the model that shares most inputs with this one."""
     names = {spec.name for spec in record.inputs}
-    shared = {each.name: len(names & {spec.name for spec in each.inputs}) for each in known}
+    shared = {other.name: len(names & {spec.name for spec in other.inputs}) for other in known}
     shared.pop(record.name, None)
     return max(shared, key=lambda name: (shared[name], name), default="")

@@ -1,4 +1,4 @@
-"""Explain why a model failed to load, and which command fixes it. Pure, except that it looks at files."""
+"""Explain why a model failed to load, and which command fixes it. Pure, except that it searches folders for modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 @dataclass(frozen=True)
 class FailureReason:
-    """Why a model is not real and what to do, with code in backticks; `kind` is the category."""
+    """Reason why a model is not real, and the remedy, with code in backticks; `kind` is the category."""
 
     why: str
     remedy: str
@@ -48,30 +48,30 @@ def missing_file(name: str, file: Path, pointer: bool) -> FailureReason:
     if pointer:
         folder = shown_path(file.parent)
         return FailureReason(
-            f"{short} is a pointer of Git LFS, not the file",
+            f"{short} is a Git LFS pointer, not the file",
             f"`!git -C {folder} lfs pull --include '*'`, then `{again(name)}`", "file",
         )  # fmt: skip
     return FailureReason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file")
 
 
-def no_backend(name: str, backend: str, file: Path | None, there: bool) -> FailureReason:
+def no_backend(name: str, backend: str, file: Path | None, exists: bool) -> FailureReason:
     """The backend is not available in this process."""
-    lacks = "" if there or file is None else f", and {file.parent.name}/{file.name} is missing"
+    lacks = "" if exists or file is None else f", and {file.parent.name}/{file.name} is missing"
     if not backend:
         return FailureReason(
-            "no backend is named, and its files tell none", f"name it in `{name}/config.pbtxt`, then "
-            f"`{again(name)}`", "backend",
+            "config.pbtxt names no backend, and the files do not imply one", f"name it in `{name}/config.pbtxt`, "
+            f"then `{again(name)}`", "backend",
         )  # fmt: skip
     return FailureReason(
-        f"needs the {backend} backend, which runs on a server only{lacks}",
-        f"a model of yours in its place: `%%tritonmodel {name}`", "backend",
+        f"needs the {backend} backend, which runs only on a server{lacks}",
+        f"write a model in its place: `%%tritonmodel {name}`", "backend",
     )  # fmt: skip
 
 
 def without_steps(name: str, steps: Sequence[str]) -> FailureReason:
     """Steps of an ensemble are not loaded."""
-    which = f"its step {steps[0]} does" if len(steps) == 1 else f"its steps {', '.join(steps)} do"
-    return FailureReason(f"{which} not serve", f"see to {steps[0]}, then `{again(name)}`", "steps")
+    listed = f"its step {steps[0]} is" if len(steps) == 1 else f"its steps {', '.join(steps)} are"
+    return FailureReason(f"{listed} not loaded", f"fix {steps[0]}, then `{again(name)}`", "steps")
 
 
 def kept_out(name: str) -> FailureReason:
@@ -83,25 +83,25 @@ def too_slow(name: str, seconds: float) -> FailureReason:
     """Its import or `initialize` exceeded the time limit."""
     longer = f"--load-timeout {max(60, round(seconds * 5))}s"
     return FailureReason(
-        f"did not load within {seconds:g} s (does it wait for the network?)",
-        f"`{again(name)}` waits as long as it takes; or try again with `{longer}`", "time",
+        f"did not load within {seconds:g} s (it may be waiting for the network)",
+        f"`{again(name)}` has no time limit; or try again with `{longer}`", "time",
     )  # fmt: skip
 
 
 def of_error(
     name: str, error: BaseException, folder: Path, top: Path, gpu: str, parameters: Mapping[str, str] | None = None
 ) -> FailureReason:
-    """Return the reason in a load error, whose cause is the exception of the model's code.
+    """Return the reason for a load error, whose cause is the exception of the model's code.
 
-    `top` is the outermost folder of the project, `gpu` describes the GPUs here. `--fill` can correct one of
-    the configuration's `parameters`.
+    `top` is the outermost folder of the project, `gpu` describes this machine's GPUs. `--fill` can set the
+    configuration's `parameters`.
     """
     cause = error.__cause__ or error
     message = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    text = "\n".join(describe(each).message for each in _chain(cause))
+    text = "\n".join(describe(exception).message for exception in _chain(cause))
     reload = f"`{again(name)}`"
-    module = next((found for each in _chain(cause) if (found := _module(each))), "")
+    module = next((missing for exception in _chain(cause) if (missing := _module(exception))), "")
     if module:
         return _of_module(name, module, folder, top)
     variable = _environment(cause)
@@ -109,29 +109,29 @@ def of_error(
         return FailureReason(
             f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
         )
-    lost = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
-    gone = None if lost is None else lost.filename
-    if lost is not None and _raised_in(lost, "subprocess") and "/" not in str(gone):
-        return FailureReason(f"needs the program {gone}", f"install it, then {reload}", "file")
-    fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
-    if gone is not None:
-        there = f"give it by {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
-        return FailureReason(f"needs the file {os.fspath(gone)}", there, "file")
+    not_found = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
+    file = None if not_found is None else not_found.filename
+    if not_found is not None and _raised_in(not_found, "subprocess") and "/" not in str(file):
+        return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
+    fill = to_fill(name, text if file is None else os.fspath(file), parameters or {}, file is not None)
+    if file is not None:
+        remedy = f"set its path with {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
+        return FailureReason(f"needs the file {os.fspath(file)}", remedy, "file")
     if fill:
         return FailureReason(message, f"try again with {fill}", "template")
     if _NETWORK.search(text) and not _GPU.search(message):
         hub = _HUB.search(text)
-        what = f"{hub[1]} from the network" if hub else "something from the network"
-        return FailureReason(f"needs {what}: {message}", f"with network: {reload}", "network")
+        subject = f"needs {hub[1]} from the network" if hub else "probably needs the network"
+        return FailureReason(f"{subject}: {message}", f"with network access: {reload}", "network")
     if _GPU.search(text):
-        return FailureReason(f"needs a GPU ({gpu}): {message}", f"on a machine with one: {reload}", "gpu")
-    return FailureReason(message, f"mend it, then {reload}", "error")
+        return FailureReason(f"probably needs a GPU ({gpu}): {message}", f"on a machine with a GPU: {reload}", "gpu")
+    return FailureReason(message, f"fix it, then {reload}", "error")
 
 
 def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
-    """Return the `--fill` option for the unfilled template or the path that a text contains.
+    """Return the `--fill` option for the first unfilled template in a text, else an empty string.
 
-    That is the first template that the text contains; for `paths`, else the parameter that it begins with.
+    If `paths`, the text is a path, and a parameter that is the path or a folder above it also counts.
     """
     for parameter in parameters.values():
         for template in find_templates(f'name: "{parameter}"') if "${" in parameter else ():
@@ -144,9 +144,9 @@ def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) ->
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: list[BaseException] = []
-    while error is not None and error not in seen and len(seen) < 16:
-        seen.append(error)
+    chain: list[BaseException] = []
+    while error is not None and error not in chain and len(chain) < 16:
+        chain.append(error)
         yield error
         error = error.__cause__ or error.__context__
 
@@ -156,31 +156,31 @@ def _module(error: BaseException) -> str:
         return ""
     if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
         return error.name
-    found = _NO_MODULE.search(describe(error).message)
-    return found[1] if found else ""
+    match = _NO_MODULE.search(describe(error).message)
+    return match[1] if match else ""
 
 
 def _of_module(name: str, module: str, folder: Path, top: Path) -> FailureReason:
     reload = f"`{again(name)}`"
     first = module.partition(".")[0]
-    here = _beside(first, folder, top)
-    if here is not None:
-        place = shown_path(here)
+    module_folder = _folder_of(first, folder, top)
+    if module_folder is not None:
+        place = shown_path(module_folder)
         return FailureReason(
-            f"imports {module}, which lies in {place}",
+            f"imports {module}, which is in {place}",
             f"`import sys; sys.path.insert(0, {place!r})`, then {reload}", "module",
         )  # fmt: skip
     if first in sys.modules and module != first:  # an older version or another package of this name
         return FailureReason(
             f"the installed {first} has no {module}", f"`%pip install -U {package_of(first)}`, then {reload}", "package"
         )
-    more = ", and that needs a GPU" if needs_gpu(module) else ""
+    gpu = " (it needs a GPU)" if needs_gpu(module) else ""
     return FailureReason(
-        f"the package {module} is missing{more}", f"`%pip install {package_of(module)}`, then {reload}", "package"
+        f"the package {module} is missing{gpu}", f"`%pip install {package_of(module)}`, then {reload}", "package"
     )
 
 
-def _beside(module: str, folder: Path, top: Path) -> Path | None:
+def _folder_of(module: str, folder: Path, top: Path) -> Path | None:
     """Return the project's folder that contains a module, searching from the model upwards."""
     for place in (folder, *folder.parents):
         for inside in (place, place / "src", place / "lib"):
@@ -193,7 +193,7 @@ def _beside(module: str, folder: Path, top: Path) -> Path | None:
 
 
 def _environment(error: BaseException) -> str:
-    """Return the variable that `os.environ[...]` did not find."""
+    """Return the name of the variable if `os.environ[...]` raised the error, else an empty string."""
     if type(error) is not KeyError or not error.args or not isinstance(error.args[0], str):
         return ""
     return error.args[0] if _raised_in(error, "os") else ""

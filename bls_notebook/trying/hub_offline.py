@@ -1,8 +1,8 @@
 """Load models without Hugging Face's hub: fail fast if it is unreachable, and replace missing tokenizers.
 
-The hub's libraries retry for half a minute; HF_HUB_OFFLINE stops that. Pipelines that call a language model
-often fetch its tokenizer when they load; a tokenizer of single bytes takes its place, so that their own code
-runs. Guarantees: an available tokenizer is used; responses that used a replacement say so, like stubs.
+The hub's libraries retry for half a minute; HF_HUB_OFFLINE prevents that. Pipelines that call a language model
+often fetch its tokenizer when they load; a tokenizer of single bytes replaces it, so that the pipeline's own code
+runs. Guarantees: available tokenizers are not replaced; responses that used a replacement name it in `stubs`.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.raw_events import Stubbed
 
-_PATIENCE = 3.0  # seconds
+_PATIENCE = 3.0  # seconds to wait for a connection
 _VARIABLE = "HF_HUB_OFFLINE"
-# Where its libraries cache the variable.
+# Modules and attributes in which the hub's libraries cache the variable.
 _CACHED_FLAGS = (("huggingface_hub.constants", _VARIABLE), ("transformers.utils.hub", "_is_offline_mode"))
 _ASKS = re.compile(r"\bfrom_pretrained\b|\bhuggingface_hub\b|\bhf_hub|\bsnapshot_download\b")
 
 
 def uses_hub(source: str) -> bool:
-    """Whether source code seems to fetch from the hub."""
+    """Return whether source code probably fetches from the hub."""
     return _ASKS.search(source) is not None
 
 
 @contextmanager
 def offline_if_unreachable(wanted: bool) -> Iterator[str]:
-    """Set HF_HUB_OFFLINE while this is open if the hub is unreachable.
+    """Set HF_HUB_OFFLINE in a ``with`` if the hub is unreachable.
 
     Yields a note, empty if no model fetches (`wanted`), the hub is reachable, or the user set the variable.
     """
@@ -48,14 +48,14 @@ def offline_if_unreachable(wanted: bool) -> Iterator[str]:
     os.environ[_VARIABLE] = "1"
     _set_offline(True)
     try:
-        yield f"{host} cannot be reached: nothing was fetched from it ({_VARIABLE}=1 while trying)"
+        yield f"{host} is unreachable: models loaded with {_VARIABLE}=1, which fetches nothing from it"
     finally:
         os.environ.pop(_VARIABLE, None)
         _set_offline(False)
 
 
 def _has_proxy() -> bool:
-    """Whether a proxy is configured, so that a direct connection proves nothing."""
+    """Return whether a proxy is configured, so that a direct connection proves nothing."""
     return any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)
 
 
@@ -79,20 +79,20 @@ _SPECIAL = {
     "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
     "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
 }  # fmt: skip
-_LENGTHS = {"siglip": 64, "clip": 77}  # families whose limit is not 512 tokens
+_LENGTHS = {"siglip": 64, "clip": 77}  # model families with another limit than 512 tokens
 _CHAT = (
     "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
-_FEWEST = 64  # tokens; a smaller vocabulary was made without its files
+_FEWEST = 64  # tokens; a tokenizer with fewer was created without its files
 _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat_template")
 
 
 @contextmanager
 def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
-    """Replace unavailable tokenizers of `transformers` while this is open.
+    """Replace unavailable tokenizers of `transformers` in a ``with``.
 
-    Yields the list of their names. Does nothing unless `wanted`, for the package takes seconds to import.
+    Yields the list of their names. Does nothing unless `wanted`, because importing the package takes seconds.
     """
     missing: list[str] = []
     owners: tuple[Any, ...] = ()
@@ -115,9 +115,9 @@ def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
 def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., Any]:
     def from_pretrained(cls: type, name: Any, *arguments: Any, **options: Any) -> Any:
         with suppress(Exception):  # OSError in most versions
-            made = fetch(cls, name, *arguments, **options)
-            if len(made) >= _FEWEST:
-                return made
+            tokenizer = fetch(cls, name, *arguments, **options)
+            if len(tokenizer) >= _FEWEST:
+                return tokenizer
         missing.append(os.fspath(name))
         return byte_tokenizer(os.fspath(name))
 
@@ -125,9 +125,9 @@ def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., An
 
 
 def byte_tokenizer(name: str) -> Any:
-    """Return a tokenizer of `transformers` with the 256 bytes and a few special tokens.
+    """Return a tokenizer of `transformers` with a token per byte and a few special tokens.
 
-    Responses of models that use it are marked as stubbed.
+    Responses of models that use it name it among their stubs.
     """
     transformers = importlib.import_module("transformers")
     tokenizers = importlib.import_module("tokenizers")

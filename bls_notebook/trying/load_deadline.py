@@ -1,7 +1,7 @@
 """`Deadline`: interrupt model code on this thread after a time limit.
 
-Guarantees: it interrupts model code and waits, never the engine; no interrupt arrives after the block; the
-user's own Ctrl-C is distinguished from the deadline's.
+Guarantees: the deadline interrupts model code and waits, never the engine. No interrupt arrives after the block. The
+deadline's interrupt is distinguished from the user's Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from types import TracebackType
 from bls_notebook.engine.waiting.interrupts import Interrupted, clear_interrupt, interrupt_thread, press
 from bls_notebook.extending import critical
 
-_AGAIN = 1.0  # seconds until code that continues is interrupted again
+_AGAIN = 1.0  # seconds until the next interrupt of code that continues
 _SOON = 0.01  # seconds until the next attempt while a thread is in the engine
 
 
 class Deadline:
-    """Context manager; `passed` says whether the time was up, and then the interrupt is not raised.
+    """Context manager; if the time limit has passed, `passed` is true and the block's interrupt is suppressed.
 
     On the main thread it raises SIGINT, which also ends sleeps and network waits; on other threads it sets an
-    asynchronous exception. SIGINT is enabled meanwhile if a shell started this program in the background.
+    asynchronous exception. It enables SIGINT meanwhile if a shell started this program in the background.
     """
 
     def __init__(self, seconds: float) -> None:

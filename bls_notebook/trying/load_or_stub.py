@@ -1,4 +1,4 @@
-"""Load each model of a repository: the real model if possible, else its stub, else report the reason."""
+"""Load the models of a repository: the real model if possible, else a stub; report the reasons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _CUDA = re.compile(r"""["']cuda(:\d)?["']|\.cuda\(\)""")
 
 @dataclass
 class ModelPlan:
-    """Facts about a model that need no running code."""
+    """Facts about a model from its files, without running code."""
 
     name: str
     folder: Path  # on disk
@@ -112,7 +112,7 @@ class ModelLoader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done for all models, and what a server needs."""
+        """Notes about all models: changes made to load them, and what a server needs."""
         real = [report.name for report in self.reports if report.kind == "real"]
         return self._notes + self._preparation.missing_folders(real)
 
@@ -122,7 +122,7 @@ class ModelLoader:
         return tuple(self._reports[name] for name in sorted(self._reports))
 
     def load_all(self) -> tuple[str, ...]:
-        """Load or stub every model; return the names that Ctrl-C left."""
+        """Load or stub every model; return the models that were not tried because of Ctrl-C."""
         self._simulate_missing_gpus()
         left = in_order({name: plan.calls for name, plan in self.plans.items()})
         fetches = any(plan.uses_hub and plan.may_run for plan in self.plans.values())
@@ -153,7 +153,7 @@ class ModelLoader:
         )
 
     def _simulate_missing_gpus(self) -> None:
-        """Simulate as many GPUs as the models ask for, on a machine without one."""
+        """Simulate as many GPUs as the models need, if the machine has none."""
         wanted = {
             plan.name: max(_gpus_in(plan.config), int(plan.takes_cuda))
             for plan in self.plans.values()
@@ -170,14 +170,14 @@ class ModelLoader:
             simulate_gpus(most)
 
     def _report_missing(self) -> None:
-        """Report models that requests name and that have no folder."""
+        """Report models that requests name but that have no folder."""
         missing: dict[str, list[str]] = {}
         for plan in self.plans.values():
             for name in plan.named - self.plans.keys():
                 missing.setdefault(name, []).append(plan.name)
         for name, callers in missing.items():
-            why = f"there is no folder of that name; called by {', '.join(sorted(callers))}"
-            remedy = f"a model of yours in its place: `%%tritonmodel {name}`"
+            why = f"there is no folder with this name; called by {', '.join(sorted(callers))}"
+            remedy = f"write a model in its place: `%%tritonmodel {name}`"
             self._reports[name] = TriedModel(name, "", "absent", why, remedy)
 
     def _load(self, plan: ModelPlan) -> TriedModel:
@@ -196,7 +196,7 @@ class ModelLoader:
         return self._load_stub(plan, plan.config, reason, may_ask)
 
     def _known_obstacle(self, plan: ModelPlan) -> FailureReason | None:
-        """Return why a model cannot be real, from its files alone; None if it may load."""
+        """Return the reason, known from its files, why a model cannot load; None if it may."""
         assert plan.config is not None
         name, backend = plan.name, plan.backend
         if backend == "ensemble":
@@ -220,11 +220,11 @@ class ModelLoader:
         return None
 
     def _load_real(self, plan: ModelPlan) -> tuple[FailureReason | None, bool]:
-        """Load the real model; return why that failed, and whether the stub may ask its code for a config."""
+        """Load the real model; return the reason if that failed, and whether its stub may run auto_complete_config."""
         failed = self._attempt(plan)
         if failed is None:
             return None, True
-        if failed.kind == "gpu" and plan.runs_code and gpu_count() == 0:  # only its code asks for a GPU
+        if failed.kind == "gpu" and plan.runs_code and gpu_count() == 0:  # its code needs a GPU, its config does not
             note = simulated_for(plan.name)
             if self._attempt(plan) is None:
                 self._notes += (note,)
@@ -245,9 +245,9 @@ class ModelLoader:
             with byte_tokenizers(pipeline) as bytes_for, Deadline(self._seconds) as deadline:
                 self._repository.load(name)
             if bytes_for:
-                substitute = f"single bytes stand in for the tokenizer {', '.join(bytes_for)}"
+                substitute = f"a tokenizer of single bytes replaces {', '.join(bytes_for)}, which is unavailable"
                 notes = self._preparation.notes
-                notes[name] = "; ".join(filter(None, (notes.get(name), f"{substitute}, which cannot be had here")))
+                notes[name] = "; ".join(filter(None, (notes.get(name), substitute)))
         except BLSError as error:
             if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
                 return reasons.too_slow(name, self._seconds)
@@ -256,12 +256,12 @@ class ModelLoader:
             try:
                 reason = reasons.of_error(name, error, plan.folder, self._project, _gpus(), parameters)
             except Exception:  # the methods of a model's exception may fail
-                reason = FailureReason(first_line(str(error)), f"mend it, then `{reasons.again(name)}`", "error")
+                reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error")
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason
-            more = reasons.missing_file(name, pointers[0], True)
-            return replace(more, why=f"{more.why}: {reason.why}")
+            pointer = reasons.missing_file(name, pointers[0], True)
+            return replace(pointer, why=f"{pointer.why}: {reason.why}")
         if deadline.passed and not self._repository.ready(name):
             return reasons.too_slow(name, self._seconds)
         return None
@@ -290,13 +290,12 @@ class ModelLoader:
             with Deadline(self._seconds):
                 record = self._repository.load(name)
         except BLSError as error:
-            return replace(absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}")
+            return replace(absent, why=f"{reason.why}; a stub cannot replace it: {first_line(str(error))}")
         finally:
             undo()
         if not record.outputs:
             self._repository.unload(name)
-            unknown = "its configuration names no outputs, so there is nothing to stand in for"
-            return replace(absent, why=f"{reason.why}; {unknown}")
+            return replace(absent, why=f"{reason.why}; a stub cannot replace it: its configuration names no outputs")
         return TriedModel(name, kind="stub", why=reason.why, remedy=reason.remedy)
 
 
@@ -309,7 +308,7 @@ def _gpus() -> str:
 
 
 def _gpus_in(config: ModelConfigMessage) -> int:
-    """Return how many GPUs a configuration needs; 0 if it does not ask for any."""
+    """Return the number of GPUs that a configuration needs."""
     gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
     groups = [group for group in config.instance_group if group.kind == gpu]
     return max((max(group.gpus, default=0) + 1 for group in groups), default=0)

@@ -1,9 +1,8 @@
 """Prepare models of any repository for loading, without writing to their folders.
 
-A model's config.pbtxt may have another file name, Git dropped its empty version folder, or it asks for a GPU
-that is missing; each such change becomes a note. If a configuration names its model differently than the
-folder, and other models use that name, the model gets that name: a server refuses such folders, and projects
-that have them rename each one with a script.
+Typical obstacles: config.pbtxt has another file name, Git dropped an empty version folder, or a GPU is missing. Each
+change becomes a note. If a configuration gives its model another name than the folder, and other models use that name,
+the model gets it: a server refuses such folders, and projects that have them rename the folders with a script.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ def model_folders(path: Path, values: Mapping[str, object]) -> tuple[Path, list[
         if names := _names_by_others(path, values):
             view = _linked(path, names)
             renamed = ", ".join(f"{shown_path(path / entry)} is {name}" for entry, name in sorted(names.items()))
-            notes += (f"models go by the name in their configuration, which others call them by: {renamed}",)
+            notes += (f"models have the names from their configurations, because other models use these: {renamed}",)
             path = view
     folders = model_names([path])
     models = [name for name in folders if is_model(path / name)]
     others = [name for name in folders if name not in models]
     if others:
         few = listed(others, _FEW)
-        notes += (f"no models, for they have neither config.pbtxt nor a version with a model's file: {few}",)
+        notes += (f"folders without models (neither config.pbtxt nor a version with a model's file): {few}",)
     return path, models, notes
 
 
 def _names_by_others(folder: Path, values: Mapping[str, object]) -> dict[str, str]:
-    """Return the names that configurations give and other models use, by folder, if they differ from the folder's."""
+    """Return, by folder, the names in configurations that differ from the folder's and that other models use."""
     configs, texts = {}, {}
     for name in model_names([folder]):
         files = config_files(folder / name)[:1]
@@ -77,7 +76,7 @@ def _own_name(config: str, folder: str, values: Mapping[str, object]) -> str:
 
 
 def _linked(folder: Path, names: Mapping[str, str]) -> Path:
-    """Create a folder of links to the models, some under another name; it is removed when Python ends."""
+    """Create a temporary folder of links to the models, some under another name; it exists until Python ends."""
     view = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
     atexit.register(shutil.rmtree, view, ignore_errors=True)
     for entry in sorted(folder.iterdir()):
@@ -86,21 +85,21 @@ def _linked(folder: Path, names: Mapping[str, str]) -> Path:
 
 
 _LISTED, _FEW = 24, 8
-_PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # keys that a model usually needs
+_PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # keys of paths, without which models often cannot load
 
 
 class ModelPreparation:
-    """Called with the source of each model before it loads; returns the source to load.
+    """Hook that gets the source of each model before it loads, and returns the source to load.
 
-    `new_folder` returns a new private folder.
+    `new_folder` creates a private folder.
     """
 
     def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object]) -> None:
         self._new_folder = new_folder
         self._fill = fill
-        self._made: dict[str, Path] = {}  # by the model's own folder
-        self.on_cpu: set[str] = set()  # models whose instances run on the CPU, whatever they ask for
-        self.notes: dict[str, str] = {}  # changes to a model, in words
+        self._folders: dict[str, Path] = {}  # private folders, by the model's own folder
+        self.on_cpu: set[str] = set()  # models whose instances run on the CPU despite their configuration
+        self.notes: dict[str, str] = {}  # descriptions of changes, by model
         self.without_version: dict[str, str] = {}  # missing version folders, by model
 
     def __call__(self, source: ModelSource) -> ModelSource:
@@ -108,24 +107,24 @@ class ModelPreparation:
         notes: list[str] = []
         config = source.config
         if config is None:
-            found = config_files(source.folder)
-            if found:
-                text = found[0].read_text(encoding="utf-8", errors="replace")
+            files = config_files(source.folder)
+            if files:
+                text = files[0].read_text(encoding="utf-8", errors="replace")
                 config, _ = filled_config(text, self._fill, source.name)
-                notes.append(f"{found[0].relative_to(source.folder)} is taken for its config.pbtxt")
+                notes.append(f"{files[0].relative_to(source.folder)} is used as its config.pbtxt")
         folder = source.folder
         if config is not None and not version_folders(folder):
             folder = self._with_version(source.name, folder)
             where = shown_path(source.folder / "1")
             if (source.folder / "model.py").is_file():
-                notes.append(f"its files lie beside its config.pbtxt; a server wants them in `{where}`")
+                notes.append(f"its files are beside its config.pbtxt; a server needs them in `{where}`")
             else:
                 self.without_version[source.name] = where
         with suppress(BLSError):  # the load reports it
             parsed = replace(source, config=config).parsed_config()
             if parsed.name not in ("", source.name):
                 notes.append(
-                    f'its config.pbtxt says name: "{parsed.name}", which no server takes: make it that of the folder'
+                    f'its config.pbtxt has name: "{parsed.name}", which a server refuses: use the name of the folder'
                 )
                 parsed.name = source.name
                 config = parsed
@@ -134,7 +133,7 @@ class ModelPreparation:
         if source.name in self.on_cpu:
             with suppress(BLSError):
                 config = _on_cpu(replace(source, config=config).parsed_config())
-            notes.append("its instances are on the CPU: on a simulated GPU it did not load")
+            notes.append("its instances are on the CPU, because it did not load on a simulated GPU")
         self.notes[source.name] = "; ".join(notes)
         return replace(source, config=config, folder=folder)
 
@@ -144,21 +143,21 @@ class ModelPreparation:
         if not missing:
             return ()
         line = f"`!mkdir {' '.join(missing)}`"
-        return (f"version folders are missing, for Git keeps no empty ones; a server needs them: {line}",)
+        return (f"empty version folders are missing, which Git does not store; a server needs them: {line}",)
 
     def _with_version(self, name: str, folder: Path) -> Path:
         key = str(folder)
-        if key not in self._made:
-            made = self._new_folder() / name
-            made.mkdir()
+        if key not in self._folders:
+            private = self._new_folder() / name
+            private.mkdir()
             try:
                 if not (folder / "model.py").is_file():
                     raise OSError
-                (made / "1").symlink_to(folder, target_is_directory=True)
+                (private / "1").symlink_to(folder, target_is_directory=True)
             except OSError:
-                (made / "1").mkdir()
-            self._made[key] = made
-        return self._made[key]
+                (private / "1").mkdir()
+            self._folders[key] = private
+        return self._folders[key]
 
 
 def _on_cpu(config: ModelConfigMessage) -> ModelConfigMessage:
@@ -170,8 +169,8 @@ def _on_cpu(config: ModelConfigMessage) -> ModelConfigMessage:
 
 def template_notes(folders: Iterable[Path], values: Mapping[str, object]) -> tuple[str, ...]:
     """Return a note on filled templates and one on unfilled ones."""
-    filled: dict[str, None] = {}  # in order
-    still: dict[str, None] = {}
+    filled: dict[str, None] = {}  # ordered sets
+    unfilled: dict[str, None] = {}
     for folder in folders:
         text = config_text(folder)
         if text is None and (files := config_files(folder)):
@@ -179,15 +178,15 @@ def template_notes(folders: Iterable[Path], values: Mapping[str, object]) -> tup
         if not isinstance(text, str):
             continue
         try:
-            found = fill_templates(text, values, environment=os.environ, defaults=True, model=folder.name)
+            result = fill_templates(text, values, environment=os.environ, defaults=True, model=folder.name)
         except ConfigError:  # reported with its model
             continue
-        filled |= dict.fromkeys(f"{visible(f.key)}={visible(f.value)} ({f.origin})" for f in found.fills)
-        still |= dict.fromkeys(visible(template.key) for template in found.open)
+        filled |= dict.fromkeys(f"{visible(f.key)}={visible(f.value)} ({f.origin})" for f in result.fills)
+        unfilled |= dict.fromkeys(visible(template.key) for template in result.open)
     out = []
     if filled:
         out.append(f"templates were filled: {listed(filled, _LISTED)}")
-    if still:
-        paths_first = sorted(still, key=lambda key: _PATH.search(key) is None)
-        out.append(f"templates left in texts: {listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
+    if unfilled:
+        paths_first = sorted(unfilled, key=lambda key: _PATH.search(key) is None)
+        out.append(f"unfilled templates in texts: {listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
     return tuple(out)

@@ -11,7 +11,7 @@ from bls_notebook.records.base import Record
 class TriedModel(Record):
     """One model: ``kind`` is real, stub, or absent if it is not loaded.
 
-    ``why`` says why it is not real, or what was changed; ``remedy`` says what to do, with code in backticks.
+    ``why`` is the reason why it is not real, or a change to it; ``remedy`` is the fix, with code in backticks.
     ``calls`` are its callees, ``seconds`` its load time.
     """
 
@@ -29,7 +29,7 @@ class Tried(Record):
     """Report on a repository.
 
     ``entries`` are the models that no other model calls, ``requests`` an example line for each; ``notes`` are
-    about all models. ``left`` are models that were not loaded because of Ctrl-C.
+    about all models. ``left`` are models that were not tried because of Ctrl-C.
     """
 
     folder: str

@@ -1,4 +1,4 @@
-"""`try_repository`: load what can be loaded of any model repository, and use stubs for the rest."""
+"""`try_repository`: load the models of any repository; stubs replace models that cannot load."""
 
 from __future__ import annotations
 
@@ -47,31 +47,32 @@ def try_repository(
     load_timeout: float = 60.0,
     tell: Callable[[str], None] | None = None,
 ) -> Trial:
-    """Load what can be loaded of a model repository, and stub the rest.
+    """Load the models of a repository; stubs replace models that cannot load.
 
-    A stub answers from its model's configuration: names, data types and shapes of its outputs, sizes
-    that vary taken from the request. Every response with a stub's answer in it says so (`Response.stubs`).
-    Nothing is written to the folder. It runs the code of the models in this process.
+    A stub makes up responses from its model's configuration: names, data types and shapes of outputs; variable
+    dimensions take sizes from the request. Every response that depends on a stub names it (`Response.stubs`). Writes
+    nothing to the folder. Runs the code of the models in this process.
 
     Parameters
     ----------
     folder : str or Path
-        A model repository, or a folder that holds one.
+        A model repository, or a folder that contains one.
     fill : mapping of str to object, optional
         Values for templates such as ``${max_batch_size}`` in the configurations.
     values : str
-        What stubs answer: ``"zeros"``, or ``"random"`` numbers that depend on `seed` and on the request.
+        Outputs of stubs: ``"zeros"``, or ``"random"`` numbers that depend on `seed` and the request.
     seed : int
+        Seed of random outputs.
     latency : mapping of str to float, optional
-        By model, how many seconds each `execute` of its stub takes.
+        Duration (s) of each `execute` of a stub, by model.
     recorded : mapping, optional
-        By model, outputs (arrays by name) that its stub gives as they are; a `Response` will do.
+        Fixed outputs of stubs, by model: arrays by name, or a `Response`.
     real : collection of str, optional
-        Only the code of these models is run, and imported; all others are stubs.
+        Run and import only the code of these models; all others are stubs.
     load_timeout : float
-        Seconds that a model may take to load before a stub takes its place.
+        Time limit (s) for loading a model, after which a stub replaces it.
     tell : callable, optional
-        Called with a line that says whose code is run, before it is; by default that is logged.
+        Called with a line that names the models whose code will run, before it runs; default: log the line.
 
     Returns
     -------
@@ -81,7 +82,7 @@ def try_repository(
     Raises
     ------
     BLSError
-        The folder holds no model repository, or several; an option makes no sense.
+        The folder contains no model repository or several, or an option is invalid.
 
     Examples
     --------
@@ -131,14 +132,14 @@ def _stub_factory(
     if values not in VALUES:
         problem = f"values: got {values!r}, expected {' or '.join(map(repr, VALUES))}"
     elif isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        problem = f"seed: got {seed!r}, expected a whole number from 0 on"
+        problem = f"seed: got {seed!r}, expected a whole number, at least 0"
     elif not load_timeout > 0:
-        problem = f"load_timeout: got {load_timeout!r}, expected seconds above 0"
+        problem = f"load_timeout: got {load_timeout!r}, expected more than 0 s"
     elif unknown is not None:
         option = "latency" if unknown in latency else "real"
-        problem = f"{option}: there is no model {unknown!r}; expected some of {', '.join(sorted(names))}"
+        problem = f"{option}: there is no model {unknown!r}; the models are {', '.join(sorted(names))}"
     elif slow is not None:
-        problem = f"latency of {slow!r}: got {latency[slow]!r}, expected seconds from 0 on"
+        problem = f"latency of {slow!r}: got {latency[slow]!r}, expected at least 0 s and less than 3600 s"
     if problem:
         raise BLSError(f"try: {problem}")
 
@@ -156,6 +157,6 @@ def _announce(tell: Callable[[str], None] | None, path: Path, names: Sequence[st
     if names:
         (tell or log.warning)(
             f"this runs Python code of {count(len(names), 'model')} of {shown_path(path)} in this process, "
-            f"with your rights: {', '.join(names)}; `--real a,b` runs that of these alone, "
-            "`--real none` nobody's"
+            f"with your permissions: {', '.join(names)}; `--real a,b` runs only the code of a and b, "
+            "`--real none` no code"
         )

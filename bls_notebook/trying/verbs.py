@@ -1,4 +1,4 @@
-"""``%tritonrepo try``: anybody's model repository, as far as it goes."""
+"""The verb ``%tritonrepo try``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _try(notebook: Notebook, arguments: argparse.Namespace) -> Tried:
             fill=dict(arguments.fill),
             values="zeros" if values == "recorded" else values,
             seed=arguments.seed,
-            latency={name: s for each in arguments.latency for name, s in each.items()},
+            latency={name: s for latencies in arguments.latency for name, s in latencies.items()},
             recorded=dict(_recorded(notebook)) if values == "recorded" else None,
             real=None if real is None else [name for name in real if name != "none"],
             load_timeout=arguments.load_timeout,
@@ -49,41 +49,40 @@ def _try(notebook: Notebook, arguments: argparse.Namespace) -> Tried:
 
 
 def _recorded(notebook: Notebook) -> Iterator[tuple[str, Any]]:
-    """The responses that the notebook has in variables, by model; of several the last."""
+    """Yield the successful real responses in the notebook's variables, with their models."""
     for value in list(notebook.shell.user_ns.values()):
         if isinstance(value, Response) and value.error is None and not value.stubs:
             yield value.model, value
 
 
 TRY = Verb(
-    "try", "run anybody's model repository: what cannot be loaded is stood in for by a stub", _try,
-    "The report says which models are real, which are stubs and why, and what to type to make each real. A "
-    "stub answers from its model's configuration: names, data types and shapes of its outputs; every "
-    "response that one had a part in says so. FOLDER may be a project that holds a repository; nothing is "
-    "written to it. The code of its models runs in this kernel, with your rights; --real says whose may. The "
-    "repository before is closed, and models that were defined by cells go with it. Ctrl-C keeps what is "
-    "loaded.",
+    "try", "run any model repository, with stubs for models that cannot load", _try,
+    "The report says which models are real, which are stubs and why, and how to make each real. A stub makes up "
+    "responses from its model's configuration: names, data types and shapes of outputs; every response that depends "
+    "on a stub names it. FOLDER may be a project that contains a repository; nothing is written to it. The models' "
+    "code runs in this kernel, with your permissions; --real limits it to some models. The previous repository is "
+    "closed, with the models that cells defined. After Ctrl-C, loaded models stay loaded.",
     "  %tritonrepo try their_project\n"
     "  %tritonrepo try their_project --latency resize=5ms,detect=20ms --values random --seed 1\n"
     "  %tritonrepo try their_project --real pipeline --fill max_batch_size=8\n",
 )  # fmt: skip
 _add = TRY.parser.add_argument
-_add("folder", metavar="FOLDER", help="a model repository, or a folder that holds one")
-_add("--real", type=names, metavar="MODEL,...", help="run the code of these models alone; none for nobody's")
+_add("folder", metavar="FOLDER", help="a model repository, or a folder that contains one")
+_add("--real", type=names, metavar="MODEL,...", help="run only the code of these models; none: of no model")
 _add(
     "--fill", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
     help="a value for the template ${KEY} in configurations",
 )  # fmt: skip
 _add(
     "--values", choices=("zeros", "random", "recorded"), default="zeros",
-    help="what stubs answer (default: zeros); recorded: what responses in the notebook's variables hold",
+    help="outputs of stubs (default: zeros); recorded: the outputs of responses in the notebook's variables",
 )  # fmt: skip
-_add("--seed", type=int, default=0, metavar="N", help="of random values")
+_add("--seed", type=int, default=0, metavar="N", help="seed of random values")
 _add(
     "--latency", type=_latencies, action="append", default=[], metavar="MODEL=TIME,...",
-    help="how long each execute of a stub takes, such as resize=5ms",
+    help="duration of each execute of a stub, such as resize=5ms",
 )  # fmt: skip
 _add(
     "--load-timeout", type=seconds, default=60.0, metavar="TIME",
-    help="how long a model may take to load before a stub takes its place (default: 60s)",
+    help="time limit for loading a model, after which a stub replaces it (default: 60s)",
 )  # fmt: skip

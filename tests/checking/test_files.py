@@ -22,7 +22,7 @@ def test_nothing_is_found_in_a_good_model(check: Check) -> None:
 def test_nothing_bites_in_the_sample_models() -> None:
     with bls.ModelRepository(REPOSITORY) as repository:
         found = bls.check(repo=repository)
-    assert not found.bites, found.findings
+    assert not found.has_problems, found.findings
     assert len(found.models) == len(repository.index())
 
 

@@ -43,7 +43,7 @@ def test_check_says_what_will_bite(cells, folder: Path) -> None:
     cells(f"%tritonrepo use {folder}")
     shown = cells("%tritonrepo check broken")
     assert shown.value.models == ("broken",)
-    assert shown.value.bites
+    assert shown.value.has_problems
     assert "1 model checked" in shown.text
     assert "why: " in shown.text
     assert set(shown.bundles[0]) == {"text/plain", "text/html"}

@@ -1,1 +1,1 @@
-"""Drills: what a model does while the models that it calls fail, stall, or answer nonsense."""
+"""Drills: run a model while its callees fail, stall or give wrong responses, and judge how it reacts."""

@@ -1,4 +1,4 @@
-"""The callees of a drilled model: what one request asked them, and how they answer with a fault."""
+"""Callees of a drilled model: the requests that they got, and their answers with a fault."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from .timed_request import DelayedResponse
 
 @dataclass(frozen=True)
 class Callee:
-    """A model that a request reached.
+    """A model that the drilled request reached.
 
-    It got ``asked`` requests and gave ``responses`` responses. ``overlapped`` says whether two of its requests ran
-    together, on two instances; ``step`` whether only ensembles asked it. ``on_gpu`` has the GPUs of its outputs.
+    It got ``asked`` requests and sent ``responses`` responses. ``overlapped``: two of its requests ran at the same
+    time, on two instances. ``step``: only ensembles call it. ``sent`` is the line that calls it. ``on_gpu`` maps its
+    outputs to their GPUs.
     """
 
     name: str
@@ -47,11 +48,11 @@ class Callee:
 
     @property
     def batching(self) -> bool:
-        """Whether the first dimension of its tensors is that of the batch."""
+        """True if the first dimension of its tensors is the batch."""
         return self.model.spec.max_batch_size > 0
 
     def can(self, fault: Fault) -> bool:
-        """Whether the fault is possible for this model."""
+        """Return whether the fault is possible for this model."""
         if fault.name in STREAMS:
             return self.model.decoupled
         if fault.name in ("not-ready", "unloaded") and self.step:
@@ -64,19 +65,19 @@ class Callee:
             return bool(self.on_gpu)
         if fault.kind == "data":
             tensors = (response.output_tensors() for response in self.answers.first())
-            return any(spoilt(each, fault.name, self.batching) is not None for each in tensors)
+            return any(spoilt(outputs, fault.name, self.batching) is not None for outputs in tensors)
         return True
 
 
 def callees_of(model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes) -> list[Callee]:
-    """Return the models that a request to `model` reached, in the order in which it did."""
+    """Return the models that a request to `model` reached, in the order of their first requests."""
     spans = session.spans
     names = {span.id: span.model for span in spans}
     out = []
     for name in dict.fromkeys(span.model for span in spans if span.parent and span.model != model):
-        found = server.find(name)
+        callee = server.find(name)
         own = [span for span in spans if span.model == name and span.parent]
-        if found is None:
+        if callee is None:
             continue
         overlapped = any(
             first.instance != other.instance and first.sent < other.ended and other.sent < first.ended
@@ -86,7 +87,7 @@ def callees_of(model: str, recording: Recording, session: Session, server: Serve
         steps = [m for m in map(server.find, called_by) if m is not None and m.spec.scheduler == "ensemble"]
         out.append(
             Callee(
-                name, found, recording.answer_of(name), len(own), sum(span.responses for span in own),
+                name, callee, recording.answer_of(name), len(own), sum(span.responses for span in own),
                 overlapped, len(steps) == len(called_by), _sent(server, session, own[0]), _gpus(lives, name),
             )
         )  # fmt: skip
@@ -94,21 +95,21 @@ def callees_of(model: str, recording: Recording, session: Session, server: Serve
 
 
 def _sent(server: Server, session: Session, span: Span) -> CodePlace | None:
-    """The line that sent a request."""
+    """Return the line that sent a request."""
     if not span.source:
         return None
-    found = session.sources[span.source - 1]
-    lines = found.text.splitlines()
+    source = session.sources[span.source - 1]
+    lines = source.text.splitlines()
     code = lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
-    model = server.find(found.model)
-    files = [] if model is None else [file for file in _files(model) if Path(file).name == found.name]
-    label = label_of(files[0]) if files else found.name  # of a cell it is the cell's
-    file = f"{found.model}/{found.version}/{found.name}" if label in (*files, found.name) else label
-    return CodePlace(found.model, file, span.line, code)
+    model = server.find(source.model)
+    files = [] if model is None else [file for file in _files(model) if Path(file).name == source.name]
+    label = label_of(files[0]) if files else source.name  # for a model in a cell, the cell's label
+    file = f"{source.model}/{source.version}/{source.name}" if label in (*files, source.name) else label
+    return CodePlace(source.model, file, span.line, code)
 
 
 def _gpus(lives: Lifetimes, name: str) -> dict[str, int]:
-    """The GPUs that the outputs of a model were on."""
+    """Return the GPU of each output of a model that was on a GPU."""
     out: dict[str, int] = {}
     for life in lives.lives:
         if life.maker.model == name and life.device.startswith("gpu:"):
@@ -119,7 +120,7 @@ def _gpus(lives: Lifetimes, name: str) -> dict[str, int]:
 
 
 def named_in_code(server: Server, names: Iterable[str]) -> set[str]:
-    """Return the models that the code of some models names in requests."""
+    """Return the models that the code of these models names in requests."""
     return {called for model in filter(None, map(server.find, names)) for called in _named(model)}
 
 
@@ -130,7 +131,7 @@ def _named(model: LoadedModel) -> Iterator[str]:
 
 
 def sources_of(model: LoadedModel) -> list[list[str]]:
-    """Return the files of a model's code, each as its lines."""
+    """Return the lines of each file of a model's code."""
     return [[line.rstrip("\n") for line in lines] for lines in _files(model).values()]
 
 
@@ -139,15 +140,15 @@ def _files(model: LoadedModel) -> dict[str, list[str]]:
     return {} if modules is None else dict(modules.sources)
 
 
-_LATE = 0.02  # seconds that a response is late, or
-_LATE_IN_ALL = 0.2  # so many for all the responses to one request
-_PATIENCE = 0.25  # seconds that the first of two requests waits for the second
+_LATE = 0.02  # delay (s) of a response of a slow callee
+_LATE_IN_ALL = 0.2  # limit (s) for the delays of all responses to one request
+_PATIENCE = 0.25  # seconds for which the first of two requests waits for the second
 
 
 class FailingAnswers:
     """Answers of one callee with a fault, as `Answers` of a substitution.
 
-    `delay` holds back what is not to be answered; `unload` takes the model out of service.
+    `delay` keeps a stalled request unanswered; `unload` takes the model out of service.
     """
 
     def __init__(self, fault: Fault, callee: Callee, delay: DelayedResponse, unload: Callable[[], object]) -> None:
@@ -167,7 +168,7 @@ class FailingAnswers:
         every = list(answers)
         if not wait.decoupled:
             yield every[0]
-        # An error reaches its requester with the final flag alone; other responses come as they were recorded.
+        # An error and the final flag come together; other responses have the flag as in the recording.
         elif every and (self.fault.kind == "error" or not self.callee.answers.flag_alone):
             yield from every[:-1]
             yield Last(every[-1])
@@ -191,7 +192,7 @@ class FailingAnswers:
             yield self._on_gpu(response)
         if name == "no-final-flag":
             self._delay.wait(wait)
-        elif name == "unloaded" and number == 1:  # a second may be under way already
+        elif name == "unloaded" and number == 1:  # a second request may unload at the same time
             self._unload()
         self._second.set()
 
@@ -218,7 +219,7 @@ class FailingAnswers:
             yield InferenceResponse(error=TritonError(self.words))
 
     def _on_gpu(self, response: InferenceResponse) -> InferenceResponse:
-        """Return the response with its outputs on the GPUs that they were on."""
+        """Return the response with its outputs on the same GPUs as in the recording."""
         gpus = self.callee.on_gpu
         if not gpus or response.has_error():
             return response

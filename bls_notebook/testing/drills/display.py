@@ -1,4 +1,4 @@
-"""What a drill found: a table of faults and who had them, and each thing to look at with its line."""
+"""Display of a drill: a table of faults by callee, then each problem with its line of code."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}
 _COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "dim"}
-_TOLD = {"bad": "bad", "odd": "to look at", "good": "good", "open": "open"}
+_CLASSES = {"bad": "bad", "odd": "doubtful", "good": "good", "open": "open"}
 MEANING = {
-    "crash": "the callee's error is lost in another one, raised by accident",
-    "rubbish": "an answer that is wrong for certain, without an error",
-    "hang": "no answer, though nothing it waits for is open any more",
-    "leak": "requests, threads or memory stay behind",
-    "spoilt": "the model is not as before once all is well again",
+    "crash": "an unintended exception hides the callee's error",
+    "rubbish": "a response without an error that is certainly wrong",
+    "hang": "no response, although every call that it waited for has ended",
+    "leak": "requests, threads or memory are left behind",
+    "spoilt": "after the fault, the model does not work as before",
     "vague": "an error that does not say which model failed",
-    "stumbles": "an error, raised by accident: it does not say that the callee's answer was wrong",
-    "silent": "an answer made of a wrong one or of none, without a word; whether that is meant is unknown",
-    "waits": "it has no time limit, and is answered when the callee is",
-    "clear": "an error that tells of the callee",
-    "fallback": "an answer that does without the callee",
-    "unharmed": "the same answer, at another time",
-    "unaffected": "the same answer as ever: to this request the fault makes no difference",
-    "unjudged": "answers differ from request to request anyway",
-    "not reached": "the request did not come to the callee",
+    "stumbles": "an unintended exception, which does not say that the callee's response was wrong",
+    "silent": "a response computed from a wrong one or from none, without an error; this may be intended",
+    "waits": "no time limit: the model responds only after the callee does",
+    "clear": "an error that points to the callee",
+    "fallback": "a response computed without the callee",
+    "unharmed": "the same response, at another time",
+    "unaffected": "the same response: the fault makes no difference to this request",
+    "unjudged": "cannot be judged: responses differ from request to request without a fault too",
+    "not reached": "the request did not reach the callee",
 }
 
 
 def drilled_document(drilled: Drilled) -> doc.Document:
-    """Show what came of each fault, and where in the code."""
+    """Show the verdict on each fault, and the lines of code."""
     return doc.Document(list(_blocks(drilled)), styles="drill")
 
 
 def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
-    tally = [f"{len(cases)} {told}" for worth, told in _TOLD.items() if (cases := drilled.of(worth))]
+    tally = [f"{len(cases)} {label}" for worth, label in _CLASSES.items() if (cases := drilled.of(worth))]
     facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
     mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"
     said = parts.dots(*facts, parts.time(drilled.seconds))
@@ -46,7 +46,7 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     single = [case for case in drilled.cases if len(case.faults) == 1]
     if single:
         yield _table(drilled, single)
-    for worth, title in (("bad", "what is bad"), ("odd", "what to look at")):
+    for worth, title in (("bad", "bad"), ("odd", "doubtful")):
         if groups := _grouped(drilled.of(worth)):
             lines = [line for group in groups for line in _as_text(group)]
             items = doc.Both(lambda _: [], tag("div", *map(_as_html, groups)))
@@ -54,7 +54,7 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
             yield doc.Forms([doc.Words(f"{title}:", gap=True), *lines], [fold])
     if drilled.unreached:
         names = ", ".join(drilled.unreached)
-        yield doc.Words(f"named in the code, and not reached by this request: {names}", gap=True)
+        yield doc.Words(f"named in the code, but not reached by this request: {names}", gap=True)
     for number, note in enumerate(drilled.notes):
         yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
     verdicts = [verdict for verdict in MEANING if any(case.verdict == verdict for case in drilled.cases)]
@@ -62,7 +62,7 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
         means = [doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap") for verdict in verdicts]
         rows = [doc.Row(pair) for pair in zip(verdicts, means, strict=True)]
         table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
-        yield doc.Forms([], [doc.Fold("what the words mean", [table])])
+        yield doc.Forms([], [doc.Fold("meaning of the verdicts", [table])])
 
 
 def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
@@ -70,7 +70,7 @@ def _table(drilled: Drilled, cases: Sequence[DrilledCase]) -> doc.Table:
     faults = dict.fromkeys(case.faults[0].fault for case in cases)
     columns = [doc.Column("fault"), *(doc.Column(parts.name(callee)) for callee in drilled.callees)]
     rows = [doc.Row([fault, *(_cell(by.get((fault, callee))) for callee in drilled.callees)]) for fault in faults]
-    return doc.Table("What came of each fault of each model", columns, rows, indent="  ")
+    return doc.Table("Verdict on each fault of each callee", columns, rows, indent="  ")
 
 
 def _cell(case: DrilledCase | None) -> doc.Piece:
@@ -83,7 +83,7 @@ def _cell(case: DrilledCase | None) -> doc.Piece:
 
 
 def _grouped(cases: Sequence[DrilledCase]) -> list[list[DrilledCase]]:
-    """Cases with the same verdict on the same line of code, of any callee; else of the same callee."""
+    """Group cases by verdict and line of code; cases without a line by verdict and callee."""
     groups: dict[tuple[object, ...], list[DrilledCase]] = {}
     for case in cases:
         at = case.at or case.sent
@@ -97,7 +97,7 @@ def _callees(case: DrilledCase) -> tuple[str, ...]:
 
 
 def _faults(group: Sequence[DrilledCase]) -> str:
-    """The faults of a group in words, of one model its name once."""
+    """Return the faults of a group as text, by callee."""
     if any(len(case.faults) > 1 for case in group):
         return "; ".join(case.name for case in group)
     by: dict[str, list[str]] = {}
@@ -107,7 +107,7 @@ def _faults(group: Sequence[DrilledCase]) -> str:
 
 
 def _said(group: Sequence[DrilledCase]) -> list[str]:
-    """What is said of them: each sentence once, with its faults where they differ."""
+    """Return the explanations of a group: each sentence once, with its faults if there are several."""
     sentences: dict[str, list[DrilledCase]] = {}
     for case in group:
         sentences.setdefault(case.said, []).append(case)

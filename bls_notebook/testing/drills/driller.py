@@ -38,7 +38,7 @@ from .timed_request import DelayedResponse, TimedRequest, UnstoppableError
 from .verdicts import Case, Healthy, Outcome, judge
 
 TIMEOUT = 1.0
-SLOW = 0.25  # seconds of a request that is not sent time and again
+SLOW = 0.25  # a request that takes longer (s) is not repeated to find leaks
 _RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
 _Planted = tuple[tuple[Callee, Fault], ...]
 
@@ -54,33 +54,32 @@ def drill(
     save: str | Path | None = None,
     **options: Any,
 ) -> Drilled:
-    """Find out what a model does while the models that it calls fail, stall, or answer nonsense.
+    """Find out how a model reacts when its callees fail, stall or give wrong responses.
 
-    The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of these in
-    turn is substituted by its own answers with a fault: an error, none at all, NaN, another shape. The code of its
-    callers runs as it is. Nothing waits: a stalled callee is released as soon as it is known that its caller has no
-    time limit, and clocks of event loops are advanced. A model that does not recover is loaded anew for the next fault.
+    The drill sends the request once and records the responses of every model that it reaches. Then it substitutes each
+    of these callees in turn: the substitute gives the recorded responses with a fault (an error, no response, NaN,
+    another shape). The callers' code is unchanged. The drill does not wait long: it releases a stalled callee once it
+    knows that the caller has no time limit, and it advances the clocks of event loops. It loads a model that does not
+    recover again before the next fault.
 
     Parameters
     ----------
     model : str
         A model that serves.
     inputs : mapping of str to array_like
-        Of a request that is answered when all is well.
+        Inputs of a request that succeeds without faults.
     faults : iterable of str, optional
-        Names of faults, such as ``("error", "stall", "nan")``; all that there are by default.
+        Names of faults, such as ``("error", "stall", "nan")``; default: all.
     pairs : bool
-        Whether to try two models at a time too. Told are the pairs that are worse than each of the two.
+        Whether to let two callees fail at a time too. Reports pairs with a worse verdict than each of the two alone.
     timeout : float
-        Seconds that an answer may take beside what it takes when all is well, and that a caller with a time
-        limit of its own is given to reach it.
+        How much later (s) than usual a response may come. A caller with a time limit has so long to reach it.
     repo : ModelRepository, optional
-        By default the current one.
+        Default: the current repository.
     save : str or Path, optional
-        A file to write, such as ``tests/test_drill_x.py``: each fault that showed something as a test of its
-        own, by `ModelRepository.stub`, which runs as it is.
+        A pytest file to write, such as ``tests/test_drill_x.py``: a test for each case with an error or a problem.
     **options
-        Of the request, as `ModelRepository.infer` takes them: ``parameters``, ``correlation_id``, ...
+        Options of the request, as for `ModelRepository.infer`: ``parameters``, ``correlation_id``, ...
 
     Returns
     -------
@@ -89,15 +88,15 @@ def drill(
     Raises
     ------
     BLSError
-        The model does not serve, the request fails though nothing is wrong, or an argument makes no sense.
+        The model does not serve, the request fails without a fault, or an argument is invalid.
 
     Examples
     --------
-    >>> found = bls.drill("digit_reader", {"IMAGE": image})
-    >>> [case.said for case in found.of("bad")]
+    >>> drilled = bls.drill("digit_reader", {"IMAGE": image})
+    >>> [case.said for case in drilled.of("bad")]
     """
     if not isinstance(timeout, (int, float)) or not (isfinite(timeout) and timeout > 0):
-        raise BLSError(f"drill: timeout: got {timeout!r}, expected seconds, more than 0")
+        raise BLSError(f"drill: timeout: got {timeout!r}, expected more than 0 s")
     wanted = faults_named(faults)
     repository = repo or current_repository()
     file = None if save is None else TestFile(Path(save))
@@ -106,13 +105,13 @@ def drill(
 
 @dataclass(frozen=True)
 class _Baseline:
-    """Facts about a model when nothing is wrong."""
+    """Measurements of a model without a fault."""
 
     healthy: Healthy
     callees: list[Callee]
     named: set[str]  # models in the code that the request did not reach
     usual: Left
-    recorded: bool  # it takes long, and answers the same if its callees answer from the recording
+    recorded: bool  # a slow model that responds the same if its callees answer from the recording
 
 
 class Driller:
@@ -126,14 +125,14 @@ class Driller:
         self._stopped = ""
 
     def run(self, wanted: tuple[Fault, ...], pairs: bool) -> Drilled:
-        """Try the faults of every model that the request reaches."""
+        """Try the faults of every callee."""
         began = perf_counter()
         before = self.server.last_failure
         cases: list[DrilledCase] = []
         try:
             with quick_collections(), _silence():
                 baseline = self.measure()
-                single = [((each, fault),) for fault in wanted for each in baseline.callees if each.can(fault)]
+                single = [((callee, fault),) for fault in wanted for callee in baseline.callees if callee.can(fault)]
                 double = list(_pairs(baseline.callees, wanted)) if pairs else []
                 with progress(f"drilling {self.model}", len(single) + len(double), "fault") as bar:
                     for planted in (*single, *double):
@@ -143,9 +142,9 @@ class Driller:
                         bar.step()
         finally:
             self.server.last_failure = before  # failures of a drill are intended
-        found = self.server.find(self.model)
+        loaded = self.server.find(self.model)
         drilled = Drilled(
-            self.model, 0 if found is None else found.version, tuple(callee.name for callee in baseline.callees),
+            self.model, 0 if loaded is None else loaded.version, tuple(callee.name for callee in baseline.callees),
             tuple(sorted(baseline.named)), _worth_reporting(cases), tuple(self._notes(baseline, len(double), cases)),
             perf_counter() - began, self.request.timeout,
         )  # fmt: skip
@@ -154,30 +153,30 @@ class Driller:
         return drilled
 
     def measure(self) -> _Baseline:
-        """Send the request as it is, and keep what models answer."""
-        # A recording has no lines of code; a profile does.
+        """Send the request without faults, and record the responses of all models."""
+        # The profile is for the lines of code, which a recording lacks.
         with profile() as profiled, record(tensors="all", limit=sys.maxsize) as recorder:
             first = self.request.send()
             recording = recorder.recording
         if first.state != "answered" or first.error is not None:
-            raise BLSError(f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}")
+            raise BLSError(f"drill: model {self.model!r} fails without a fault: {self._why(first)}")
         self.request.usual = first.seconds
         usual, lives, outcomes = left_by(self.server, self.request.send)
         self.request.usual = min(outcome.seconds for outcome in outcomes)
         varying = any(_values(outcome) != _values(first) for outcome in outcomes)
         callees = callees_of(self.model, recording, profiled.record, self.server, lives)
-        outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
+        outputs = frozenset(name for callee in callees for name in callee.model.spec.outputs)
         healthy = Healthy(outcomes[-1], self.model, varying, self.request.spec.max_batch_size > 0, outputs)
-        names = {self.model, *(each.name for each in callees)}
+        names = {self.model, *(callee.name for callee in callees)}
         recorded = self.request.usual >= SLOW and not varying
         recorded = recorded and _values(self._send_with_recorded(callees)) == _values(first)
         return _Baseline(healthy, callees, named_in_code(self.server, names) - names, usual, recorded)
 
     def _why(self, outcome: Outcome) -> str:
         if outcome.error is None:
-            return "it is not answered; give a request that is"
+            return "there is no response; use inputs that succeed"
         error = advised(outcome.error, self.request.host.known)
-        return f"{first_line(spoken(error.message), 1000)}; {error.hint or 'give a request that is answered'}"
+        return f"{first_line(spoken(error.message), 1000)}; {error.hint or 'use inputs that succeed'}"
 
     def case(self, baseline: _Baseline, planted: _Planted) -> DrilledCase:
         """Send the request while callees fail, and judge the outcome."""
@@ -214,7 +213,7 @@ class Driller:
 
         def calls() -> dict[str, int]:
             counted = Counter(call.model for call in substitution.calls)
-            return {name: 1 if each is None else counted[name] for name, each in answers.items()}
+            return {name: 1 if failing is None else counted[name] for name, failing in answers.items()}
 
         with self.request.host.substitute(answers) as substitution:
             before = self._request_counts(answers)
@@ -226,12 +225,12 @@ class Driller:
                 again = self.request.usual < SLOW and not any(fault.kind == "timing" for _, fault in planted)
                 if delay is None and not left and again:
                     left = leaks(self.server, self.request.send, baseline.usual)
-        usual = {each.name: each.asked for each in baseline.callees}
-        more = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
-        return replace(outcome, left=left, others=tuple(more))
+        usual = {callee.name: callee.asked for callee in baseline.callees}
+        others = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
+        return replace(outcome, left=left, others=tuple(others))
 
     def _request_counts(self, failing: Collection[str]) -> dict[str, int]:
-        """Return how many requests each model has had that is neither drilled nor failing."""
+        """Return the number of requests so far to each model, except the drilled one and the failing ones."""
         names = set(self.server.names()) - {self.model, *failing}
         models = filter(None, map(self.server.find, names))
         return {model.name: sum(model.statistics.latest(0)[:2]) for model in models}
@@ -240,15 +239,15 @@ class Driller:
         """Return how the model differs from before the fault, or an empty string."""
         after = self._send_with_recorded(baseline.callees) if baseline.recorded else self.request.send()
         if after.state != "answered":
-            return "it does not answer though nothing is wrong any more"
+            return "it gives no response without a fault"
         if after.error is not None:
-            return f"it fails though nothing is wrong any more: {first_line(after.error.message)}"
+            return f"it fails without a fault: {first_line(after.error.message)}"
         if not baseline.healthy.varying and _values(after) != _values(baseline.healthy.outcome):
-            return "its answer is another than before"
+            return "its response differs from the one before"
         return ""
 
     def _send_with_recorded(self, callees: list[Callee]) -> Outcome:
-        """Send the request with every callee answering from the recording, which takes no time."""
+        """Send the request while all callees give their recorded responses, without their delays."""
         answers = {callee.name: FailingAnswers(NO_FAULT, callee, DelayedResponse(), int) for callee in callees}
         with self.request.host.substitute(answers):
             return self.request.send()
@@ -265,27 +264,24 @@ class Driller:
         if not baseline.callees:
             yield f"with this request '{self.model}' calls no model: there is nothing to drill"
         if baseline.healthy.varying:
-            yield "its answers differ from request to request, so that values cannot be compared"
+            yield "its responses differ from request to request, so values cannot be compared"
         if baseline.usual.blocks >= COUNTED:
-            each = baseline.usual.bytes // COUNTED
-            yield f"when all is well, each request leaves {each:,} bytes behind: that is no leak of a fault"
+            size = baseline.usual.bytes // COUNTED
+            yield f"each request leaves {size:,} bytes behind without a fault too: this does not count as a leak"
         if baseline.callees and self.request.usual >= SLOW:
-            yield (
-                f"a request takes {self.request.usual:.2g} s: what each leaves in memory, which takes several, "
-                "was not looked for"
-            )
+            yield f"memory leaks were not checked: this needs several, and one takes {self.request.usual:.2g} s"
         if pairs:
             worse = len(_worth_reporting(cases)) - sum(len(case.faults) == 1 for case in cases)
-            yield f"of {pairs} pairs of faults that were tried, {worse} told more than each of the two alone"
+            yield f"{pairs} pairs of faults were tried: {worse} had a worse verdict than each of the two alone"
         if self._stopped:
             yield f"the drill ended early: {self._stopped}"
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Discard what models print and log."""
+    """Discard the models' output and log messages."""
     before = logging.root.manager.disable
-    terminal = sys.stderr is not None and sys.stderr.isatty()  # it has the progress bar
+    terminal = sys.stderr is not None and sys.stderr.isatty()  # it shows the progress bar
     with silenced(), redirect_stdout(io.StringIO()), nullcontext() if terminal else redirect_stderr(io.StringIO()):
         logging.disable()
         try:
@@ -307,12 +303,12 @@ def _pairs(callees: list[Callee], wanted: tuple[Fault, ...]) -> Iterator[_Plante
 
 
 def _worth_reporting(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
-    """Return the cases of one fault, and the pairs that are worse than each of their two."""
+    """Return the cases of one fault, and the pairs with a worse verdict than each of their two faults."""
     rank = {case.faults[0]: _RANK[case.worth] for case in cases if len(case.faults) == 1}
     return tuple(
         case
         for case in cases
-        if len(case.faults) == 1 or _RANK[case.worth] > max((rank.get(each, 0) for each in case.faults), default=0)
+        if len(case.faults) == 1 or _RANK[case.worth] > max((rank.get(fault, 0) for fault in case.faults), default=0)
     )
 
 
@@ -320,18 +316,17 @@ BAD = tuple(verdict for verdict, worth in VERDICTS.items() if worth == "bad")
 
 
 def assert_survives(model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any) -> Drilled:
-    """Assert that a model does nothing bad while the models that it calls misbehave.
+    """Assert that no fault of its callees makes a model misbehave.
 
     Parameters
     ----------
     model : str
     inputs : mapping of str to array_like
-        Of a request that is answered when all is well.
+        Inputs of a request that succeeds without faults.
     refuse : collection of str
-        The verdicts that fail the test, such as ``("crash", "hang", "leak", "spoilt")``; by default all that
-        are bad, ``rubbish`` among them.
+        The verdicts that fail the test, such as ``("crash", "hang", "leak", "spoilt")``; default: all bad verdicts.
     **options
-        As of `drill`: ``faults``, ``pairs``, ``timeout``, ``repo``, ...
+        Options of `drill`: ``faults``, ``pairs``, ``timeout``, ``repo``, ...
 
     Returns
     -------
@@ -340,19 +335,20 @@ def assert_survives(model: str, inputs: Mapping[str, Any], *, refuse: Collection
     Raises
     ------
     AssertionError
-        It does; the message has each such case, with the line of code.
+        A case has such a verdict; the message lists each with its line of code.
     """
     __tracebackhide__ = True
     unknown = [verdict for verdict in refuse if verdict not in VERDICTS]
     if unknown:
         raise ValueError(f"refuse: got {unknown[0]!r}, expected verdicts: {', '.join(VERDICTS)}")
-    found = drill(model, inputs, **options)
-    told = []
-    for case in found.cases:
+    drilled = drill(model, inputs, **options)
+    failures = []
+    for case in drilled.cases:
         if case.verdict in refuse:
             at = case.at or case.sent
             where = f"\n    {at.file}:{at.line}: {at.code}" if at is not None else ""
-            told.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
-    if told:
-        raise AssertionError("\n".join([f"{model} does not survive {len(told)} of {len(found.cases)} faults:", *told]))
-    return found
+            failures.append(f"  {case.name}: {case.verdict}: {case.said}{where}")
+    if failures:
+        title = f"{model} does not survive {len(failures)} of {len(drilled.cases)} faults:"
+        raise AssertionError("\n".join([title, *failures]))
+    return drilled

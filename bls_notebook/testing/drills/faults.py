@@ -1,4 +1,4 @@
-"""The faults of a drill: their names, and how each changes the tensors of a response."""
+"""Faults of a drill: their names, and the changes that they make to the tensors of a response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bls_notebook.pb_utils import Tensor
 
 @dataclass(frozen=True)
 class Fault:
-    """One way in which a callee fails.
+    """A way in which a callee fails.
 
     ``kind`` is error (an error response), data (a wrong response), timing (the right response at another time),
     stall (no response) or stream (a stream with too many or too few right responses).
@@ -27,32 +27,32 @@ class Fault:
 
 
 FAULTS = (
-    Fault("error", "error", "answers with an error"),
-    Fault("cancelled", "error", "answers with an error of the code CANCELLED"),
-    Fault("raises", "error", "fails with an exception, so that the error has several lines"),
+    Fault("error", "error", "responds with an error"),
+    Fault("cancelled", "error", "responds with an error of code CANCELLED"),
+    Fault("raises", "error", "raises an exception, which gives an error of several lines"),
     Fault("not-ready", "error", "is not loaded"),
-    Fault("unloaded", "error", "is unloaded after its first answer"),
-    Fault("out-of-memory", "error", "has no room left on its GPU"),
-    Fault("missing-output", "data", "answers without its outputs"),
-    Fault("empty", "data", "answers tensors without a value"),
-    Fault("shape", "data", "answers tensors with a dimension more"),
-    Fault("data-type", "data", "answers tensors of another data type"),
-    Fault("nan", "data", "answers NaN"),
-    Fault("inf", "data", "answers infinity"),
-    Fault("huge", "data", "answers the largest numbers that there are, and long texts"),
+    Fault("unloaded", "error", "is unloaded after its first response"),
+    Fault("out-of-memory", "error", "has no memory left on its GPU"),
+    Fault("missing-output", "data", "responds without its outputs"),
+    Fault("empty", "data", "returns tensors without elements"),
+    Fault("shape", "data", "returns tensors with one more dimension"),
+    Fault("data-type", "data", "returns tensors of another data type"),
+    Fault("nan", "data", "returns NaN"),
+    Fault("inf", "data", "returns infinity"),
+    Fault("huge", "data", "returns the largest numbers of the data type, and long texts"),
     Fault("no-response", "stream", "ends its stream without a response"),
     Fault("early-end", "stream", "ends its stream after half of its responses"),
     Fault("duplicate", "stream", "sends each response twice"),
     Fault("error-midway", "error", "sends an error after half of its responses"),
-    Fault("no-final-flag", "stall", "sends its responses, and never says that they were all"),
-    Fault("stall", "stall", "does not answer"),
-    Fault("slow", "timing", "answers late"),
-    Fault("other-order", "timing", "answers the second of two requests first"),
+    Fault("no-final-flag", "stall", "sends its responses, but never the final flag"),
+    Fault("stall", "stall", "does not respond"),
+    Fault("slow", "timing", "responds late"),
+    Fault("other-order", "timing", "responds to the second of two requests first"),
 )
-NO_FAULT = Fault("none", "none", "answers as ever")
+NO_FAULT = Fault("none", "none", "responds as recorded")
 _BY_NAME = {fault.name: fault for fault in FAULTS}
 STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
-# Pairs are made of these: the others would show the same with two models.
+# Only these are tried in pairs: with two callees, the others show nothing new.
 IN_PAIRS = ("error", "missing-output", "nan", "empty")
 
 
@@ -63,12 +63,12 @@ def faults_named(names: Iterable[str] | None) -> tuple[Fault, ...]:
     wanted = [names] if isinstance(names, str) else list(names)
     for name in wanted:
         if name not in _BY_NAME:
-            raise BLSError(f"drill: no fault {name!r}; there are: {', '.join(_BY_NAME)}")
+            raise BLSError(f"drill: there is no fault {name!r}; expected one of {', '.join(_BY_NAME)}")
     return tuple(fault for fault in FAULTS if fault.name in wanted)
 
 
 def suggested_faults(words: Sequence[str], models: Sequence[object]) -> list[str]:
-    """Return what Tab offers for a fault."""
+    """Return the completions of a fault's name."""
     return list(_BY_NAME)
 
 
@@ -78,7 +78,7 @@ _BF16 = {"nan": 0x7FC0, "inf": 0x7F80, "huge": 0x7F7F}
 
 
 def _empty(array: Array, batching: bool) -> Array:
-    """Return an array of the same rank without values; the rows of a batch stay."""
+    """Return an array of the same rank without elements; a batch keeps its rows."""
     if array.ndim == 0:
         return np.empty(0, array.dtype)
     place = 1 if batching and array.ndim > 1 else 0
@@ -128,7 +128,7 @@ _CHANGES: Mapping[str, Callable[[Array, bool], Array | None]] = {
 
 
 def spoilt(tensors: Sequence[Tensor], fault: str, batching: bool) -> list[Tensor] | None:
-    """Return the tensors of a response, changed by a fault; None if it changes none: whole numbers are never NaN.
+    """Return the tensors of a response with a fault; None if it changes no tensor (an integer cannot be NaN).
 
     ``batching`` says whether the first dimension counts the rows of a batch.
     """

@@ -1,6 +1,4 @@
-"""Leaks of a request: unanswered requests, threads and memory that it leaves behind, compared with those
-when nothing is wrong.
-"""
+"""Leaks: unanswered requests, threads and memory that a request leaves behind, compared with one without a fault."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ from bls_notebook.records.units import count
 from .verdicts import Outcome
 
 TIMES = 3  # requests in a row
-COUNTED = TIMES - 1  # what each of them leaves is a leak; of the last, something may be kept until the next
-_SETTLING = 0.5  # seconds
+COUNTED = TIMES - 1  # requests whose memory counts: a model may keep something of the last request until the next
+_SETTLING = 0.5  # seconds to wait for the last responses
 _SLICE = 0.005
 
 
 @dataclass(frozen=True)
 class Left:
-    """What requests left: blocks of memory of the first `COUNTED`, threads of all `TIMES`."""
+    """Leftovers of requests: blocks of memory of the first `COUNTED`, threads of all `TIMES`."""
 
     blocks: int = 0
     bytes: int = 0
@@ -36,8 +34,8 @@ class Left:
 
 @contextmanager
 def quick_collections() -> Iterator[None]:
-    """Have garbage collections examine only objects made from now on: a drill collects for each fault."""
-    freezes = not gc.get_freeze_count()  # else somebody else's would be undone
+    """Limit garbage collections to objects made from now on, because a drill collects for each fault."""
+    freezes = not gc.get_freeze_count()  # `unfreeze` would also undo an earlier freeze
     if freezes:
         gc.freeze()
     try:
@@ -48,14 +46,14 @@ def quick_collections() -> Iterator[None]:
 
 
 def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
-    """Return what `TIMES` requests left behind, with the lives of what passed through them."""
+    """Send `TIMES` requests; return their leftovers, the lifetimes of their memory, and their outcomes."""
     before = _other_threads()
     with track_memory(lines=False, holders=False) as track:
         began = perf_counter_ns()
         outcomes = [ask() for _ in range(COUNTED)]
         last = perf_counter_ns() - began
         outcomes.append(ask())
-        server.last_failure = None  # its frames would keep what the last request was made of
+        server.last_failure = None  # its frames would keep the last request's memory alive
     lives = track.record
     kept = [life for life in lives.left_behind() if life.born < last]
     threads = [thread for thread in _other_threads() - before if thread.is_alive()]
@@ -63,27 +61,27 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
 
 
 def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str, ...]:
-    """Say what each request leaves behind that it does not when all is well; a line each."""
+    """Return one line for each kind of leftover that a request has only with the fault."""
     left, _, _ = left_by(server, ask)
-    if not _more(left, usual):
+    if not _exceeds(left, usual):
         return ()
-    again, _, _ = left_by(server, ask)  # what is made once, such as a pool, is no leak
+    again, _, _ = left_by(server, ask)  # memory that is allocated once, such as a pool, is no leak
     out = []
     if min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
-        each = again.bytes // COUNTED
+        size = again.bytes // COUNTED
         blocks = count(again.blocks // COUNTED, "block")
-        out.append(f"each request leaves memory behind: {blocks}, {each:,} bytes")
+        out.append(f"each request leaves memory behind: {blocks}, {size:,} bytes")
     if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
     return tuple(out)
 
 
-def _more(left: Left, usual: Left) -> bool:
+def _exceeds(left: Left, usual: Left) -> bool:
     return left.blocks >= usual.blocks + COUNTED or left.threads >= usual.threads + TIMES
 
 
 def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
-    """Say which models still have requests a moment after all should be answered; a line each."""
+    """Return one line for each model that still has requests `_SETTLING` seconds after the response."""
     models = [model for name in names for model in server.serving(name).values()]
     until = monotonic() + _SETTLING
     while (busy := [model.name for model in models if _is_busy(model)]) and monotonic() < until:

@@ -1,4 +1,4 @@
-"""``%blsdrill``: what a model does while the models that it calls misbehave."""
+"""``%blsdrill``: run a model while its callees fail, and judge how it reacts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,17 @@ from bls_notebook.magics.notebook import Notebook
 
 PARSER = Parser(
     "%blsdrill",
-    "Sends MODEL one request as it is, and keeps what the models that it calls answer. Then each of these in "
-    "turn misbehaves: error, cancelled, raises, not-ready, unloaded, out-of-memory; missing-output, empty, "
-    "shape, data-type, nan, inf, huge; of streams no-response, early-end, duplicate, error-midway, "
-    "no-final-flag; stall, slow, other-order. A table says what MODEL did: told of it clearly, answered "
-    "without it, lost the error in another one, passed rubbish on, did not answer, left something behind; "
-    "and where in the code. Nothing waits for long: a callee that stalls is let go once it is known that "
-    "nobody would have given up. INPUT=EXPRESSION is an input by its name, as for %bls. In scripts: "
-    "bls.drill(); in a shell: python -m bls_notebook drill.",
+    "Sends MODEL one request without faults and records the responses of its callees. Then each callee fails in "
+    "turn: error, cancelled, raises, not-ready, unloaded, out-of-memory; missing-output, empty, shape, data-type, "
+    "nan, inf, huge; for streams no-response, early-end, duplicate, error-midway, no-final-flag; stall, slow, "
+    "other-order. A table shows how MODEL reacted: it reported the failure clearly, did without the callee, hid the "
+    "error behind another one, returned wrong values, did not respond, or leaked; with the line of code. A stalled "
+    "callee is released as soon as it is certain that its caller has no time limit, so a drill does not wait long. "
+    "INPUT=EXPRESSION sets an input, as for %bls. In scripts: bls.drill(); in a shell: python -m bls_notebook drill.",
     """\
   %blsdrill digit_reader IMAGE=image
   %blsdrill digit_reader IMAGE=image --faults error,stall,nan --pairs
-  found = %blsdrill pipeline IN=x --timeout 3s --save tests/test_drill_pipeline.py
+  report = %blsdrill pipeline IN=x --timeout 3s --save tests/test_drill_pipeline.py
 """,
 )
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
@@ -41,48 +40,47 @@ _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
 _add(
     "--faults", type=names, metavar="FAULT,...",
-    help="these faults alone (default: all that a callee can have)",
+    help="only these faults (default: all that a callee can have)",
 )  # fmt: skip
 _add(
     "--pairs", action="store_true",
-    help="try two models at a time too; pairs are told that are worse than each of the two",
+    help="also let two callees fail at a time; shows pairs with a worse verdict than each of the two alone",
 )  # fmt: skip
 _add(
     "--timeout", type=seconds, default=1.0, metavar="TIME",
-    help="that an answer may take more than when all is well, and in which a caller reaches a time limit of "
-    "its own (default: 1s); time limits of event loops need none",
+    help="how much later than usual a response may come, and how long a caller has to reach its own time limit "
+    "(default: 1s); time limits of event loops expire at once",
 )  # fmt: skip
-_add("--parameters", metavar="NAME=VALUE,...", help="of the request: name=value,... or an expression for a dict")
-_add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence that the request belongs to")
-_add("--into", type=identifier, metavar="NAME", help="a variable for what was found")
+_add("--parameters", metavar="NAME=VALUE,...", help="parameters of the request: name=value,... or a dict expression")
+_add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence of the request")
+_add("--into", type=identifier, metavar="NAME", help="store the report in this variable")
 _add(
     "--save", type=new_file, metavar="FILE",
-    help="a file to write with a test for pytest for each fault that showed something, such as "
-    "tests/test_drill_x.py",
+    help="write a pytest file, such as tests/test_drill_x.py, with a test for each case with an error or a problem",
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
 def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Drill a model."""
-    read = read_line(PARSER, line, variables)
-    arguments = PARSER.parse(read.words)
+    parsed_line = read_line(PARSER, line, variables)
+    arguments = PARSER.parse(parsed_line.words)
 
-    inputs = read.values(variables, "%blsdrill")
+    inputs = parsed_line.values(variables, "%blsdrill")
     options: dict[str, Any] = {}
     if arguments.parameters is not None:
         options["parameters"] = parameters_of(arguments.parameters, variables)
     if arguments.sequence is not None:
         options["correlation_id"], options["flags"] = arguments.sequence
     with reported(notebook):
-        found = bls.drill(
+        drilled = bls.drill(
             arguments.model, inputs, faults=arguments.faults, pairs=arguments.pairs,
             timeout=arguments.timeout, save=arguments.save, **options,
         )  # fmt: skip
-    notebook.assign(arguments.into, found)
+    notebook.assign(arguments.into, drilled)
     if arguments.save:
         notebook.say(f"saved to {arguments.save}", hint=f"python -m pytest {arguments.save} runs it")
-    return None if arguments.quiet else found
+    return None if arguments.quiet else drilled
 
 
 MAGIC = Magic(PARSER, blsdrill, takes_inputs=True)

@@ -1,4 +1,4 @@
-"""Write a drill as a pytest file, one test for each case that showed something, to keep and to edit."""
+"""Write a drill as a pytest file: one test for each case with an error or a problem."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bls_notebook.testing.records import Drilled, DrilledCase
 
 from .timed_request import TimedRequest
 
-_MOST = 64  # elements that are written into the file; larger arrays are saved beside it
+_MOST = 64  # arrays with more elements are saved beside the file
 _ERRORS = ("error", "cancelled", "raises", "out-of-memory")
 
 
@@ -37,7 +37,7 @@ class TestFile:
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def write(self, drilled: Drilled, request: TimedRequest, pairs: bool) -> None:
-        """Write the file, and export models that are in no folder beside it.
+        """Write the file; export the models beside it unless one folder has them all.
 
         Raises
         ------
@@ -69,14 +69,14 @@ class TestFile:
             raise BLSError(f"drill: save: {self.path}: {error}") from error
 
     def _folder(self, repository: ModelRepository, names: Sequence[str]) -> str:
-        """Return an expression for the folder that the models are in."""
+        """Return a Python expression for the folder with the models."""
         for folder in repository.paths:
             if all((folder / name).is_dir() for name in names):
                 try:
-                    way = os.path.relpath(folder.resolve(), self.path.parent.resolve())
+                    relative = os.path.relpath(folder.resolve(), self.path.parent.resolve())
                 except ValueError:  # another drive
-                    way = str(folder.resolve())
-                return f"HERE / {json.dumps(Path(way).as_posix())}"
+                    relative = str(folder.resolve())
+                return f"HERE / {json.dumps(Path(relative).as_posix())}"
         beside = self.path.with_name(f"{self.path.stem}_models")
         export(beside, *names, repo=repository)
         return f"HERE / {json.dumps(beside.name)}"
@@ -84,7 +84,7 @@ class TestFile:
     def _array(self, tensor: Tensor) -> str:
         array: Any = tensor._array
         if array.dtype.kind == "O":
-            flat = [each if isinstance(each, bytes) else str(each).encode() for each in array.reshape(-1)]
+            flat = [text if isinstance(text, bytes) else str(text).encode() for text in array.reshape(-1)]
             return f"np.array({flat!r}, object).reshape({array.shape})"
         if array.size <= _MOST and np.isfinite(array).all():
             return f'np.array({array.reshape(-1).tolist()}, "{array.dtype}").reshape({array.shape})'
@@ -106,10 +106,10 @@ def _name(text: str) -> str:
     return re.sub(r"\W+", "_", text).strip("_")
 
 
-_HEAD = '''"""What `{model}` does while a model that it calls fails: kept from a drill by bls_notebook.
+_HEAD = '''"""Tests of `{model}` with failing callees, written by a drill of bls_notebook.
 
-Each test says in its first line what the drill saw. A test that fails shows what to mend, or expects too much: then
-change it.
+The docstring of each test has the drill's verdict. If a test fails, fix the model, or change the test if it expects
+too much.
 """
 
 from pathlib import Path
@@ -137,7 +137,7 @@ def drilled():
 
 def check(drilled, name, *expected):
     cases = [case for case in drilled.cases if case.name == name]
-    assert cases or " and " in name, "the request does not reach this model any more"
+    assert cases or " and " in name, "the request no longer reaches this model"
     for case in cases:
         assert case.worth in expected, case.said
 '''

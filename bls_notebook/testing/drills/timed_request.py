@@ -1,11 +1,11 @@
-"""Send a drill's request within time limits, also while a callee does not answer.
+"""Send a drill's request within time limits, also while a callee does not respond.
 
 `TimedRequest` sends the request and returns its outcome; `DelayedResponse` keeps a callee's request unanswered and
-reports whether its senders would have given up. A drill does not wait long: the engine knows at once which senders
+reports whether its senders have a time limit. A drill does not wait long: the engine knows at once which senders
 have no time limit (`limitless`), and `advanced_clocks` lets the time limits of event loops expire now.
 
-Guarantees: `send` returns within its time limits whatever a model does, and what it has started has ended then;
-otherwise it raises `UnstoppableError`.
+Guarantees: `send` returns within its time limits whatever a model does, and its thread has ended by then; otherwise
+it raises `UnstoppableError`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class DelayedResponse:
     def __init__(self) -> None:
         self.entered = threading.Event()
         self._released = threading.Event()
-        self._senders: list[Execution] = []  # innermost first, of the first request that came
+        self._senders: list[Execution] = []  # callers of the first request, innermost first
         self._thread = 0
 
     def wait(self, wait: Waiter) -> None:
-        """Wait until `release`, or until nobody waits for the response any more."""
+        """Wait until `release`, or until the request is cancelled."""
         if not self.entered.is_set():
             execution = caller_var.get()
             self._thread = threading.get_ident()
@@ -60,12 +60,12 @@ class DelayedResponse:
         wait.until(self._released.is_set)
 
     def release(self) -> None:
-        """Let every request be answered from now on."""
+        """End the delay of all requests."""
         self._released.set()
 
     @property
     def limitless(self) -> bool:
-        """Whether every model on the way waits in the engine, which has no time limit."""
+        """True if every caller waits in the engine, which has no time limit."""
         return bool(self._senders) and all(map(self._waits_in_engine, self._senders))
 
     def _waits_in_engine(self, sender: Execution) -> bool:
@@ -82,7 +82,7 @@ class DelayedResponse:
         return list({id(task.get_loop()): task.get_loop() for task in tasks}.values())
 
     def line(self) -> FrameRecord | None:
-        """Return the line of the model that waits."""
+        """Return the line at which the innermost visible caller waits."""
         return next(filter(None, map(line_of_sender, self._senders)), None)
 
 
@@ -91,7 +91,7 @@ def _is_suspended(sender: Execution) -> bool:
 
 
 def line_of_sender(sender: Execution) -> FrameRecord | None:
-    """Return the line that an execution is at, or None if that cannot be seen."""
+    """Return the line at which an execution is, or None if its stack does not show it."""
     frames = _frames_of(sender.task) if sender.task and _is_suspended(sender) else stack_of(sender.thread)
     for frame in frames:
         home = home_of(frame.f_globals)
@@ -112,7 +112,7 @@ def _frames_of(task: asyncio.Task[Any]) -> list[FrameType]:
 
 @contextmanager
 def advanced_clocks(loops: list[asyncio.AbstractEventLoop], seconds: float) -> Iterator[None]:
-    """Advance the clocks of event loops, so that what is due within so many seconds comes now."""
+    """Advance the clocks of event loops, so that timers due within `seconds` expire now."""
     changed: list[Any] = []
     for loop in loops:
         untyped: Any = loop
@@ -123,26 +123,26 @@ def advanced_clocks(loops: list[asyncio.AbstractEventLoop], seconds: float) -> I
     try:
         yield
     finally:
-        for each in changed:
-            del each.time
+        for loop in changed:
+            del loop.time
 
 
 _SLICE = 0.005
 _PATIENCE = 3
 _STOPPING = 2.0  # seconds
-_FIRST = 60.0  # seconds: models import what they need with their first request
-_START, _END = 1, 2  # of a sequence
+_FIRST = 60.0  # seconds for the first request, in which models may import packages
+_START, _END = 1, 2  # flags of a sequence
 _correlations = itertools.count(1_000_000)
 
 
 class UnstoppableError(BLSError):
-    """A model cannot be stopped."""
+    """A model ignores the interrupt and continues to run."""
 
 
 class TimedRequest:
-    """One request of a drill: ``inputs`` and ``options`` are sent to ``model``, as often as `send` is called.
+    """One request of a drill: each `send` sends ``inputs`` and ``options`` to ``model``.
 
-    ``timeout`` (s) is how long a response may take at least.
+    ``timeout`` (s) is how much later than usual a response may come.
     """
 
     def __init__(
@@ -154,11 +154,11 @@ class TimedRequest:
         timeout: float,
     ) -> None:
         self.host = Host(repository)
-        found = self.host.ready(model)
-        self.repository, self.model, self.server = repository, model, found.server
-        self.decoupled, self.spec = found.decoupled, found.spec
+        loaded = self.host.ready(model)
+        self.repository, self.model, self.server = repository, model, loaded.server
+        self.decoupled, self.spec = loaded.decoupled, loaded.spec
         self.timeout = timeout
-        self.usual = _FIRST  # seconds that a response takes when nothing is wrong
+        self.usual = _FIRST  # latency (s) without a fault
         self.inputs, self.options = inputs, options
 
     @property
@@ -167,12 +167,12 @@ class TimedRequest:
         return self.timeout + 10 * self.usual
 
     def send(self, delay: DelayedResponse | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
-        """Send the request; raise an UnstoppableError if the model never ends.
+        """Send the request; raise an UnstoppableError if the model cannot be interrupted.
 
-        ``delay`` keeps a callee from answering, and is released before this returns; ``calls`` counts the
-        requests that failing models got.
+        ``delay`` keeps a callee's request unanswered, and is released before this returns; ``calls`` counts the
+        requests that failing callees got.
         """
-        root = root_of(self.server)  # of this thread: what runs in another can be interrupted
+        root = root_of(self.server)  # of this thread, which can interrupt work in another one
         results: list[Any] = []
         done = threading.Event()
 
@@ -207,10 +207,12 @@ class TimedRequest:
             if not done.is_set():
                 root.interrupt()
                 if not done.wait(_STOPPING):
-                    raise UnstoppableError(f"drill: model {self.model!r} runs on, and cannot be stopped")
+                    raise UnstoppableError(
+                        f"drill: model {self.model!r} continues to run: an interrupt did not stop it"
+                    )
         thread.join()
         if state != "stuck" and results and isinstance(results[-1], BaseException):
-            raise results[-1]  # of a stuck request, it is the interrupt
+            raise results[-1]  # for a stuck request, this is the interrupt
         at = None if line is None else place_of(line)
         answers = () if state == "stuck" else tuple(results)
         return Outcome(answers, state, at, limitless, calls(), seconds=perf_counter() - began)
@@ -224,7 +226,7 @@ class TimedRequest:
         return [self.repository.infer(self.model, self.inputs, **options)]
 
     def _waits_without_limit(self, delay: DelayedResponse, done: threading.Event) -> bool:
-        """Give the model the time to reach any time limit that it has; return whether it has none."""
+        """Give the callers time to reach their time limits; return whether they certainly have none."""
         until = monotonic() + self.timeout
         settled = monotonic() + 10 * _SLICE
         while not done.is_set() and monotonic() < settled:
@@ -237,13 +239,13 @@ class TimedRequest:
         return bool(loops) and not done.is_set()
 
     def _line(self, root: Any) -> FrameRecord | None:
-        """Return the line that one of the models that run for this request is at."""
+        """Return the current line of a model that works on this request."""
         senders = [ticket.execution for ticket in list(root.children)] + list(root._inline or ())
         return next(filter(None, (line_of_sender(sender) for sender in senders if sender is not None)), None)
 
 
 def _either(done: threading.Event, entered: threading.Event | None, seconds: float) -> bool:
-    """Wait until one of two events is set; return whether one is."""
+    """Wait until one of two events is set, at most `seconds`; return whether one is."""
     if entered is None:
         return done.wait(seconds)
     until = monotonic() + seconds

@@ -1,1 +1,1 @@
-"""Requests with their tensors, kept in a file and sent again."""
+"""Recordings: requests with their tensors in a file, and their replay."""

@@ -1,4 +1,4 @@
-"""Stop in the debugger where a function of a model begins: JupyterLab's if it is on, else that of ``%debug``."""
+"""Open a debugger at the first line of a function: JupyterLab's if it is on, else the one of ``%debug``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
 
 _Result = TypeVar("_Result")
-_SKIPPED = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # no place to step to
+_SKIPPED = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # modules that stepping skips
 
 
 def has_frontend(notebook: Notebook) -> bool:
@@ -34,7 +34,7 @@ def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -
     debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_SKIPPED)
     stops = debugger.stop_here
 
-    def stop_here(frame: FrameType) -> bool:  # skipped frames are not reported: there are hundreds at an await
+    def stop_here(frame: FrameType) -> bool:  # does not report skipped frames: an await has hundreds
         return not debugger.is_skipped_module(str(frame.f_globals.get("__name__"))) and stops(frame)
 
     debugger.stop_here = stop_here
@@ -48,15 +48,15 @@ def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -
 
 
 def _traced(code: CodeType, run: Callable[[], _Result], stop: Callable[[FrameType], Any]) -> _Result:
-    __tracebackhide__ = True  # frames between the cell and the model are not shown
+    __tracebackhide__ = True  # hides the frames between the cell and the model
     before = sys.gettrace()
-    came = False
+    stopped = False
 
     def entered(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal came
-        if came or event != "call" or frame.f_code is not code:
+        nonlocal stopped
+        if stopped or event != "call" or frame.f_code is not code:
             return None
-        came = True
+        stopped = True
         sys.settrace(before)
         return stop(frame)  # the debugger's trace function takes over
 
@@ -68,7 +68,7 @@ def _traced(code: CodeType, run: Callable[[], _Result], stop: Callable[[FrameTyp
 
 
 def _stop_in_frontend(frame: FrameType) -> Any:
-    """Have pydevd, debugpy's heart, stop at the next line of a frame."""
+    """Let pydevd, on which debugpy is built, stop at the next line of a frame."""
     pydevd: Any = sys.modules["pydevd"]
     pydevd.settrace(suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame)
     return frame.f_trace

@@ -1,6 +1,4 @@
-"""Show recordings (what was sent, what that led to, what was cut) and replays (which answers differ, and
-where).
-"""
+"""Displays of recordings (requests by hop, values left out) and replays (differences, and where they begin)."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
 
-_MOST = 40  # requests that are shown
+_MOST = 40  # requests in the table
 _DEEPEST = 8  # hops that are indented
 _COLUMNS = doc.columns("#:r | model | inputs | answer | time:t")
 
 
 def recording_document(record: Recorded) -> doc.Document:
-    """Describe what was recorded."""
+    """Describe a recording."""
     return doc.Document(list(_blocks(record)), styles="seen")
 
 
@@ -53,25 +51,25 @@ def _of_tensors(record: Recorded) -> str:
 
 
 def _cut(record: Recorded) -> Iterator[str]:
-    if record.cut and not record.name:  # what was written to a file has warned of it
+    if record.cut and not record.name:  # writing a file has warned already
         yield (
             f"{count(record.cut, 'tensor')} ({size(record.cut_bytes)}) left out: over the limit of "
             f"{size(record.limit)} (record(..., limit=BYTES))"
         )
     if record.dropped:
-        yield f"{count(record.dropped, 'request')} not recorded: there was no room (record(..., requests=N))"
+        yield f"{count(record.dropped, 'request')} not recorded: over the limit (record(..., requests=N))"
 
 
 def _by_hop(requests: Sequence[RequestKept]) -> Iterator[tuple[RequestKept, int]]:
-    """Requests, each followed by those that it led to, and how deep they are."""
-    led_to: dict[int, list[RequestKept]] = {}
+    """Yield each request with its depth, followed by the requests that its execution sent."""
+    sent_by: dict[int, list[RequestKept]] = {}
     for request in requests:
-        led_to.setdefault(max(request.parent, 0), []).append(request)
-    left = [(request, 0) for request in reversed(led_to.get(0, ()))]
+        sent_by.setdefault(max(request.parent, 0), []).append(request)
+    left = [(request, 0) for request in reversed(sent_by.get(0, ()))]
     while left:
         request, depth = left.pop()
         yield request, depth
-        left += [(each, depth + 1) for each in reversed(led_to.get(request.id, ()))]
+        left += [(callee, depth + 1) for callee in reversed(sent_by.get(request.id, ()))]
 
 
 def _row(request: RequestKept, depth: int) -> doc.Row:
@@ -97,9 +95,9 @@ def _carried(request: RequestKept) -> Iterator[str]:
 
 def _answer(request: RequestKept) -> str:
     if not request.responses:
-        return "none while it was recorded"
+        return "none during the recording"
     if request.error is not None:
-        said = request.error.partition(", message: ")[2] or spoken(request.error)  # of what it raised
+        said = request.error.partition(", message: ")[2] or spoken(request.error)  # the exception's own message
         return f"✗ {first_line(said)}"
     with_outputs = [response for response in request.responses if response.tensors]
     if len(with_outputs) > 1:
@@ -114,14 +112,14 @@ def _tensors(tensors: Iterable[TensorKept]) -> str:
     )
 
 
-_WHOLE, _MOST_DIFFERENT = 2, 20  # requests that differ and are told whole, or in a line
+_WHOLE, _MOST_DIFFERENT = 2, 20  # different requests that are shown in full, and in all
 _ROWS = 200
 _OTHER_TYPE = re.compile(r": FP\d+ recorded, FP\d+ now")
 _EACH = doc.columns("#:r | model | answer | recorded:t | now:t")
 
 
 def replay_document(record: Replay) -> doc.Document:
-    """Describe what came of sending recorded requests again."""
+    """Describe a replay."""
     return doc.Document(list(_replay_blocks(record)), styles="seen findings session")
 
 
@@ -129,8 +127,8 @@ def _replay_blocks(record: Replay) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.only:
         around = ", ".join(record.stubbed)
-        rest = f"; from the recording: {around}" if around else ", which called nothing"
-        yield doc.Words(parts.quiet(f"{record.only} alone{rest}"))
+        rest = f"; answered from the recording: {around}" if around else ", which had no callees"
+        yield doc.Words(parts.quiet(f"only {record.only} ran{rest}"))
     yield doc.Warnings(record.skipped, "left out")
     yield doc.Warnings(list(_beginnings(record)), "where")
     yield doc.Warnings(list(_elsewhere(record)), "hint")
@@ -153,7 +151,7 @@ def _replay_blocks(record: Replay) -> Iterator[doc.Block]:
 
 
 def _verdict(record: Replay) -> doc.Piece:
-    what = record.recording or "recording"
+    name = record.recording or "recording"
     number = count(len(record.requests), "request")
     to = f" sent to {record.to}" if record.to else ""
     if record.equal:
@@ -164,36 +162,36 @@ def _verdict(record: Replay) -> doc.Piece:
         mark, cls, words = "✗", "findings-tally-error", f"{few}{to} answered differently"
     if record.place != "here":
         words += f" · {record.place}"
-    html = join(tag("span", mark, cls=cls), tag("code", what), words, by=" ")
-    return doc.Piece(f"{mark} {what}: {words}", html)
+    html = join(tag("span", mark, cls=cls), tag("code", name), words, by=" ")
+    return doc.Piece(f"{mark} {name}: {words}", html)
 
 
 def _beginnings(record: Replay) -> Iterator[str]:
-    """Where the differences begin, each place once."""
-    found: dict[str, list[str]] = {}
-    for each in record.unequal:
-        if each.begins:
-            words = re.sub(r",? ?(as )?(than )?(in )?request \d+", "", each.begins)
-            found.setdefault(words, []).append(str(each.id))
-    for words, ids in found.items():
+    """Yield each place where differences begin, with its requests."""
+    ids_by_place: dict[str, list[str]] = {}
+    for request in record.unequal:
+        if request.begins:
+            words = re.sub(r",? ?(as )?(than )?(in )?request \d+", "", request.begins)
+            ids_by_place.setdefault(words, []).append(str(request.id))
+    for words, ids in ids_by_place.items():
         yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
 
 
 def _elsewhere(record: Replay) -> Iterator[str]:
-    """What differences often come from where a server ran the same code, in its own environment."""
+    """Yield likely causes of differences on a server, which runs the same code in another environment."""
     if record.place == "here":
         return
-    told = [what for each in record.unequal for what in each.what]
-    if any(map(_OTHER_TYPE.search, told)):
+    differences = [line for request in record.unequal for line in request.what]
+    if any(map(_OTHER_TYPE.search, differences)):
         yield (
-            "another data type, from the same code: servers often have NumPy 1, where a float32 scalar and a "
-            "Python number make a float64 (since NumPy 2 a float32); name the data type of what is returned, "
-            "as in np.asarray(y, np.float32), and both answer the same"
+            "another data type from the same code: servers often have NumPy 1, where a float32 scalar and a "
+            "Python number make a float64 (since NumPy 2 a float32); to get the same on both, set the data type "
+            "of outputs, as in np.asarray(y, np.float32)"
         )
-    if any("'NoneType' object has no attribute" in what for what in told):
+    if any("'NoneType' object has no attribute" in line for line in differences):
         yield (
-            "None instead of a tensor: often a model that it calls has failed there, and has no outputs "
-            "then; ask response.has_error() before them, and the answer says why"
+            "None instead of a tensor: often because a callee failed on the server and its response has no outputs; "
+            "check response.has_error() first to see its error"
         )
 
 
@@ -205,21 +203,21 @@ def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
         yield "errors", f"{errors:,}", "the same as recorded"
     then = [each.then_ns for each in record.requests if each.then_ns]
     if then:
-        yield "median then", ns(median(then)), "how long an answer took when it was recorded"
-    yield "median now", ns(median(each.now_ns for each in record.requests)), "how long an answer took now"
+        yield "median then", ns(median(then)), "latency when it was recorded"
+    yield "median now", ns(median(request.now_ns for request in record.requests)), "latency now"
 
 
-def _unequal(each: Resent) -> Iterator[doc.Block]:
-    yield doc.Line([parts.name(f"request {each.id}"), parts.quiet(f"to {each.model}")], mark="≠")
-    told = without_told(each.what, each.tensors)
-    yield doc.Warnings([*told, *[each.begins] * bool(each.begins)], "differs")
-    if each.tensors:
-        yield differences_table(each.tensors, ("recorded", "now"))
-    if each.inputs:
-        yield inputs_table("Inputs", each.inputs)
+def _unequal(request: Resent) -> Iterator[doc.Block]:
+    yield doc.Line([parts.name(f"request {request.id}"), parts.quiet(f"to {request.model}")], mark="≠")
+    lines = without_told(request.what, request.tensors)
+    yield doc.Warnings([*lines, *[request.begins] * bool(request.begins)], "differs")
+    if request.tensors:
+        yield differences_table(request.tensors, ("recorded", "now"))
+    if request.inputs:
+        yield inputs_table("Inputs", request.inputs)
 
 
-def _replay_row(each: Resent) -> doc.Row:
-    answer = "differs" if each.what else "equal, an error" if each.error else "equal"
-    then = ns(each.then_ns) if each.then_ns else ""
-    return doc.Row([str(each.id), parts.name(each.model), answer, then, ns(each.now_ns)])
+def _replay_row(request: Resent) -> doc.Row:
+    answer = "differs" if request.what else "equal, an error" if request.error else "equal"
+    then = ns(request.then_ns) if request.then_ns else ""
+    return doc.Row([str(request.id), parts.name(request.model), answer, then, ns(request.now_ns)])

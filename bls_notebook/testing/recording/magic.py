@@ -1,4 +1,4 @@
-"""``%blsreplay``: recorded requests sent again, or one of them opened in the debugger."""
+"""``%blsreplay``: send recorded requests again, or open one of them in the debugger."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.units import count
 
-_KEYS = "; n: next line, s: into a call, p VALUE: print, c: go on, q: leave"
+_KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: quit"
 
 PARSER = Parser(
     "%blsreplay",
-    "Sends recorded requests again, to the same models or a changed one, and says which answers are other "
-    "than recorded, and where. Recordings are made by with bls.record('run.blsrec', tensors='all') or "
-    "%%blsprofile --record run.blsrec. With --only one model runs alone, and what it called is answered from "
-    "the recording. With --debug a request is given to its model's execute once more, with the tensors that it "
-    "had then, and the debugger stops at the first line (that of %debug; where JupyterLab's is switched on, "
-    "that). In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
+    "Sends recorded requests again, to the same models or a changed one, and shows which responses differ from the "
+    "recorded ones, and where the difference begins. To record: with bls.record('run.blsrec', tensors='all') or "
+    "%%blsprofile --record run.blsrec. With --only, one model runs and its callees answer from the recording. With "
+    "--debug, the model's execute runs again with the recorded tensors of one request, and a debugger stops at its "
+    "first line: JupyterLab's if it is on, else the one of %debug. In scripts: bls.replay(); in a shell: "
+    "python -m bls_notebook replay.",
     """\
   %blsreplay run.blsrec
   %blsreplay run.blsrec --only resize
@@ -29,15 +29,15 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
 _add = PARSER.add_argument
 _add("file", metavar="FILE", help="the recording")
-_add("--model", metavar="MODEL", help="send them to this model; of a recording of it, its requests alone")
-_add("--only", metavar="MODEL", help="run this model alone, with all requests that it got")
+_add("--model", metavar="MODEL", help="send the requests to this model; if it was recorded, only its own requests")
+_add("--only", metavar="MODEL", help="run only this model, with all requests that it got")
 _add(
     "--debug", type=whole_number(1), metavar="ID",
-    help="open the debugger in this request: its number in the recording, and of its span in a profile",
+    help="open the debugger in this request: its number in the recording, which is also its span's number in a profile",
 )  # fmt: skip
-_add("--serve", action="store_true", help="send them to a real tritonserver with a copy of the models")
+_add("--serve", action="store_true", help="send the requests to a real tritonserver with a copy of the models")
 add_tolerance(PARSER)
-_add("--into", type=identifier, metavar="NAME", help="a variable for what came of it")
+_add("--into", type=identifier, metavar="NAME", help="store the report in this variable")
 
 
 def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
@@ -47,14 +47,14 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
     if arguments.debug is not None:
         return _opened(notebook, arguments.file, arguments.debug, arguments.model, arguments.only)
     with reported(notebook):
-        found = bls.replay(
+        replay = bls.replay(
             arguments.file, arguments.model, only=arguments.only, server=arguments.serve,
             tolerance=arguments.tolerance, ulps=arguments.ulps,
         )  # fmt: skip
-    notebook.assign(arguments.into, found)
-    differ = f"not answered as recorded: {count(len(found.unequal), 'request')}"
-    fail_on(notebook, [differ] * (not found.equal), found)
-    return found
+    notebook.assign(arguments.into, replay)
+    differ = f"not answered as recorded: {count(len(replay.unequal), 'request')}"
+    fail_on(notebook, [differ] * (not replay.equal), replay)
+    return replay
 
 
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
@@ -65,14 +65,14 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
 
     with reported(notebook):
         recording = load_recording(file)
-        asked = recording.request(at).model
-        if only not in (None, asked):
-            raise bls.BLSError(f"--debug {at} is a request to {asked!r}, --only {only!r}: give the same")
+        receiver = recording.request(at).model
+        if only not in (None, receiver):
+            raise bls.BLSError(f"--debug {at} is a request to {receiver!r}, but --only is {only!r}; use the same model")
         execution = recorded_execution(recording, at, model, only is not None)
     inputs = ", ".join(f"{t.name} {t.datatype}{list(t.shape)} {t.preview}" for t in recording.request(at).kept.inputs)
     notebook.say(
         f"request {at} to {execution.model}: {inputs}", "info",
-        hint="`requests` has it" + _KEYS * (not has_frontend(notebook)),
+        hint="the variable `requests` has it" + _KEYS * (not has_frontend(notebook)),
     )  # fmt: skip
     responses = stopped_in(notebook, execution.code, execution.run)
     return responses[0] if len(responses) == 1 else responses

@@ -1,10 +1,10 @@
-"""`Tape`: contents of requests and responses, copied as each passes the engine.
+"""`Tape`: copies of the contents of requests and responses, made while each passes the engine.
 
-Guarantees: each tensor is copied once at each hop, after it was passed on and before its receiver has it; copies take
-no more than a limit (exceeded by one message a thread at most). Nothing is waited for; what cannot be copied is kept
-without its values. As in a `Log`, plain values are written into lists: containers that outlive their request would
-bring the next garbage collection nearer. Arrays and records are made afterwards: between the models of a pipeline the
-caches contain other things, and each step costs several times what it does in a loop.
+Guarantees: the tape copies each tensor once per hop, before the receiver sees it. The copies stay within a limit, which
+each thread may exceed by one message. The tape waits for nothing; it keeps a tensor that it cannot copy without values.
+Like a `Log`, it writes plain values into lists: containers that outlive their request would trigger the next garbage
+collection earlier. It makes arrays and records afterwards, in a loop, where each step is several times faster: between
+the models of a pipeline, the CPU's caches hold other data.
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 from bls_notebook.records.raw_events import ModelSeen
 from bls_notebook.testing.records import RequestKept, ResponseKept, TensorKept
 
-UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
+UNKNOWN = -1  # a sending model whose own request is not on the tape
 _Array = np.ndarray[Any, Any]
-_NOT_WANTED = UNKNOWN, False  # its bytes are those of its shape; it was not left out for them
+_NOT_WANTED = UNKNOWN, False  # a tensor without values: its size follows from its shape, and it was not cut
 _Value = tuple[str, str, tuple[int, ...], int, "_Array | None", bool]
 _Entry = tuple[list[Any], list[Any]]
 _ndarray = np.ndarray
-_REQUEST, _RESPONSE = 8, 4  # values of an entry, beside its number, how many tensors, and four of each
+# Values of an entry, besides its number, the number of tensors, and four values per tensor.
+_REQUEST, _RESPONSE = 8, 4
 
-
-# Makes a record of a tensor: name, data type, shape, bytes, the array where it was kept, and whether it was
-# left out for its size.
+# Makes the record of a tensor: name, data type, shape, bytes, array or None, and whether the limit cut it.
 Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
 
 
 class Tape:
-    """Keeps requests by number, up to `limit` bytes of tensors: at `every` hop, or those from outside any model."""
+    """Keeps requests by number, with at most `limit` bytes of tensors: at `every` hop, or only from outside."""
 
     def __init__(self, every: bool, limit: int) -> None:
         self.every = every
@@ -54,7 +53,7 @@ class Tape:
         self._outside: set[int] = set()  # numbers of requests from outside that wait for more responses
         self._asked: list[Any] = []
         self._given: list[Any] = []
-        # One step, whoever else writes.
+        # Bound methods: `extend` is atomic, so threads need no lock.
         self._keep, self._keep_answer = self._asked.extend, self._given.extend
 
     def sent(
@@ -97,7 +96,7 @@ class Tape:
                 text, array = tensor._datatype, tensor._array
                 entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
             return
-        for tensor in tensors:  # each from wherever it lies
+        for tensor in tensors:  # each may be on another device
             kept: Any = _NOT_WANTED
             if wanted or tensor._datatype == "BYTES":
                 size = nbytes([tensor])
@@ -111,7 +110,7 @@ class Tape:
         self._given.clear()
 
     def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
-        """Return the kept requests in order; numbers count from `base`, times from `begun`."""
+        """Yield the requests in order; numbers count from `base`, times from `begun`."""
         given: dict[int, list[_Entry]] = defaultdict(list)
         for number, entry, outputs in _entries(list(self._given), _RESPONSE):
             given[number].append((entry, outputs))
@@ -145,34 +144,34 @@ def _entries(values: list[Any], count: int) -> Iterator[tuple[int, list[Any], li
 
 def _as_sent(value: _Value, reshapes: Mapping[str, Reshape]) -> _Value:
     name, datatype, shape, size, array, cut = value
-    there = reshapes.get(name)
-    sent = None if there is None else there.back().of(shape)
+    reshape = reshapes.get(name)
+    sent = None if reshape is None else reshape.back().of(shape)
     if sent is None:
         return value
     return name, datatype, sent, size, None if array is None else array.reshape(sent), cut
 
 
 def _copied(tensor: Tensor, size: int) -> Any:
-    """A copy of a tensor's values, or its size if it cannot be copied."""
+    """Return a copy of a tensor's values, or its size if it cannot be copied."""
     array = tensor._array
-    try:  # the elements of BYTES are no one's to change
+    try:  # elements of BYTES are immutable, so a shallow copy suffices
         return array.copy() if array.__class__ is _ndarray else copied(array, tensor._datatype)
     except Exception:
         return size, False
 
 
-def _value(name: str, datatype: str, shape: tuple[int, ...], what: Any) -> _Value:
+def _value(name: str, datatype: str, shape: tuple[int, ...], content: Any) -> _Value:
     dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
     shape, array, cut = tuple(shape), None, False
-    if isinstance(what, tuple):
-        size, cut = what
+    if isinstance(content, tuple):
+        size, cut = content
         size = prod(shape) * dtype.itemsize if size == UNKNOWN else size
     elif datatype == "BYTES":
-        size = text_bytes(what)
-        with suppress(Exception):  # of a request that was refused for what is in there
-            array = copied(what, datatype)
+        size = text_bytes(content)
+        with suppress(Exception):  # a refused request may contain elements of any type
+            array = copied(content, datatype)
     else:
-        array = np.frombuffer(what, dtype).reshape(shape) if isinstance(what, bytes) else what
+        array = np.frombuffer(content, dtype).reshape(shape) if isinstance(content, bytes) else content
         size = array.nbytes
     return name, datatype, shape, size, array, cut
 
@@ -185,5 +184,5 @@ def copied(array: Any, datatype: str) -> _Array:
         out = np.empty(array.shape, np.object_)
         out.reshape(-1)[:] = [element_bytes(element) for element in np.asarray(array).reshape(-1).tolist()]
         return out
-    there = None if isinstance(array, np.ndarray) else backend_of(array)
-    return np.array(array, order="C") if there is None else there.to_host(array)
+    backend = None if isinstance(array, np.ndarray) else backend_of(array)
+    return np.array(array, order="C") if backend is None else backend.to_host(array)

@@ -19,7 +19,7 @@ LIMIT = 1 << 28
 
 
 class Recorder:
-    """A recording that is on, or has been; see `record`.
+    """A running or finished recording; see `record`.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         if self._profile._start:
-            raise BLSError("record: it has been used already; make a new one: with bls.record(...)")
+            raise BLSError("record: this recorder was used before; make a new one: with bls.record(...)")
         log = self._profile.__enter__()._log
-        self._base = 0 if log is None else log.base  # of the ids
+        self._base = 0 if log is None else log.base  # ids count from here
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -49,15 +49,15 @@ class Recorder:
             self.recording.save(self._path)
             if cut := self.record.cut:
                 warnings.warn(
-                    f"record: {self._path.name} is without the values of {count(cut, 'tensor')} "
+                    f"record: {self._path.name} lacks the values of {count(cut, 'tensor')} "
                     f"({size(self.record.cut_bytes)}): over limit={self._tape.limit}; "
-                    "record with a larger one",
+                    "record with a larger limit",
                     stacklevel=2,
                 )
 
     @property
     def recording(self) -> Recording:
-        """What was recorded; so far, while it is on."""
+        """The recording; while it runs, the requests so far."""
         if self._made is not None:
             return self._made
         made = self._recording()
@@ -68,12 +68,12 @@ class Recorder:
 
     @property
     def record(self) -> Recorded:
-        """What was recorded, without values."""
+        """The record of the recording, without values."""
         return self.recording.record
 
     def _recording(self) -> Recording:
         if not (self._profile.running or self._profile._end):
-            raise BLSError("record: it has not begun; use it with `with`")
+            raise BLSError("record: the recording has not begun; use bls.record(...) in a `with` statement")
         session = self._profile.record
         tape, store = self._tape, _Store()
         requests = tape.requests(self._base, self._profile._start, store.kept)
@@ -88,34 +88,34 @@ class Recorder:
 def record(
     path: str | Path | None = None, *, tensors: str = "outside", limit: int | str = LIMIT, requests: int = DEFAULT_LIMIT
 ) -> Recorder:
-    """Keep requests and responses, with their tensors, while the body of a ``with`` runs.
+    """Record requests and responses, with their tensors, while the body of a ``with`` runs.
 
-    What is kept is what `profile` records and, of every request: inputs, parameters, correlation ID, flags,
-    timeout; of every response: outputs or error, parameters, in order. Recordings may nest.
+    A recording has a profile, and for every request: inputs, parameters, correlation ID, flags, timeout; for every
+    response: outputs or error, parameters, in order. Recordings may nest.
 
     Parameters
     ----------
     path : str or Path, optional
-        The file to write at the end, also of a body that fails; replaced where there is one. Without one,
-        what was recorded is in memory alone.
+        The file to write at the end, also if the body fails; an existing file is replaced. By default, the recording
+        stays in memory.
     tensors : {'outside', 'all'}
-        Whose values to keep: of requests from outside any model, or at every hop (BLS calls, steps of
-        ensembles). Of others, names, data types and shapes are kept.
+        Which values to record: of requests from outside any model, or at every hop (BLS calls, steps of
+        ensembles). Other tensors have only names, data types and shapes.
     limit : int or str
-        Bytes of tensors that are kept at most, or text such as ``"20 MB"``; what does not fit is kept without
-        its values, and is told of by a warning where a file is written.
+        Most bytes of tensors, or text such as ``"20 MB"``. Tensors over the limit have no values; the recorder warns
+        of them when it writes a file.
     requests : int
-        How many requests are kept at most.
+        Most requests.
 
     Returns
     -------
     Recorder
-        ``recording`` is what was recorded, a `Recording`.
+        Its ``recording`` is a `Recording`.
 
     Raises
     ------
     BLSError
-        An argument makes no sense, or nothing could be written to that path.
+        An argument is invalid, or the path cannot be written.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def record(
 
 
 class _Store:
-    """The values of tensors by member: equal ones are one."""
+    """Values of tensors by member of the file; equal values share a member."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
@@ -147,7 +147,7 @@ class _Store:
     def kept(
         self, name: str, datatype: str, shape: tuple[int, ...], size: int, array: Array | None, cut: bool
     ) -> TensorKept:
-        """Return the record of a tensor, whose values are here from now on if there are any."""
+        """Store the values of a tensor, if any, and return its record."""
         if array is None:
             return TensorKept(name, datatype, shape, size, cut=cut)
         key = (datatype, shape, digest(array, datatype))

@@ -35,27 +35,27 @@ _Names = frozenset[str]
 class RecordedAnswers:
     """Answers requests to one model from a recording, as `Answers` of a substitution; see `Recording.answer_of`.
 
-    May be called from any thread. `never` has the errors given to requests that were never recorded, which their
-    senders may hide.
+    May be called from any thread. `unknown_requests` has the errors for requests that were never recorded, because
+    the senders may hide these errors.
     """
 
-    def __init__(self, called: str, model: str, requests: list[RecordedRequest]) -> None:
-        self._called = called
+    def __init__(self, label: str, model: str, requests: list[RecordedRequest]) -> None:
+        self._label = label
         self._model = model
         self._requests = requests
-        self.never: list[str] = []
+        self.unknown_requests: list[str] = []
         self._lock = threading.Lock()
         self._asked: dict[_Key, int] = defaultdict(int)
         self._names = {name for request in requests for name in request.inputs}
-        # By inputs and parameters, then by the requested outputs; no names for all of them.
+        # By inputs and parameters, then by the requested outputs; an empty set stands for all outputs.
         self._known: dict[_Key, dict[_Names, list[RecordedRequest]]] = defaultdict(lambda: defaultdict(list))
         self._similar: dict[Hashable, RecordedRequest] = {}
         for request in requests:
             inputs, _ = key = _key(request.tensors, request.parameters)
             wanted = frozenset(request.kept.outputs)
-            # What a model with `reshape` receives is of another shape than what was sent to it.
-            for each in (key, _flat(key)):
-                self._known[each][wanted].append(request)
+            # A model with `reshape` receives another shape than was sent.
+            for inputs_key in (key, _flat(key)):
+                self._known[inputs_key][wanted].append(request)
             for similar in ((inputs, wanted), inputs, wanted):
                 self._similar.setdefault(similar, request)
 
@@ -70,21 +70,20 @@ class RecordedAnswers:
         yield Last(responses[-1])
 
     def __call__(self, request: InferenceRequest) -> Any:
-        """Return the response to a request; of a decoupled model the list of them."""
-        answered = self._recorded(request)
-        responses = responses_of(answered)
-        return responses if answered.kept.decoupled else responses[-1]
+        """Return the response to a request; for a decoupled model, the list of responses."""
+        recorded = self._recorded(request)
+        responses = responses_of(recorded)
+        return responses if recorded.kept.decoupled else responses[-1]
 
     def similar(self, request: InferenceRequest) -> list[InferenceResponse]:
         """Return the responses to the most similar recorded request.
 
-        That is one with the same inputs and requested outputs, else one of both, else the first request.
+        In this order: the same inputs and requested outputs, the same inputs, the same outputs, the first request.
         """
         inputs, _ = _key({tensor._name: tensor for tensor in request.inputs()}, {})
         wanted = frozenset(request.requested_output_names())
         keys: list[Hashable] = [(inputs, wanted), inputs, wanted]
-        found = next((self._similar[key] for key in keys if key in self._similar), self._requests[0])
-        return responses_of(found)
+        return responses_of(next((self._similar[key] for key in keys if key in self._similar), self._requests[0]))
 
     def first(self) -> list[InferenceResponse]:
         """Return the responses to the first request."""
@@ -92,33 +91,33 @@ class RecordedAnswers:
 
     @property
     def flag_alone(self) -> bool:
-        """Whether the final flag of a stream came without a response."""
+        """True if the final flag of a stream came without a response."""
         return self._requests[0].responses[-1].flag_alone
 
     def _recorded(self, request: InferenceRequest) -> RecordedRequest:
-        given = {tensor._name: tensor for tensor in request.inputs()}
-        if request.correlation_id():  # its sender did not know the controls and states
-            given = {name: tensor for name, tensor in given.items() if name in self._names}
+        inputs = {tensor._name: tensor for tensor in request.inputs()}
+        if request.correlation_id():  # the engine adds controls and states, which the sender did not send
+            inputs = {name: tensor for name, tensor in inputs.items() if name in self._names}
         parameters = json.loads(request.parameters())
         wanted = frozenset(request.requested_output_names())
-        key = _key(given, parameters)
+        key = _key(inputs, parameters)
         known = self._known.get(key) or self._known.get(_flat(key)) or {}
-        had = _answering(wanted, known)
-        if had is None:
-            self.never.append(self._never(given, parameters, wanted))
-            raise TritonModelException(self.never[-1])
-        found = known[had]
+        outputs = _covering(wanted, known)
+        if outputs is None:
+            self.unknown_requests.append(self._unknown(inputs, parameters, wanted))
+            raise TritonModelException(self.unknown_requests[-1])
+        requests = known[outputs]
         with self._lock:
-            number = self._asked[key, had]
-            self._asked[key, had] += 1
-        return found[min(number, len(found) - 1)]
+            number = self._asked[key, outputs]
+            self._asked[key, outputs] += 1
+        return requests[min(number, len(requests) - 1)]
 
-    def _never(self, given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names) -> str:
-        unlike = [(_unlike(given, parameters, wanted, each), each) for each in self._requests]
-        words, nearest = min(unlike, key=lambda pair: (len(pair[0]), pair[1].id))
+    def _unknown(self, inputs: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names) -> str:
+        unlike = [(_unlike(inputs, parameters, wanted, request), request) for request in self._requests]
+        lines, nearest = min(unlike, key=lambda pair: (len(pair[0]), pair[1].id))
         return (
-            f"{self._called}: model {told(self._model)!r} was never asked this; nearest is request "
-            f"{nearest.id}, where {'; '.join(words) or 'all is the same'}"
+            f"{self._label}: no such request to model {told(self._model)!r}; the nearest is request "
+            f"{nearest.id}, where {'; '.join(lines) or 'all is the same'}"
         )
 
 
@@ -136,10 +135,10 @@ def _flat(key: _Key) -> _Key:
     return (tuple((name, datatype, values) for name, datatype, _, values in inputs), parameters)
 
 
-def _answering(wanted: _Names, known: Iterable[_Names]) -> _Names | None:
-    """Return the requested outputs among `known` that contain the wanted ones, or None.
+def _covering(wanted: _Names, known: Iterable[_Names]) -> _Names | None:
+    """Return the set of requested outputs in `known` that best covers the wanted ones, or None.
 
-    Preferred are the same outputs, then all of them, then the fewest more; the engine drops what is not wanted.
+    Prefers the same set, then all outputs (an empty set), then the fewest. The engine drops the others.
     """
     fit = (names for names in known if not (wanted and names) or names >= wanted)
     return min(fit, key=lambda names: (names != wanted, bool(names), len(names)), default=None)
@@ -152,15 +151,15 @@ def responses_of(request: RecordedRequest) -> list[InferenceResponse]:
 
 
 def _unlike(
-    given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names, other: RecordedRequest
+    inputs: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names, other: RecordedRequest
 ) -> list[str]:
-    """Return how a recorded request differs from the given one; a line each."""
-    there = other.tensors
+    """Return one line for each difference of a recorded request from the given one."""
+    recorded = other.tensors
     out = []
-    for name in sorted({*given, *there}):
-        first, second = given.get(name), there.get(name)
+    for name in sorted({*inputs, *recorded}):
+        first, second = inputs.get(name), recorded.get(name)
         if first is None or second is None:
-            out.append(f"input {told(name)!r} is {'given' if first is None else 'not given'}")
+            out.append(f"input {told(name)!r} is {'present' if first is None else 'missing'}")
         elif first._datatype != second._datatype or first.shape() != second.shape():
             out.append(
                 f"input {told(name)!r} is {second._datatype} of shape {second.shape()}, here "
@@ -169,13 +168,13 @@ def _unlike(
         else:
             array = copied(first._array, first._datatype)
             if digest(array, first._datatype) != digest(second._array, second._datatype):
-                found = compared(Tensor._of(name, array, first._datatype), second)
-                elements = f" in {found.differing:,} of {array.size:,} elements" if found.differing else ""
+                comparison = compared(Tensor._of(name, array, first._datatype), second)
+                elements = f" in {comparison.differing:,} of {array.size:,} elements" if comparison.differing else ""
                 out.append(f"input {told(name)!r} differs{elements}")
     if dict(other.parameters) != dict(parameters):
         out.append(f"the parameters are {told(dict(other.parameters))}, here {told(dict(parameters))}")
     if other.kept.outputs:
-        out += (f"output {told(name)!r} is not asked for" for name in sorted(wanted - {*other.kept.outputs}))
+        out += (f"output {told(name)!r} is not requested" for name in sorted(wanted - {*other.kept.outputs}))
     return out
 
 
@@ -183,8 +182,8 @@ def _unlike(
 class RecordedResponse:
     """A response with its values.
 
-    ``outputs`` maps names to arrays (of BYTES dtype object, of bytes; of BF16, which NumPy lacks, a
-    `pb_utils.Tensor`). Without an error, ``error`` is None and ``code`` empty.
+    ``outputs`` maps names to arrays: BYTES as dtype object with bytes, BF16, which NumPy lacks, as a
+    `pb_utils.Tensor`. Without an error, ``error`` is None and ``code`` empty.
     """
 
     outputs: Mapping[str, Any]
@@ -195,7 +194,7 @@ class RecordedResponse:
     final: bool = True
 
     def made(self) -> InferenceResponse:
-        """Return it as a response of a model, with arrays of its own."""
+        """Return a new response with copies of the arrays."""
         error = None
         if self.error is not None:
             error = TritonError(self.error, getattr(TritonError, self.code, TritonError.INTERNAL))
@@ -204,16 +203,16 @@ class RecordedResponse:
 
     @property
     def flag_alone(self) -> bool:
-        """Whether it is the final flag of a stream, without a response."""
+        """True if it is the final flag of a stream, without a response."""
         return self.final and not self.tensors and self.error is None
 
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """A request with its values, and with the responses that it got.
+    """A request and its responses, with values.
 
-    ``inputs`` maps names to arrays, like ``outputs`` of a response; `arguments` has everything else as
-    `ModelRepository.infer` takes it. ``kept`` is its record: the options that it was sent with, its sender, its time.
+    ``inputs`` maps names to arrays, like ``outputs`` of a response; `arguments` has the other arguments of
+    `ModelRepository.infer`. ``kept`` is its record, with options, sender and time.
     """
 
     model: str
@@ -236,7 +235,7 @@ class RecordedRequest:
         return {name: each if isinstance(each, Tensor) else Tensor(name, each) for name, each in items}
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of `infer` beside model and inputs that are not the default."""
+        """Return the arguments of `infer`, except model, inputs and defaults."""
         kept = self.kept
         out: dict[str, Any] = {} if kept.asked_version == -1 else {"version": kept.asked_version}
         out |= {name: getattr(kept, name) for name in ("timeout", "request_id", "correlation_id", "flags")}
@@ -272,12 +271,12 @@ class Recording:
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Names of the models that were asked, at any hop, in the order in which they first were."""
+        """Names of the models that got requests, at any hop, in the order of their first requests."""
         return tuple(dict.fromkeys(request.model for request in self.record.requests))
 
     @property
     def session(self) -> Session | None:
-        """The profile of the same time; None where the requests were not recorded here."""
+        """The profile of the same time; None if the requests come from elsewhere."""
         return self.record.session
 
     def requests(self, model: str | None = None, *, hops: bool = False) -> tuple[RecordedRequest, ...]:
@@ -286,23 +285,23 @@ class Recording:
         Parameters
         ----------
         model : str, optional
-            Those to this model alone.
+            Return only requests to this model.
         hops : bool
-            Those that models have sent too.
+            Also return requests that models sent.
 
         Raises
         ------
         BLSError
-            There is none of this model, or the values of an input were not kept.
+            There is no request to this model, or an input has no values.
         """
-        found = [
+        requests = [
             request for request in self.record.requests if (hops or request.outside) and model in (None, request.model)
         ]
-        if not found and model is not None:
+        if not requests and model is not None:
             raise BLSError(self._no_requests(model, hops))
-        for request in found:
+        for request in requests:
             self._check_whole(request)
-        return tuple(map(self.with_values, found))
+        return tuple(map(self.with_values, requests))
 
     def request(self, number: int) -> RecordedRequest:
         """Return the request with this id.
@@ -310,44 +309,44 @@ class Recording:
         Raises
         ------
         BLSError
-            There is none, or the values of an input were not kept.
+            There is none, or an input has no values.
         """
-        found = next((each for each in self.record.requests if each.id == number), None)
-        if found is None:
-            ids = [each.id for each in self.record.requests]
-            known = f"they go from {ids[0]} to {ids[-1]}" if ids else "it has none"
-            raise BLSError(f"{self._called}: there is no request {number!r}; {known}")
-        self._check_whole(found)
-        return self.with_values(found)
+        request = next((request for request in self.record.requests if request.id == number), None)
+        if request is None:
+            ids = [request.id for request in self.record.requests]
+            known = f"the requests are {ids[0]} to {ids[-1]}" if ids else "it has no requests"
+            raise BLSError(f"{self._label}: there is no request {number!r}; {known}")
+        self._check_whole(request)
+        return self.with_values(request)
 
     def answer_of(self, model: str) -> RecordedAnswers:
-        """Return a function that answers as the model did, for `ModelRepository.stub`.
+        """Return a function, for `ModelRepository.stub`, that gives the model's recorded responses.
 
-        Requests are distinguished by their inputs (names, data types, shapes, values), parameters and requested
-        outputs; a request for fewer outputs than recorded is answered too. A request that was recorded several times
-        gets the answers in that order, and then the last one. For a decoupled model the function returns a list.
+        Requests are equal if their inputs (names, data types, shapes, values), parameters and requested outputs are; a
+        request may ask for fewer outputs than recorded. If a request was recorded several times, it gets those
+        responses in order, and then the last one again. For a decoupled model the function returns a list.
 
         Raises
         ------
         BLSError
-            The model was not asked, or the tensors of some request of it were not kept. The function raises
-            `pb_utils.TritonModelException` for a request that was never recorded: it names the nearest one.
+            The model got no request, or a tensor of one has no values. The function raises
+            `pb_utils.TritonModelException` for a request that was never recorded, and names the nearest one.
         """
         asked = [request for request in self.record.requests if request.model == model and request.responses]
         if not asked:
             raise BLSError(self._no_requests(model, True))
         for request in asked:
             self._check_whole(request, answers=True)
-        return RecordedAnswers(self._called, model, list(map(self.with_values, asked)))
+        return RecordedAnswers(self._label, model, list(map(self.with_values, asked)))
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file, which is replaced when all of it has been written."""
+        """Write the recording to a file; an existing file is replaced only by a complete one."""
         where = Path(path)
         recording_file.check_writable(where)
         return recording_file.save(where, self.record, self.arrays)
 
     def with_values(self, request: RequestKept) -> RecordedRequest:
-        """Return a request with what was kept of its values."""
+        """Return a request with its recorded values."""
         responses = []
         for kept in request.responses:
             tensors = self._tensors(kept.tensors)
@@ -367,29 +366,28 @@ class Recording:
         return {t.name: Tensor._of(t.name, np.array(self.arrays[t.values]), t.datatype) for t in kept if t.values}
 
     @property
-    def _called(self) -> str:
+    def _label(self) -> str:
         return f"recording {told(self.record.name)!r}" if self.record.name else "recording"
 
     def _no_requests(self, model: str, hops: bool) -> str:
         sent = {r.model for r in self.record.requests if hops or r.outside}
         known = f"it has requests to {', '.join(map(told, sorted(sent)))}" if sent else "it has no requests"
         inside = not hops and model in self.models
-        by = " from outside (only other models asked it)" if inside else ""
-        return f"{self._called}: no request to model {told(model)!r}{by}; {known}"
+        by = " from outside (only other models called it)" if inside else ""
+        return f"{self._label}: no request to model {told(model)!r}{by}; {known}"
 
     def _check_whole(self, request: RequestKept, answers: bool = False) -> None:
         for tensor in request.tensors if answers else request.inputs:
             if not tensor.values:
-                limit = f"there was no room for it within the limit of {self.record.limit:,} bytes"
-                why = limit if tensor.cut else ALL
+                why = f"over the limit of {self.record.limit:,} bytes" if tensor.cut else ALL
                 raise BLSError(
-                    f"{self._called}: request {request.id} to {told(request.model)!r}: the values of "
-                    f"{told(tensor.name)!r} were not kept: {why}"
+                    f"{self._label}: request {request.id} to {told(request.model)!r}: the values of "
+                    f"{told(tensor.name)!r} were not recorded: {why}"
                 )
 
 
 def _plain(tensor: Tensor) -> Any:
-    """Return the array of a tensor; of BF16, which NumPy lacks, the tensor itself."""
+    """Return the array of a tensor; for BF16, which NumPy lacks, the tensor itself."""
     return tensor if tensor._datatype == "BF16" else tensor._array
 
 
@@ -399,7 +397,7 @@ def load_recording(path: str | Path) -> Recording:
     Raises
     ------
     FileError
-        It is no recording, or is damaged: one line says what.
+        The file is damaged or no recording; the error has one line.
     """
     where = Path(path)
     record, arrays = recording_file.load(where)

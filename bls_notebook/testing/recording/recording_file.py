@@ -1,10 +1,10 @@
 """The file of a recording: a zip of a JSON manifest and one .npy member for each tensor.
 
-NumPy's data types are written as they are, BYTES in Triton's wire form, BF16 by its bits; the manifest has the data
-types. A member has to have the shape and type that the manifest says.
+Members have NumPy's data types, except BYTES (in Triton's wire format) and BF16 (its bits as uint16). The manifest has
+the data types; each member must have the shape and type from the manifest.
 
 Guarantees: a file is written whole or not at all. Reading any file gives a recording or raises a `FileError` of one
-line, in memory proportional to the file's size; nothing is unpickled or written, and no name in it is used as a path.
+line, in memory proportional to the file's size. Reading unpickles and writes nothing, and uses no name as a path.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def packed(array: Array, datatype: str) -> bytes:
 
 
 def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
-    """Return the tensor of this data type and shape that an .npy file holds, read-only; BYTES as bytes.
+    """Return the tensor of this data type and shape in an .npy file, read-only; BYTES as bytes.
 
     Raises
     ------
     ValueError
-        It holds another; one line says what.
+        The file has another tensor; the error has one line.
     """
     if len(shape) > _MOST_DIMS or not all(0 <= n < _LONGEST for n in shape):
         raise ValueError(f"no tensor has the shape {str(list(shape))[:80]}")
@@ -68,7 +68,7 @@ def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
     )
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("it is no .npy file of version 1.0")
+        raise ValueError("not an .npy file of version 1.0")
     header = np.lib.format.read_array_header_1_0(file)
     start = file.tell()
     expected = ((len(data) - start,) if datatype == "BYTES" else shape, False, dtype)
@@ -99,7 +99,7 @@ def digest(array: Any, datatype: str) -> bytes:
 
 
 def shown(array: Array, datatype: str) -> str:
-    """Return the first elements of a tensor as text; numbers of BF16 too."""
+    """Return the first elements of a tensor as text; BF16 as numbers."""
     return preview(from_bits(array), "FP32") if datatype == "BF16" else preview(array, datatype)
 
 
@@ -108,8 +108,8 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 _TENSOR = re.compile(r"tensors/\d{1,9}\.npy", re.ASCII)
 _MOST_MANIFEST = 1 << 27
-_RATIO = 64  # of a manifest to what is stored of it
-_ALWAYS = 1 << 24
+_RATIO = 64  # a manifest may unpack to so many times its stored size
+_ALWAYS = 1 << 24  # or to so many bytes
 
 
 def member(number: int) -> str:
@@ -129,7 +129,7 @@ def check_writable(path: Path) -> None:
 
 
 def save(path: Path, record: Recorded, arrays: Mapping[str, Array]) -> Path:
-    """Write a recording; what is there is replaced when all of it has been written."""
+    """Write a recording; an existing file is replaced only by a complete one."""
     text = json.dumps({"kind": KIND, "schema": SCHEMA, **plain(record, defaults=False)}, separators=(",", ":"))
     types = {t.values: t.datatype for request in record.requests for t in request.tensors if t.values}
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -156,14 +156,14 @@ def _info(name: str, how: int) -> zipfile.ZipInfo:
 
 
 def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
-    """Read a recording, whose tensors are read-only; raise a FileError of one line for anything else."""
+    """Read a recording, with read-only tensors; raise a FileError of one line for any other file."""
     name = told(path.name)
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as zipped:
             return _read(zipped, os.fstat(file.fileno()).st_size)
     except (OSError, MemoryError) as error:
-        why = told(getattr(error, "strerror", None) or error) or "it takes more memory than there is"
-        raise FileError(f"{name}: a recording cannot be read from it: {why}") from None
+        why = told(getattr(error, "strerror", None) or error) or "it needs more memory than is available"
+        raise FileError(f"{name}: the recording cannot be read: {why}") from None
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise FileError(f"{name}: not a recording: {told(error)}") from None
 
@@ -173,7 +173,7 @@ def _read(zipped: zipfile.ZipFile, size: int) -> tuple[Recorded, dict[str, Array
     with zipped.open(members.pop(MANIFEST)) as manifest:
         record = _record(manifest.read(_MOST_MANIFEST + 1))
     arrays: dict[str, Array] = {}
-    kept: dict[tuple[str, str, tuple[int, ...]], str] = {}  # where each is named first
+    kept: dict[tuple[str, str, tuple[int, ...]], str] = {}  # the first tensor that names each member
     for request in record.requests:
         for tensor in request.tensors:
             if tensor.values:
@@ -190,20 +190,20 @@ def _read(zipped: zipfile.ZipFile, size: int) -> tuple[Recorded, dict[str, Array
 
 
 def _members(zipped: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name; refuse those that would take more memory than the file's size lets expect."""
+    """Return the members by name; refuse members that would need much more memory than the file's size."""
     out: dict[str, zipfile.ZipInfo] = {}
     for info in zipped.infolist():
         name = info.filename
         if name in out:
-            raise ValueError(f"it has two members of the name {told(repr(name))}")
+            raise ValueError(f"it has two members named {told(repr(name))}")
         if name == MANIFEST:
             most = min(_MOST_MANIFEST, max(_ALWAYS, _RATIO * info.compress_size))
             if info.file_size > most:
                 raise ValueError(f"its manifest unpacks to {info.file_size:,} bytes, more than {most:,}")
         elif not _TENSOR.fullmatch(name):
-            raise ValueError(f"its member {told(repr(name))} is none of a recording's")
+            raise ValueError(f"a recording has no member {told(repr(name))}")
         elif info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise ValueError(f"its member {name!r} is packed; tensors of a recording are not")
+            raise ValueError(f"its member {name!r} is compressed; tensors of a recording are not")
         out[name] = info
     if MANIFEST not in out:
         raise ValueError(f"it has no {MANIFEST}")
@@ -216,7 +216,7 @@ def _record(data: bytes) -> Recorded:
     plain_data: Any = json_of(data)
     kind = plain_data.pop("kind", None) if isinstance(plain_data, dict) else None
     if kind != KIND:
-        raise ValueError(f"its manifest is of the kind {told(repr(kind))}, expected {KIND!r}")
+        raise ValueError(f"its manifest has kind {told(repr(kind))}, expected {KIND!r}")
     if plain_data.get("schema") != SCHEMA:
         raise ValueError(
             f"it has schema {told(repr(plain_data.get('schema')))}, expected {SCHEMA}: read it with the "
@@ -236,10 +236,10 @@ def _check_request(request: RequestKept) -> None:
     at = f"request {request.id}"
     for text in (request.parameters, *(response.parameters for response in request.responses)):
         if not _is_parameters(text):
-            raise ValueError(f"{at}: its parameters are {told(repr(text))}, expected JSON of text and numbers")
+            raise ValueError(f"{at}: its parameters are {told(repr(text))}, expected a JSON object of text and numbers")
     numbers = (request.flags, request.timeout, request.priority, request.correlation_id)
     if any(isinstance(n, int) and not 0 <= n < 1 << 64 for n in numbers):
-        raise ValueError(f"{at}: a number of its is out of range")
+        raise ValueError(f"{at}: one of its numbers is out of range")
     for tensor in request.tensors:
         if tensor.datatype not in DATATYPES:
             raise ValueError(f"{at}: {told(repr(tensor.datatype))} is no data type")
@@ -249,7 +249,7 @@ def _check_request(request: RequestKept) -> None:
 
 def _is_parameters(text: str) -> bool:
     try:
-        found = json_of(text.encode("utf-8", "surrogatepass"))
+        values = json_of(text.encode("utf-8", "surrogatepass"))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and all(isinstance(value, (bool, int, float, str)) for value in found.values())
+    return isinstance(values, dict) and all(isinstance(value, (bool, int, float, str)) for value in values.values())

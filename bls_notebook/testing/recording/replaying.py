@@ -46,31 +46,31 @@ _Content = tuple[object, ...]
 
 
 class FirstDifference:
-    """Finds the first hop that differs in two recordings of the same requests, with the tensors of every hop."""
+    """Finds the first hop that differs between two recordings of the same requests, both with all tensors."""
 
     def __init__(self, then: Recording, now: Recording) -> None:
         self._then, self._now = _Hops(then), _Hops(now)
 
     def of(self, then: RequestKept, now: RequestKept) -> str:
-        """Return where the difference between two answers begins, in words."""
+        """Return a sentence that names the place where the difference between two responses begins."""
         left = list(self._now.sent_by[now.id])
         for before in self._then.sent_by[then.id]:
-            asked = self._then.asked(before)
-            after = next((each for each in left if self._now.asked(each) == asked), None)
+            sent = self._then.sent(before)
+            after = next((request for request in left if self._now.sent(request) == sent), None)
             if after is None:
                 model, callee = told(then.model), told(before.model)
-                if any(each.model == before.model for each in left):
-                    return f"begins in {model}: it asks {callee} something else than in request {before.id}"
-                return f"begins in {model}: it does not ask {callee} any more, as in request {before.id}"
+                if any(request.model == before.model for request in left):
+                    return f"begins in {model}: it sends {callee} another request than in request {before.id}"
+                return f"begins in {model}: it no longer calls {callee}, as in request {before.id}"
             left.remove(after)
             if self._then.answered(before) != self._now.answered(after):
                 return self.of(before, after)
-        callees = "; what it calls answers as it did" if self._then.sent_by[then.id] else ""
-        return f"begins in {told(then.model)}, request {then.id}: the same inputs, another answer{callees}"
+        callees = "; its callees respond as recorded" if self._then.sent_by[then.id] else ""
+        return f"begins in {told(then.model)}, request {then.id}: same inputs, another response{callees}"
 
 
 class _Hops:
-    """The requests of a recording by their sender, and their contents."""
+    """Requests of a recording by sender, and their comparable contents."""
 
     def __init__(self, recording: Recording) -> None:
         self._arrays = recording.arrays
@@ -78,7 +78,7 @@ class _Hops:
         for request in recording.record.requests:
             self.sent_by[request.parent].append(request)
 
-    def asked(self, request: RequestKept) -> _Content:
+    def sent(self, request: RequestKept) -> _Content:
         return (request.model, request.parameters, *self._contents(request.inputs))
 
     def answered(self, request: RequestKept) -> _Content:
@@ -110,31 +110,31 @@ def replay(
     tolerance: float = 0.0,
     ulps: int = 0,
 ) -> Replay:
-    """Send recorded requests again, one after the other, and compare the answers with the recorded ones.
+    """Send recorded requests again, one after the other, and compare the responses with the recorded ones.
 
-    Outputs are compared (names, data types, shapes, values), errors, parameters, and the whole stream of a decoupled
-    model. Requests whose inputs were not kept are left out and reported.
+    Compares outputs (names, data types, shapes, values), errors, parameters, and whole streams of decoupled models.
+    Requests without recorded inputs are left out and reported.
 
     Parameters
     ----------
     recording : Recording, str or Path
-        A recording of `record`, or a file of it.
+        A recording of `record`, or its file.
     model : str, optional
         The model to send to. If the recording has requests to it, only those are sent; else it replaces the one model
-        that was asked from outside.
+        that was called from outside.
     only : str, optional
-        A model that runs alone: all requests that it got, also from models, are sent to it, and its callees are
-        answered from the recording, made with ``tensors="all"``. On a server: a model that called none.
+        The only model that runs: it gets all its recorded requests, also those from models, and its callees answer
+        from the recording, made with ``tensors="all"``. On a server: a model without callees.
     repo : ModelRepository, optional
-        By default the current one.
+        Default: the current repository.
     server : LocalServer or bool
-        Send the requests to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
-        models meanwhile. Models run in the server's Python, with its NumPy (often 1, where some sums have other data
-        types than with 2) and its `pb_utils`; the display says where a difference looks like that.
+        Send the requests to a real tritonserver instead: one of `serve`, or, if True, a temporary one with a copy of
+        the models. Models run in the server's Python, with its NumPy (often 1, where some results have other data
+        types than with 2) and its `pb_utils`; the display points out differences that this may explain.
     tolerance : float
-        Floats may differ by so much, absolutely or in proportion.
+        Floats may differ by this much, absolutely or relatively.
     ulps : int
-        Or by so many representable floats.
+        Or by this many representable floats.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def replay(
     Raises
     ------
     BLSError
-        ServerSide is nothing to send, a model does not serve, or the arguments contradict each other.
+        There is nothing to send, a model does not serve, or the arguments contradict each other.
     """
     repository = repo or current_repository()
     recording = recording if isinstance(recording, Recording) else load_recording(recording)
@@ -154,14 +154,14 @@ def replay(
     callees = {} if only is None else recorded_callees(recording, only, to)
     if callees and server:
         raise BLSError(
-            f"replay: only={only!r}: it called {', '.join(map(told, callees))}, answered for from the "
-            "recording here alone, not on a server; without server= it runs alone here, without only= all "
-            "of it runs there"
+            f"replay: only={only!r}: its callees {', '.join(map(told, callees))} can answer from the recording only "
+            "in this process, not on a server; leave out server= to run the model here, or only= to run all models "
+            "on the server"
         )
     skipped = tuple(_skipped(chosen, recording.record.limit))
     requests = [recording.with_values(each) for each in chosen if each.whole and each.answered]
     if not requests:
-        raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
+        raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'the recording has none'}")
     for name in dict.fromkeys(to or request.model for request in requests if request.kept.version):
         Host(repository).ready(name)
     names = list(dict.fromkeys(to or request.model for request in requests))
@@ -185,14 +185,14 @@ def replay(
 
 
 def _chosen(recording: Recording, model: str | None, only: str | None) -> tuple[list[RequestKept], str | None]:
-    """Return the requests to send, and the model to send them to if that is another."""
-    of = recording.record.requests
+    """Return the requests to send, and the model to send them to if it is not the recorded one."""
+    requests = recording.record.requests
     if only is not None:
-        found = [request for request in of if request.model == only]
-        if not found:
-            recording.requests(only, hops=True)  # which says that there are none
-        return found, None if model == only else model
-    outside = [request for request in of if request.outside]
+        chosen = [request for request in requests if request.model == only]
+        if not chosen:
+            recording.requests(only, hops=True)  # raises the error about no requests
+        return chosen, None if model == only else model
+    outside = [request for request in requests if request.outside]
     if model is None:
         return outside, None
     asked = dict.fromkeys(request.model for request in outside)
@@ -201,8 +201,8 @@ def _chosen(recording: Recording, model: str | None, only: str | None) -> tuple[
     if len(asked) != 1:
         raise BLSError(
             f"replay: model {told(model)!r}: the recording has requests to "
-            f"{', '.join(map(told, asked)) or 'none'}; say which by only= to send those of one "
-            "to another model"
+            f"{', '.join(map(told, asked)) or 'none'}; to send the requests of one of them to another model, name it "
+            "in only="
         )
     return outside, model
 
@@ -215,18 +215,18 @@ def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
         elif not request.answered:
             open_.append(str(request.id))
     if cut:
-        said = f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not kept"
+        said = f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not recorded"
         full = any(tensor.cut for request in requests for tensor in request.inputs)
-        yield said + f": there was no room within limit={limit:,} bytes; record with a larger one" * full
+        yield said + f": over limit={limit:,} bytes; record with a larger limit" * full
     if open_:
-        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no whole answer was recorded"
+        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no complete response was recorded"
 
 
 def recorded_callees(recording: Recording, only: str, target: str | None) -> dict[str, RecordedAnswers]:
-    """Return the recorded answers of each model that a model called."""
+    """Return the recorded responses of each callee of a model."""
     requests = recording.record.requests
     ids = {request.id for request in requests if request.model == only}
-    called = dict.fromkeys(r.model for r in requests if r.parent in ids and r.version)  # that served then
+    called = dict.fromkeys(r.model for r in requests if r.parent in ids and r.version)  # version 0 did not serve
     return {name: recording.answer_of(name) for name in called if name not in (only, target)}
 
 
@@ -237,39 +237,39 @@ def _place(
     if server is False:
         yield (lambda request: _send_here(repository, request, to)), "here"
         return
-    with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as there:
-        version = there.metadata()["version"]
-        yield (lambda request: _send_there(repository, there, request, to)), f"tritonserver {version}"
+    with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as running:
+        version = running.metadata()["version"]
+        yield (lambda request: _send_to_server(repository, running, request, to)), f"tritonserver {version}"
 
 
 def _send_here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[ProofAnswer]:
-    name, more = to or request.model, _arguments(request, to)
+    name, options = to or request.model, _arguments(request, to)
     model = Host(repository).find(name)
     inputs = dict(request.inputs)
     if model is not None and model.decoupled:
-        return [_answer(each) for each in repository.stream(name, inputs, **more)]
-    return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **more))]
+        return [_answer(response) for response in repository.stream(name, inputs, **options)]
+    return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **options))]
 
 
-def _send_there(
+def _send_to_server(
     repository: ModelRepository, server: LocalServer, request: RecordedRequest, to: str | None
 ) -> list[ProofAnswer]:
-    name, more = to or request.model, _arguments(request, to)
-    parameters = more.pop("parameters", {})
-    if "correlation_id" in more:
-        more.setdefault("flags", 0)
+    name, options = to or request.model, _arguments(request, to)
+    parameters = options.pop("parameters", {})
+    if "correlation_id" in options:
+        options.setdefault("flags", 0)
     model = Host(repository).ready(name)
-    with ServerSide(server, model.spec, ()) as place:
-        answers, _ = place.ask(ProofRequest(request.tensors, parameters), more)
-    # Which version, and which status, is not recorded.
-    return [replace(each, version=0, status=0) for each in answers]
+    with ServerSide(server, model.spec, ()) as side:
+        answers, _ = side.ask(ProofRequest(request.tensors, parameters), options)
+    # A recording has neither version nor HTTP status of a response.
+    return [replace(answer, version=0, status=0) for answer in answers]
 
 
 def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
-    more = request.arguments()
+    options = request.arguments()
     if to is not None:
-        more.pop("version", None)  # of the other model
-    return more
+        options.pop("version", None)  # it is a version of the recorded model
+    return options
 
 
 def _answer(response: Response) -> ProofAnswer:
@@ -283,7 +283,7 @@ def _answer(response: Response) -> ProofAnswer:
 def _with_beginnings(
     then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]
 ) -> Iterator[Resent]:
-    """Yield the results, completed by the hop at which each difference begins."""
+    """Yield the results, with the hop at which each difference begins."""
     difference = FirstDifference(then, now)
     outside = [request for request in now.record.requests if request.outside]
     for request, resent, after in zip(requests, sent, outside, strict=False):
@@ -297,16 +297,16 @@ def _resent(
     now = send(request)
     took = time.perf_counter_ns() - began
     then = list(_recorded(request))
-    unkept = {t.name for each in request.kept.responses for t in each.tensors if not t.values}
+    unkept = {t.name for response in request.kept.responses for t in response.tensors if not t.values}
     if unkept:
         now = [
-            replace(each, outputs={name: out for name, out in each.outputs.items() if name not in unkept})
-            for each in now
+            replace(answer, outputs={name: out for name, out in answer.outputs.items() if name not in unkept})
+            for answer in now
         ]
     what, tensors = differences(then, now, allowed, _SIDES)
-    what += tuple(dict.fromkeys(problem for each in callees for problem in each.never))
-    for each in callees:
-        each.never.clear()
+    what += tuple(dict.fromkeys(problem for callee in callees for problem in callee.unknown_requests))
+    for callee in callees:
+        callee.unknown_requests.clear()
     inputs: tuple[TensorRecord, ...] = ()
     if what:
         inputs = tuple(tensor_record(name, t._datatype, t._array) for name, t in request.tensors.items())
@@ -315,9 +315,9 @@ def _resent(
 
 
 def _recorded(request: RecordedRequest) -> Iterator[ProofAnswer]:
-    for place, response in enumerate(request.responses):
-        if place and request.kept.decoupled and response.flag_alone:
-            continue  # a flag that is all of a stream is compared as a response
+    for number, response in enumerate(request.responses):
+        if number and request.kept.decoupled and response.flag_alone:
+            continue  # a stream of only a final flag counts as one response
         if response.error is not None:
             yield ProofAnswer(error=response.error)
             continue
@@ -330,7 +330,7 @@ def _recorded(request: RecordedRequest) -> Iterator[ProofAnswer]:
 
 
 class RecordedExecution(NamedTuple):
-    """An execution to run again: the code of the model's `execute`, and a function that runs it."""
+    """A recorded execution: the code of the model's `execute`, and a function that runs it again."""
 
     model: str
     code: CodeType
@@ -344,27 +344,27 @@ def recorded_execution(
     alone: bool = False,
     repo: ModelRepository | None = None,
 ) -> RecordedExecution:
-    """Return what runs `execute` of a model with the tensors of one recorded request.
+    """Return the execution of one recorded request, to run again on the caller's thread.
 
-    It is called directly, in the first instance, on the caller's thread, whatever the model's scheduler: a coroutine
-    function in a loop of its own.
+    It calls `execute` of the first instance directly, without the model's scheduler; a coroutine function runs in a new
+    event loop.
 
     Parameters
     ----------
     recording : Recording, str or Path
     number : int
-        The request's id in the recording; that of its span in a profile.
+        The request's id in the recording, which is also its span's id in a profile.
     model : str, optional
-        Another model to give it to.
+        Another model to run.
     alone : bool
-        Answer what it calls from the recording.
+        Whether callees answer from the recording.
     repo : ModelRepository, optional
-        By default the one that magics use.
+        Default: the current repository.
 
     Raises
     ------
     BLSError
-        ServerSide is no such request, its tensors were not kept, or the model does not serve or has no code.
+        There is no such request, it has no values, or the model does not serve or has no Python code.
     """
     repository = repo or current_repository()
     recording = recording if isinstance(recording, Recording) else load_recording(recording)
@@ -375,8 +375,8 @@ def recorded_execution(
     code = None if instance is None else instance.place[3]
     if instance is None or code is None:
         steps = [str(each.id) for each in recording.record.requests if each.parent == number]
-        inside = f"; it led to the requests {', '.join(steps)}" if steps else ""
-        raise BLSError(f"request {number}: model {told(name)!r} has no code that could be stopped in{inside}")
+        inside = f"; its callees got the requests {', '.join(steps)}" if steps else ""
+        raise BLSError(f"request {number}: model {told(name)!r} has no Python code to debug{inside}")
 
     def call() -> list[InferenceResponse]:
         __tracebackhide__ = True
