@@ -15,7 +15,7 @@ from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.statistics import statistics_record_of
 
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
-from .check_input import CheckedModel, read_model
+from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings
 from .shared_memory import memory_findings, shared_memory

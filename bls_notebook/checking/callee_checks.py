@@ -13,7 +13,7 @@ from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders
 
-from .check_input import CheckedModel
+from .checked_model import CheckedModel
 from .python_source import CalleeRequest, PythonSource, last_name
 from .records import Finding
 

@@ -14,7 +14,7 @@ from bls_notebook.repository.config.completion import KNOWN_BACKENDS
 from bls_notebook.repository.config.templates import line_of
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
-from .check_input import CONFIG, CheckedModel
+from .checked_model import CONFIG, CheckedModel
 from .python_source import PythonSource
 from .records import Finding
 

@@ -24,7 +24,7 @@ from bls_notebook.records.units import size
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.spec import datatypes
 
-from .check_input import CheckedModel
+from .checked_model import CheckedModel
 from .records import Finding, SharedMemory
 
 DEFAULT = GROWTH = 1 << 20

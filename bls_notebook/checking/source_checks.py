@@ -20,7 +20,7 @@ from bls_notebook.records.advice import nearest
 from bls_notebook.repository.source.pip_packages import installed_as, package_of
 from bls_notebook.repository.source.syntax import imported_modules, model_class_warnings, undefined_names
 
-from .check_input import CheckedModel
+from .checked_model import CheckedModel
 from .python_source import PythonSource, argument, last_name, spreads
 from .records import Finding
 

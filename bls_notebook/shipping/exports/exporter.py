@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from bls_notebook.checking.check_input import read_model
+from bls_notebook.checking.checked_model import read_model
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError

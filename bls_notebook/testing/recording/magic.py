@@ -59,7 +59,7 @@ def blsreplay(notebook: Notebook, line: str, cell: str, variables: Variables) ->
 
 def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str | None) -> object:
     __tracebackhide__ = True
-    from .debugging import has_frontend, stopped_in
+    from .debugger import has_frontend, stopped_in
     from .recording import load_recording
     from .replaying import recorded_execution
 
