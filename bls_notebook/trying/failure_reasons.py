@@ -121,8 +121,8 @@ def of_error(
         return FailureReason(message, f"try again with {fill}", "template")
     if _NETWORK.search(text) and not _GPU.search(message):
         hub = _HUB.search(text)
-        subject = f"needs {hub[1]} from the network" if hub else "probably needs the network"
-        return FailureReason(f"{subject}: {message}", f"with network access: {reload}", "network")
+        source = f"{hub[1]} from the network" if hub else "something from the network"
+        return FailureReason(f"probably needs {source}: {message}", f"with network access: {reload}", "network")
     if _GPU.search(text):
         return FailureReason(f"probably needs a GPU ({gpu}): {message}", f"on a machine with a GPU: {reload}", "gpu")
     return FailureReason(message, f"fix it, then {reload}", "error")

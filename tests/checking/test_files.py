@@ -30,7 +30,7 @@ def test_nothing_bites_in_the_sample_models() -> None:
     ("files", "code", "words", "line"),
     [
         ({"a/config.pbtxt": CONFIG}, "version-none", "no version folder", 0),
-        ({"a/config.pbtxt": CONFIG, "a/v1/model.py": ""}, "version-none", "the folders there are v1", 0),
+        ({"a/config.pbtxt": CONFIG, "a/v1/model.py": ""}, "version-none", "its folders are v1", 0),
         ({"a/config.pbtxt": CONFIG, "a/1/modle.py": ""}, "file-missing", "model.py is missing; there is modle.py", 0),
         (model("a", CONFIG + "max_batch: 3"), "config-refused", "no field 'max_batch'", 4),
         (model("a", 'name: "b"\n' + CONFIG), "config-refused", 'says name: "b"', 0),

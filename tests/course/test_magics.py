@@ -25,7 +25,7 @@ def test_a_check_is_of_what_was_recorded_last(sender: Any) -> None:
     assert shown.text.splitlines() == [
         "✓ called times 1: 1 request to times",
         "✗ called other: 0 requests to other; others: times 1",
-        "  Nothing was sent to other while this was recorded.",
+        "  No request to other was recorded.",
     ]
     sender("%%blsprofile -q\n%bls times IN=[1] -n 2 -q")
     assert sender("%blscheck called times 2").text.startswith("✓")
@@ -50,7 +50,7 @@ def test_another_record_can_be_named(sender: Any) -> None:
 def test_what_is_wrong_is_one_line(cells: Any) -> None:
     shown = cells("%blscheck overlapped 2")
     assert not shown.success
-    assert "got nothing yet, expected what %%blsprofile records: run a cell with it" in shown.text
+    assert "got nothing yet, expected a record of %%blsprofile: run a cell with it" in shown.text
     assert "did you mean overlapped N" in cells("%blscheck overlaped 2").text
     assert "missing: a claim" in cells("%blscheck").stderr
     assert "nosuch" in cells("%blscheck nothing_left --of nosuch").stderr

@@ -196,7 +196,7 @@ def replayed(**changes: Any) -> Replay:
 
 def tried(**changes: Any) -> Tried:
     models = (
-        TriedModel("gone", "", "absent", "there is no folder of that name; called by pipeline", "make `gone`"),
+        TriedModel("gone", "", "absent", "there is no folder with this name; called by pipeline", "make `gone`"),
         TriedModel("pipeline", "python", calls=("gone", "resize"), seconds=0.02),
         TriedModel("resize", "tensorrt", "stub", "1/model.plan is missing", "put it there, then `%load`", 0.001),
     )
@@ -214,7 +214,7 @@ def drilled(**changes: Any) -> Drilled:
         DrilledCase((Planted("b", "error"),), "crash", "the error of 'b' is lost", "m", at, at, 1, 0.1),
         DrilledCase((Planted("b", "raises"),), "crash", "the error of 'b' is lost", "m", at, at, 1, 0.1),
         DrilledCase((Planted("b", "stall"),), "waits", "no time limit", "", None, at, 1, 0.1),
-        DrilledCase((Planted("c", "error"),), "clear", "an error that tells of 'c'", "m", at, at, 1, 0.1),
+        DrilledCase((Planted("c", "error"),), "clear", "an error that points to 'c'", "m", at, at, 1, 0.1),
         DrilledCase((Planted("c", "nan"),), "unaffected", "the same answer", "", None, None, 1, 0.1),
         DrilledCase((Planted("b", "nan"), Planted("c", "nan")), "rubbish", "NaN", "", None, at, 1, 0.1),
     )

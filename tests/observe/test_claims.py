@@ -75,24 +75,24 @@ def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, cl
 @pytest.mark.parametrize(
     ("recorded", "claim", "seen", "hint"),
     [
-        (session(1), "overlapped 4", "at most 1 request at work", "stood in a queue"),
-        (session(4, ("scan",) * 4), "overlapped 4", "at most 1 request at work", "Each was sent after"),
-        (session(2), "overlapped 4 of scan", "at most 2 requests of scan", "stood in a queue"),
+        (session(1), "overlapped 4", "at most 1 request at work", "waited in a queue"),
+        (session(4, ("scan",) * 4), "overlapped 4", "at most 1 request at work", "Each request was sent after"),
+        (session(2), "overlapped 4 of scan", "at most 2 requests of scan", "waited in a queue"),
         (session(4, (FOUR[:2],)), "overlapped 4", "at most 2 requests", "2 requests in all: send 4"),
         (session(4), "overlapped 2 of resize", "no request of resize was at work", "send 2"),
         # A caller that waits for its callee is not at work beside it.
-        (session(1, ("page",)), "overlapped 2", "at most 1 request", "stood in a queue"),
-        (session(1), "called resize", "0 requests to resize; others: scan 4", "Nothing was sent to resize"),
+        (session(1, ("page",)), "overlapped 2", "at most 1 request", "waited in a queue"),
+        (session(1), "called resize", "0 requests to resize; others: scan 4", "No request to resize"),
         (session(1), "called scan 5", "4 requests to scan", "Send more requests"),
         (session(1), "called scan 3", "4 requests to scan", "Send fewer requests"),
         (comparison(), "verdict == helped", "queue: They queued.", "Set a count."),
         (comparison(), "speedup > 2", "speedup: 2", "Set a count."),
-        (ALL["leak"](), "nothing_left", "", "To let go: "),
+        (ALL["leak"](), "nothing_left", "", "To free it: "),
         (ALL["leak"](), "peak < 1 kB", "a peak of", "Alive at that moment: "),
         (answers(), "output LABEL == 3", "LABEL: no such output", "The outputs are DIGIT."),
         (FAILED, "output DIGIT == 3", "DIGIT: an error, blank", ""),
         (answers(), "device == gpu:0", "DIGIT on cpu", "preferred_memory"),
-        (FAILED, "device == cpu", "no tensors came", "preferred_memory"),
+        (FAILED, "device == cpu", "no output tensors", "preferred_memory"),
         (FAILED, "errors == 0", "errors: 1", "blank"),
     ],
 )
@@ -124,8 +124,8 @@ def test_a_leak_names_its_holders_once() -> None:
         ("requests == 1.5.2", "expected requests OP N"),
         ("queued < 1.2.3 ms", "expected a time"),
         ("verdict == good", "expected verdict == CAUSE"),
-        ("nothing_left", "expected what %%blsmemory records"),
-        ("errors == 0", "got Session, expected what %bls records"),
+        ("nothing_left", "expected a record of %%blsmemory"),
+        ("errors == 0", "got Session, expected a record of %bls"),
     ],
 )
 def test_words_that_are_no_claim_are_told_in_one_line(claim: str, said: str) -> None:
@@ -143,7 +143,7 @@ def test_every_form_reads_its_own_example() -> None:
 
 def test_something_else_has_no_claims() -> None:
     for other in (3, [], [1], "overlapped 4", None):
-        with pytest.raises(BLSError, match="expected what %%blsprofile records"):
+        with pytest.raises(BLSError, match="expected a record of %%blsprofile"):
             judge(other, "overlapped 4")
 
 

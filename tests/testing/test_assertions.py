@@ -39,10 +39,10 @@ def test_calls_with_their_tensors(repo: RepositoryUnderTest) -> None:
     repo.assert_not_overlapped("front", "double")
     repo.assert_that("called double 2")
     for told, claim in (
-        ("double: 2 such requests, expected 1 request", lambda: repo.assert_called("double", 1)),
-        ("double: 0 such requests.*from the test", lambda: repo.assert_called("double", caller="")),
+        ("double: 2 matching requests, expected 1 request", lambda: repo.assert_called("double", 1)),
+        ("double: 0 matching requests.*from the test", lambda: repo.assert_called("double", caller="")),
         ("with parameters {'who': 'you'}", lambda: repo.assert_called("front", parameters={"who": "you"})),
-        ("with inputs X and Z as given", lambda: repo.assert_called("front", inputs={"X": [1], "Z": [1]})),
+        ("with the expected inputs X and Z", lambda: repo.assert_called("front", inputs={"X": [1], "Z": [1]})),
         ("double: 2 requests, from front; expected none", lambda: repo.assert_not_called("double")),
         ("called in the order: front front; expected front", lambda: repo.assert_called_in_order("front")),
         ("double: at most 1 request in a batch, expected 2", lambda: repo.assert_batched("double")),
@@ -71,7 +71,7 @@ def test_numbers_that_are_none_of_the_data_type(repo: RepositoryUnderTest) -> No
     repo.assert_answer(pixels, {"Y": [45, 1]}, atol=1)
     repo.assert_answer(pixels, {"Y": np.array([45, 1], np.uint8)}, atol=1)
     for wrong in ([300, 0], [44.7, 0], [44, 256], ["44", "0"]):
-        with pytest.raises(AssertionError, match=r"is no uint8; there is \[44, 0\]"):
+        with pytest.raises(AssertionError, match=r"is no uint8; got \[44, 0\]"):
             repo.assert_answer(pixels, {"Y": wrong})
     repo.assert_answer(answer("FP16", np.array([0.1], np.float16)), {"Y": [0.1]})
 
@@ -152,7 +152,7 @@ def test_answers(repo: RepositoryUnderTest) -> None:
         (good, {"Y": [0, 2, 5]}, r"front: Y differ(?s:.*)\[2\] 5.0 and 4.0"),
         (good, {"Y": [0, 2]}, r"shapes differ: \[2\] and \[3\]"),
         (good, {"Y": np.array([0, 2, 4])}, "data types differ: int64 and float32"),
-        (good, {"Z": [0]}, "there is none; there are: Y"),
+        (good, {"Z": [0]}, "missing; the tensors are: Y"),
         (bad, {"Y": [0]}, "front answered with an error(?s:.*)too long"),
     ):
         with pytest.raises(AssertionError, match=told):
@@ -189,7 +189,7 @@ def test_tensors_that_do_not_fit_are_not_kept_and_told(repo: RepositoryUnderTest
     first, second = repo.calls("double")
     assert set(first.inputs) == {"X"}
     assert not second.inputs
-    with pytest.raises(AssertionError, match="the tensors of 1 request did not fit"):
+    with pytest.raises(AssertionError, match="tensors of 1 request were not kept"):
         repo.assert_called("double", 2, inputs=X)
 
 

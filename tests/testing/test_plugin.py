@@ -104,7 +104,7 @@ def test_option(triton_repository):
             "*through front → double*",
             "*models*double*model.py*",
             '*→ * raise ValueError("too long")*',
-            "*double: 0 such requests, expected 1 request with input X as given*",
+            "*double: 0 matching requests, expected 1 request with the expected input X*",
             "*[[]2[]] 3.0 and 2.0*",
             "*→ double*",
             "*front: Y differ*",

@@ -88,9 +88,9 @@ def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
     assert said[ids["page"]] == ("output 'Y': 1 of 1 elements differ",)
     begins = {each.id: each.begins for each in again.unequal}
     step = ids["twice"] + 1
-    assert begins[ids["twice"]] == f"begins in double, request {step}: the same inputs, another answer"
-    assert begins[ids["stream"]] == f"begins in stream, request {ids['stream']}: the same inputs, another answer"
-    assert "where: begins in double: the same inputs, another answer (requests 1, 9)" in render(again).text
+    assert begins[ids["twice"]] == f"begins in double, request {step}: same inputs, another response"
+    assert begins[ids["stream"]] == f"begins in stream, request {ids['stream']}: same inputs, another response"
+    assert "where: begins in double: same inputs, another response (requests 1, 9)" in render(again).text
     shown = render(again)
     assert "3 of 10 requests answered differently" in shown.text
     assert "[0] 6.0 and 3.0" in shown.text
@@ -104,14 +104,14 @@ def test_a_model_that_calls_otherwise(repo: bls.ModelRepository) -> None:
     assert found.equal  # its answers do not depend on it
     change(repo, "page", "total = sum(", "total = 1 + sum(")
     found = bls.replay(recording, "page", repo=repo)
-    said = "begins in page, request 1: the same inputs, another answer; what it calls answers as it did"
+    said = "begins in page, request 1: same inputs, another response; its callees respond as recorded"
     assert found.unequal[0].begins == said
     change(repo, "page", '"X", y)', '"X", y + 1)')
     found = bls.replay(recording, "page", repo=repo)
-    assert found.unequal[0].begins == "begins in page: it asks stream something else than in request 3"
+    assert found.unequal[0].begins == "begins in page: it sends stream another request than in request 3"
     change(repo, "page", "again.exec(decoupled=True)", "()")
     found = bls.replay(recording, "page", repo=repo)
-    assert found.unequal[0].begins == "begins in page: it does not ask stream any more, as in request 3"
+    assert found.unequal[0].begins == "begins in page: it no longer calls stream, as in request 3"
 
 
 def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:
@@ -128,7 +128,7 @@ def test_one_model_alone(repo: bls.ModelRepository) -> None:
     alone = bls.replay(recording, only="page", repo=repo)
     assert alone.equal
     assert (alone.only, alone.stubbed) == ("page", ("double", "stream"))
-    assert "page alone; from the recording: double, stream" in render(alone).text
+    assert "only page ran; answered from the recording: double, stream" in render(alone).text
     # What was answered for serves again, as it was.
     assert repo.infer("double", {"X": floats(1)})["Y"].as_numpy().tolist() == [3]
     assert not bls.replay(recording, only="double", repo=repo).equal
@@ -141,9 +141,7 @@ def test_a_model_that_asks_what_was_never_asked(repo: bls.ModelRepository) -> No
     change(repo, "page", 'parameters={"a": 1}', 'parameters={"a": 2}')
     found = bls.replay(recording, only="page", repo=repo)
     assert any(
-        "never asked this; nearest is request 2, where the parameters are {'a': 1}" in w
-        for e in found.unequal
-        for w in e.what
+        "the nearest is request 2, where the parameters are {'a': 1}" in w for e in found.unequal for w in e.what
     )
 
 
@@ -169,7 +167,7 @@ def test_a_stream_that_went_on_is_left_out(repo: bls.ModelRepository) -> None:
     recording = Recording(replace(record, requests=(record.requests[0], cut)), recorder.recording.arrays)
     found = bls.replay(recording, repo=repo)
     assert found.equal
-    assert found.skipped == ("request 2: no whole answer was recorded",)
+    assert found.skipped == ("request 2: no complete response was recorded",)
 
 
 def test_a_stream_without_a_response_is_equal(repo: bls.ModelRepository) -> None:
@@ -185,7 +183,7 @@ def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
     found = bls.replay(recorder.recording, repo=repo)
     assert found.equal
     (told,) = found.skipped
-    assert told.startswith("request 1: the values of its inputs were not kept: there was no room within limit=30")
+    assert told.startswith("request 1: the values of its inputs were not recorded: over limit=30")
     assert "left out" in render(found).text
 
 
@@ -194,7 +192,7 @@ def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
     [
         ({"model": "words_v2"}, "the recording has requests to page, words, stream, twice, bits, last, nobody"),
         ({"only": "none"}, "no request to model 'none'"),
-        ({"only": "page", "server": True}, "it called double, stream, .* without only= all of it runs there"),
+        ({"only": "page", "server": True}, "its callees double, stream can .* or only= to run all models"),
         ({"tolerance": -1}, "got tolerance -1"),
         ({"model": "double_v3", "only": "double"}, "model 'double_v3' is not loaded"),
     ],
@@ -207,7 +205,7 @@ def test_what_makes_no_sense(arguments: dict[str, Any], said: str, repo: bls.Mod
 
 def test_hops_need_their_tensors(repo: bls.ModelRepository) -> None:
     recording = recorded(repo, "outside")
-    with pytest.raises(bls.BLSError, match="values of 'X' were not kept"):
+    with pytest.raises(bls.BLSError, match="values of 'X' were not recorded"):
         bls.replay(recording, only="page", repo=repo)
 
 
@@ -223,9 +221,11 @@ def test_one_execution_again(repo: bls.ModelRepository) -> None:
         6
     ]
     twice = next(each.id for each in recording.record.requests if each.model == "twice")
-    with pytest.raises(bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"):
+    with pytest.raises(
+        bls.BLSError, match=f"'twice' has no Python code .* its callees got the requests {twice + 1}, {twice + 2}"
+    ):
         recorded_execution(recording, twice, repo=repo)
-    with pytest.raises(bls.BLSError, match="there is no request 99; they go from 1 to 16"):
+    with pytest.raises(bls.BLSError, match="there is no request 99; the requests are 1 to 16"):
         recorded_execution(recording, 99, repo=repo)
 
 

@@ -120,8 +120,8 @@ def test_leaving_it_leaves_nothing(cells: Cells, run: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("rest", "said"),
     [
-        ("--debug 7", "there is no request 7; they go from 1 to 2"),
-        ("--debug 1 --only times", "--debug 1 is a request to 'caller', --only 'times': give the same"),
+        ("--debug 7", "there is no request 7; the requests are 1 to 2"),
+        ("--debug 1 --only times", "--debug 1 is a request to 'caller', but --only is 'times'; use the same model"),
         ("--only none", "no request to model 'none'"),
         ("--debug x", "--debug"),
         ("--tolerance x", "got 'x', expected a number such as 1e-6"),

@@ -97,7 +97,7 @@ def test_what_else_may_differ(repo: RepositoryUnderTest) -> None:
     repo.assert_same_answers("a.json", one)
     for told, *responses in (
         ("2 responses, the snapshot has 1", one, one),
-        ("an error, and the snapshot has none\n.*\n.*gone", asked(repo, "gone")),
+        ("an error, but the snapshot has none\n.*\n.*gone", asked(repo, "gone")),
         ("output Y: INT32, the snapshot has FP32", asked(repo, np.ones(3, np.int32), "INT32")),
         ("shapes differ", asked(repo, np.ones(4, np.float32))),
     ):
@@ -112,7 +112,7 @@ def test_what_else_may_differ(repo: RepositoryUnderTest) -> None:
     repo.assert_same_answers("raised.json", asked(repo, raised.replace("srv/me", "ci").replace("3", "4")))
     with pytest.raises(AssertionError, match="the snapshot has another: gone"):
         repo.assert_same_answers("error.json", asked(repo, "lost"))
-    with pytest.raises(AssertionError, match="an answer, and the snapshot has an error: gone"):
+    with pytest.raises(AssertionError, match="no error, but the snapshot has an error: gone"):
         repo.assert_same_answers("error.json", one)
 
 
@@ -139,7 +139,7 @@ def test_one_that_is_not_there_fails_where_nobody_can_commit_it(
     repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(AssertionError, match=r"'a\.json' is not there"):
+    with pytest.raises(AssertionError, match=r"'a\.json' is missing"):
         repo.assert_same_answers("a.json", asked(repo, np.ones(3, np.float32)))
     assert not list(repo.here.iterdir())
 
@@ -156,7 +156,7 @@ def _in(data: Any, *path: Any, value: Any) -> str:
     ("path", "value", "told"),
     [
         (("format",), "x", "no snapshot of bls_notebook"),
-        (("version",), 2, "of version 2, this one reads 1"),
+        (("version",), 2, "has version 2, expected 1"),
         (("answers",), 3, "cannot be read"),
         (("answers", 0), None, "cannot be read"),
         (("answers", 0, "outputs"), [1], "cannot be read"),
@@ -198,7 +198,7 @@ def test_damaged_archives_and_files(repo: RepositoryUnderTest, how: str) -> None
         np.savez(beside, **{"0/Y": np.array([print], object)})
     else:
         file.write_bytes(b"{" if how == "json" else b"\xff\x00")
-    with pytest.raises(bls.BLSError, match=r"snapshot 'a\.json' cannot be read: .*take it again") as failed:
+    with pytest.raises(bls.BLSError, match=r"snapshot 'a\.json' cannot be read: .*write it again") as failed:
         repo.assert_same_answers("a.json", asked(repo, np.zeros(100, np.float32)))
     assert "\n" not in str(failed.value)
 

@@ -46,9 +46,9 @@ def test_requests_go_to_one_server_for_all_tests_of_the_same_models(
                 assert "too long" in failed.error.message()
                 for told, ask in (
                     ("cannot be stubbed", lambda repo=repo: repo.stub("double")),
-                    ("a server does not tell", lambda repo=repo: repo.assert_called("double")),
-                    ("a server does not tell", lambda repo=repo: repo.assert_peak("1 MB")),
-                    ("cannot be asked of", lambda repo=repo: repo.infer("double", X, trace=True)),
+                    ("a server does not report", lambda repo=repo: repo.assert_called("double")),
+                    ("a server does not report", lambda repo=repo: repo.assert_peak("1 MB")),
+                    ("a server has no option", lambda repo=repo: repo.infer("double", X, trace=True)),
                 ):
                     with pytest.raises(unittest.SkipTest, match=told):
                         ask()

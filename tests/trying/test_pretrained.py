@@ -87,7 +87,7 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
     before = transformers.AutoTokenizer.__dict__["from_pretrained"]
     repository, rows = trying()
     assert rows["pipeline"].kind == "real"
-    assert rows["pipeline"].why == "single bytes stand in for the tokenizer org/gone, which cannot be had here"
+    assert rows["pipeline"].why == "a tokenizer of single bytes replaces org/gone, which is unavailable"
     answer = repository.infer("pipeline", ONES)
     assert answer.error is None
     assert answer.stubs == stubs
@@ -108,7 +108,7 @@ def test_nobody_waits_for_a_hub_that_cannot_be_reached(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", library)  # type: ignore[arg-type]
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1")  # nobody listens at its port 443
     with hub_offline.offline_if_unreachable(True) as told:
-        assert told.startswith("127.0.0.1 cannot be reached")
+        assert told.startswith("127.0.0.1 is unreachable")
         assert library.HF_HUB_OFFLINE
         assert os.environ["HF_HUB_OFFLINE"] == "1"
     assert not library.HF_HUB_OFFLINE

@@ -91,9 +91,9 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
         ("raise RuntimeError('Found no NVIDIA driver')", "needs a GPU", "reload broken"),
         ("raise OSError('We couldn\\'t connect to https://huggingface.co')", "from the network", "reload"),
-        ("raise ValueError('oops <b>')", "oops <b>", "mend it"),
-        ("import helpers_of_mine", "which lies in", "sys.path.insert(0, "),
-        ("import parts_of_mine.part", "which lies in", "sys.path.insert(0, "),
+        ("raise ValueError('oops <b>')", "oops <b>", "fix it"),
+        ("import helpers_of_mine", "which is in", "sys.path.insert(0, "),
+        ("import parts_of_mine.part", "which is in", "sys.path.insert(0, "),
     ],
 )
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
@@ -187,7 +187,7 @@ def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> N
     put(tmp_path, "whole", f'platform: "ensemble" {IO} ensemble_scheduling {{ {step} }}', {"1/x": ""})
     put(tmp_path, "away", "oops", {"1/model.py": DOUBLES})
     repository, rows = trying()
-    assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away does not serve")
+    assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away is not loaded")
     assert repository.infer("whole", ONES).stubs == ("whole",)
 
 
@@ -211,8 +211,8 @@ def test_files_beside_the_configuration_are_version_1(trying: Any, tmp_path: Pat
     put(tmp_path, "nothing", None, {"notes.txt": ""})
     repository, rows = trying()
     assert [rows[name].kind for name in ("flat", "named")] == ["real", "real"]
-    assert "lie beside its config.pbtxt" in rows["flat"].why
-    assert 'says name: "other"' in rows["named"].why
+    assert "are beside its config.pbtxt" in rows["flat"].why
+    assert 'has name: "other"' in rows["named"].why
     assert repository.infer("flat", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
     assert "nothing" not in rows
     assert "nothing" in rows[""].notes[0]
@@ -229,7 +229,7 @@ def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
     assert "Python code of 1 model" in err
     (tmp_path / "gone" / "config.pbtxt").write_text("oops")
     assert main(["try", str(tmp_path), "--real", "none"]) == 1
-    assert "not at all" in capsys.readouterr().out
+    assert "not loaded" in capsys.readouterr().out
     assert main(["try", str(tmp_path / "nowhere")]) == 2
     assert "no such folder" in capsys.readouterr().err
 
@@ -241,7 +241,7 @@ def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -
     assert {name: row.kind for name, row in rows.items() if name}["od_resize"] == "real"
     assert "resize is od_resize" in rows[""].notes[0]
     assert repository.infer("pipeline", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
-    assert 'says name: "main"' in rows["pipeline"].why
+    assert 'has name: "main"' in rows["pipeline"].why
 
 
 def test_an_ensemble_over_a_sequence_model_is_asked_in_a_sequence(trying: Any, tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
     put(tmp_path, "weights", f'backend: "onnxruntime" {IO}', {"1/model.onnx": pointer})
     _, rows = trying()
-    assert "pointer of Git LFS" in rows["weights"].why
+    assert "Git LFS pointer" in rows["weights"].why
     assert "lfs pull" in rows["weights"].remedy
 
 
@@ -364,7 +364,7 @@ def test_a_folder_that_is_no_repository_is_one_clear_line(
     [
         ({"values": "ones"}, "values: got 'ones', expected 'zeros' or 'random'"),
         ({"seed": -1}, "seed: got -1"),
-        ({"latency": {"nope": 1}}, "latency: there is no model 'nope'; expected some of double"),
+        ({"latency": {"nope": 1}}, "latency: there is no model 'nope'; the models are double"),
         ({"latency": {"double": -1}}, "latency of 'double': got -1"),
         ({"real": ["nope"]}, "real: there is no model 'nope'"),
         ({"load_timeout": 0}, "load_timeout: got 0"),

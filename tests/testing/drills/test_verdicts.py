@@ -37,44 +37,44 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
 @pytest.mark.parametrize(
     ("model", "callee", "fault", "verdict", "says", "code"),
     [
-        ("tells", "twice", "error", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
-        ("tells", "twice", "raises", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
-        ("tells", "twice", "cancelled", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
-        ("tells", "twice", "not-ready", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
-        ("tells", "twice", "nan", "clear", "tells of 'twice'", "raise ValueError("),
+        ("tells", "twice", "error", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "raises", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "cancelled", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "not-ready", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "nan", "clear", "points to 'twice'", "raise ValueError("),
         ("tells", "twice", "stall", "waits", "no time limit", 'response = call("twice", x).exec()'),
-        ("tells", "twice", "slow", "unharmed", "the same answer", None),
-        ("returns", "twice", "error", "clear", "tells of 'twice'", None),
+        ("tells", "twice", "slow", "unharmed", "the same response", None),
+        ("returns", "twice", "error", "clear", "points to 'twice'", None),
         ("returns", "twice", "shape", "rubbish", "OUT has the shape [1, 1] instead of [1]", None),
         ("returns", "twice", "data-type", "rubbish", "OUT is FP64 instead of FP32", None),
-        ("returns", "twice", "inf", "rubbish", "OUT has NaN or infinity in 1 of its places", None),
-        ("returns", "twice", "huge", "silent", "another than when all is well", None),
+        ("returns", "twice", "inf", "rubbish", "OUT has 1 elements that are NaN or infinite", None),
+        ("returns", "twice", "huge", "silent", "another response than without the fault", None),
         ("returns", "twice", "missing-output", "stumbles", NONE, "return pb_utils"),
-        ("in_a_line", "twice", "raises", "clear", "tells of 'twice'", "if response.has_error(): raise"),
+        ("in_a_line", "twice", "raises", "clear", "points to 'twice'", "if response.has_error(): raise"),
         ("vague", "twice", "error", "vague", "something failed", 'raise pb_utils'),
-        ("crashes", "twice", "error", "crash", "the error of 'twice' is lost", "raise RuntimeError("),
+        ("crashes", "twice", "error", "crash", "hides the error of 'twice'", "raise RuntimeError("),
         ("blind", "twice", "error", "crash", NONE, "return pb_utils"),
-        ("falls_back", "twice", "error", "fallback", "an answer without 'twice'", None),
-        ("blanks", "twice", "error", "silent", "though 'twice' failed; OUT has zeros alone", None),
-        ("asks_another", "twice", "nan", "fallback", "by the help of 'other'", None),
-        ("ignores", "twice", "error", "unaffected", "though 'twice' answers with an error", None),
-        ("swallows_nan", "twice", "nan", "silent", "another than when all is well", None),
-        ("hangs", "twice", "error", "hang", "no answer", "time.sleep(0.01)"),
+        ("falls_back", "twice", "error", "fallback", "a response without 'twice'", None),
+        ("blanks", "twice", "error", "silent", "although 'twice' failed; OUT has only zeros", None),
+        ("asks_another", "twice", "nan", "fallback", "with the help of 'other'", None),
+        ("ignores", "twice", "error", "unaffected", "although 'twice' responds with an error", None),
+        ("swallows_nan", "twice", "nan", "silent", "another response than without the fault", None),
+        ("hangs", "twice", "error", "hang", "no response", "time.sleep(0.01)"),
         ("keeps_errors", "twice", "error", "leak", "each request leaves memory behind", "raise pb_utils"),
         ("keeps_threads", "twice", "error", "leak", "each request leaves a thread behind", None),
         ("stays_broken", "twice", "error", "spoilt", "afterwards it fails", "raise pb_utils"),
-        ("limited", "twice", "stall", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("limited", "twice", "stall", "clear", "points to 'twice'", "raise pb_utils.TritonModelException"),
         ("awaits", "twice", "stall", "waits", "no time limit", "return out(value(await"),
-        ("races", "twice", "slow", "rubbish", "only the time", None),
-        ("adds", "counts", "error", "clear", "tells of 'counts'", "raise pb_utils"),
-        ("adds", "counts", "error-midway", "clear", "tells of 'counts'", "raise pb_utils"),
-        ("adds", "counts", "no-response", "silent", "another than when all is well", None),
-        ("adds", "counts", "early-end", "silent", "another than when all is well", None),
-        ("adds", "counts", "duplicate", "silent", "another than when all is well", None),
+        ("races", "twice", "slow", "rubbish", "only the timing", None),
+        ("adds", "counts", "error", "clear", "points to 'counts'", "raise pb_utils"),
+        ("adds", "counts", "error-midway", "clear", "points to 'counts'", "raise pb_utils"),
+        ("adds", "counts", "no-response", "silent", "another response than without the fault", None),
+        ("adds", "counts", "early-end", "silent", "another response than without the fault", None),
+        ("adds", "counts", "duplicate", "silent", "another response than without the fault", None),
         ("adds", "counts", "no-final-flag", "waits", "no time limit", "for response in call("),
-        ("adds", "counts", "slow", "unharmed", "the same answer", None),
-        ("forgets_flag_after", "twice", "error", "hang", "would wait for ever", None),
-        ("forgets_flag", "twice", "error", "hang", "would wait for ever", None),
+        ("adds", "counts", "slow", "unharmed", "the same response", None),
+        ("forgets_flag_after", "twice", "error", "hang", "would never get a response", None),
+        ("forgets_flag", "twice", "error", "hang", "would never get a response", None),
         ("varies", "twice", "error", "crash", "'NoneType'", "return pb_utils"),
         ("varies", "twice", "huge", "unjudged", "differ from request to request", None),
     ],
@@ -113,7 +113,7 @@ def test_pairs_are_told_where_they_are_worse_than_each_of_the_two(repo: bls.Mode
         ("other: error", "unaffected"),
         ("twice: error and other: error", "crash"),
     ]
-    assert found.notes == ("of 1 pairs of faults that were tried, 1 told more than each of the two alone",)
+    assert found.notes == ("1 pairs of faults were tried: 1 had a worse verdict than each of the two alone",)
 
 
 def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> None:
@@ -127,9 +127,9 @@ def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> No
     ("given", "words"),
     [
         ({"model": "nobody"}, "model 'nobody' is not loaded"),
-        ({"inputs": {}}, "fails though nothing is wrong yet"),
-        ({"faults": ["eror"]}, "no fault 'eror'; there are: error, cancelled"),
-        ({"timeout": 0}, "timeout: got 0, expected seconds, more than 0"),
+        ({"inputs": {}}, "fails without a fault"),
+        ({"faults": ["eror"]}, "there is no fault 'eror'; expected one of error, cancelled"),
+        ({"timeout": 0}, "timeout: got 0, expected more than 0 s"),
         ({"save": "drill.txt"}, "expected a name such as tests/test_drill_x.py"),
     ],
 )
@@ -145,7 +145,7 @@ def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
     assert [case.verdict for case in good.cases] == ["clear", "clear", "waits"]
     with pytest.raises(AssertionError, match="crashes does not survive 1 of 2 faults") as raised:
         assert_survives("crashes", REQUEST, repo=repo, faults=["error", "slow"])
-    assert "twice: error: crash: the error of 'twice' is lost" in str(raised.value)
+    assert "twice: error: crash: hides the error of 'twice'" in str(raised.value)
     assert "crashes/1/model.py:28: raise RuntimeError(response.error().text)" in str(raised.value)
     assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
     with pytest.raises(ValueError, match="got 'crush', expected verdicts: clear"):
@@ -185,7 +185,7 @@ def test_what_takes_long_is_not_asked_time_and_again(
         found = bls.drill(model, REQUEST, faults=["error", "nan"], repo=repo)
         assert found.case("twice", "error").verdict == verdict
         assert found.case("twice", "nan").verdict != "not reached"  # loaded anew, if spoilt
-        assert "was not looked for" in found.notes[0]
+        assert "were not checked" in found.notes[0]
     assert (
         sum(twice.statistics.latest(0)[:2]) - asked == 2 * 4
     )  # when all is well: the rest is answered from the recording
