@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.errors import BLSError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .records import Drilled
 
 __unittest = True  # tracebacks of unittest end in the test
+_PATIENCE = 1.0  # seconds in which threads of models may release memory
+_POLL = 0.005  # seconds
 
 
 class Assertions:
@@ -323,13 +326,13 @@ class _Tracked(AbstractContextManager[None]):
             self._judge(self._track.record)
 
     def _wait_for_threads(self) -> None:
-        """Wait until no memory is left, at most a second: the thread that sent a response may still run."""
-        pause = threading.Event()
-        for milliseconds in (0, 5, 10, 20, 40, 80, 160, 320, 400):
-            pause.wait(milliseconds / 1000)
-            gc.collect()
-            if not self._track.record.left_behind():
-                return
+        """Wait until no memory is left, at most `_PATIENCE`: the thread that sent a response may still run."""
+        until, pause = monotonic() + _PATIENCE, threading.Event()
+        while gc.collect() >= 0 and (alive := self._track.bytes()) and self._track.record.left_behind():
+            while self._track.bytes() >= alive:  # reading the record again would take long, and show the same
+                if monotonic() > until:
+                    return
+                pause.wait(_POLL)
 
 
 def _failed(*parts: str) -> AssertionError:

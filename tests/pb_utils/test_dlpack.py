@@ -6,7 +6,6 @@ import ctypes
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,6 @@ DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda d: npst.arrays(d, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def what_was_there_before_is_not_collected() -> Iterator[None]:
-    """A garbage collection looks at what these tests make, and at nothing else: it is quick."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 class Owned(np.ndarray):  # type: ignore[type-arg]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +57,13 @@ triton_repository = models
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> None:
+    """Exclude the objects of earlier tests from the many garbage collections of drills and memory assertions."""
+    gc.collect()
+    gc.freeze()
 
 
 def write_models(folder: Path) -> None:
