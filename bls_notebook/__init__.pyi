@@ -12,7 +12,7 @@ from .inspection.inspection import inspect as inspect
 from .inspection.repository_watch import watch as watch
 from .lifetimes.memory_recording import track_memory as track_memory
 from .network.connection import connect as connect
-from .network.gateway.server import endpoint as endpoint
+from .network.endpoints.endpoint import endpoint as endpoint
 from .profiling.dependences.analysis import overlap as overlap
 from .profiling.profiler import mark as mark
 from .profiling.profiler import profile as profile

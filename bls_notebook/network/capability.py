@@ -4,14 +4,14 @@ from bls_notebook.extending import Capability, Drawing
 
 CAPABILITY = Capability(
     "network",
-    names={"connect": ".connection:connect", "endpoint": ".gateway.server:endpoint"},
-    types={"Connection": ".connection:Connection", "Endpoint": ".gateway.server:Endpoint"},
+    names={"connect": ".connection:connect", "endpoint": ".endpoints.endpoint:endpoint"},
+    types={"Connection": ".connection:Connection", "Endpoint": ".endpoints.endpoint:Endpoint"},
     commands={"endpoint": ".commands:ENDPOINT"},
     verbs={"connect": ".verbs:CONNECT", "endpoint": ".verbs:ENDPOINT"},
     displays={
         ".connection:Connection": Drawing(),
         ".records:ConnectionRecord": Drawing(".display:connection_document"),
         ".records:EndpointRecord": Drawing(".display:endpoint_document"),
-        ".gateway.server:Endpoint": Drawing(),
+        ".endpoints.endpoint:Endpoint": Drawing(),
     },
 )

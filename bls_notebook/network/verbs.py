@@ -18,7 +18,7 @@ from .commands import add_endpoint_options
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .gateway.server import Endpoint
+    from .endpoints.endpoint import Endpoint
 
 
 def _connect(notebook: Notebook, arguments: argparse.Namespace) -> Connection | None:

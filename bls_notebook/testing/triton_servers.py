@@ -21,9 +21,10 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.requests.sender import Sender
+from bls_notebook.shipping.proof.comparison import ProofAnswer
 from bls_notebook.shipping.proof.prover import Prover, proving
 from bls_notebook.shipping.proof.requests import ProofRequest
-from bls_notebook.shipping.proof.sides import ProofAnswer, ServerSide
+from bls_notebook.shipping.proof.targets import ServerTarget
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})
@@ -63,7 +64,7 @@ class Servers:
             self._kept.popitem()[1][0].close()
 
     def _ask(
-        self, side: ServerSide, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
+        self, side: ServerTarget, spec: ModelSpec, inputs: Mapping[str, Any], options: Mapping[str, Any]
     ) -> list[Response]:
         unknown = options.keys() - _SENT
         if unknown:
@@ -79,7 +80,7 @@ class Servers:
             for number, answer in enumerate(answers)
         ]
 
-    def _of(self, repository: ModelRepository, name: str) -> tuple[ServerSide, ModelSpec]:
+    def _of(self, repository: ModelRepository, name: str) -> tuple[ServerTarget, ModelSpec]:
         host = Host(repository)
         serving = [m for each in host.names() for m in host.versions(each, own=True).values()]
         target = host.ready(name)
@@ -96,7 +97,7 @@ class Servers:
             stack = ExitStack()
             self._kept[key] = stack, stack.enter_context(proving(repository, host.names()))
         self._kept.move_to_end(key)
-        return ServerSide(self._kept[key][1].server, target.spec, (name,)), target.spec
+        return ServerTarget(self._kept[key][1].server, target.spec, (name,)), target.spec
 
 
 def _bound(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

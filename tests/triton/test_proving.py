@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bls_notebook.shipping.proof.sides import Allowed, Output, ProofAnswer, differences
+from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
 

@@ -31,6 +31,7 @@ from bls_notebook.shipping.records import Certificate, Package, Unequal
 from bls_notebook.shipping.servers.environment import ServerEnvironment
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
+from .comparison import Allowed, Differences, ProofAnswer, differences
 from .requests import (
     Case,
     DifferentError,
@@ -42,7 +43,7 @@ from .requests import (
     send,
     sequence_options,
 )
-from .sides import Allowed, Differences, LocalSide, ProofAnswer, RemoteSide, ServerSide, compare_counts, differences
+from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are sent again: rows alone, other instance counts
@@ -124,7 +125,7 @@ def prove(
     if server:
         with ModelRepository() as there, connect(server, model, repo=there) as connection:
             begun = Certificate(model, server=f"{connection.server}, {connection.address}")
-            return _certified(repository, RemoteSide(there, spec), begun, requests, **options)
+            return _certified(repository, RemoteTarget(there, spec), begun, requests, **options)
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, **options)
 
@@ -173,7 +174,7 @@ class Prover:
             packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in names if there),
             files=tuple(file for file in self.files.items() if file[0].partition("/")[0] in reached),
         )
-        with ServerSide(self.server, self.specs[model], sorted(reached & self.specs.keys())) as side:
+        with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys())) as side:
             return _certified(self.repository, side, begun, requests, **options)
 
 
@@ -198,7 +199,7 @@ def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def _certified(
-    repository: ModelRepository, there: RemoteSide, begun: Certificate, requests: Sequence[Any], generate: int = 0,
+    repository: ModelRepository, there: RemoteTarget, begun: Certificate, requests: Sequence[Any], generate: int = 0,
     seed: int = 0, tolerance: float = 0.0, ulps: int = 0, instances: Sequence[int] = (),
     parameters: Mapping[str, Any] | None = None,
 ) -> Certificate:  # fmt: skip
@@ -216,7 +217,7 @@ def _certified(
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
-        here = LocalSide(repository, spec, there.names)
+        here = LocalTarget(repository, spec, there.names)
         began = perf_counter()
         certificate = _Comparison(here, there, Allowed(tolerance, ulps), bar).run(begun, cases, generate, instances)
         return replace(certificate, seconds=perf_counter() - began)
@@ -225,7 +226,7 @@ def _certified(
 class _Comparison:
     """The comparison of one model on two sides."""
 
-    def __init__(self, here: LocalSide, there: RemoteSide, allowed: Allowed, bar: Progress) -> None:
+    def __init__(self, here: LocalTarget, there: RemoteTarget, allowed: Allowed, bar: Progress) -> None:
         self.spec = here.spec
         self.here, self.there = here, there
         self.allowed = allowed

@@ -33,8 +33,9 @@ from bls_notebook.records.repository import TensorRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.substitution import substitute
+from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 from bls_notebook.shipping.proof.requests import ProofRequest
-from bls_notebook.shipping.proof.sides import Allowed, Output, ProofAnswer, ServerSide, differences
+from bls_notebook.shipping.proof.targets import ServerTarget
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 from bls_notebook.testing.records import Replay, RequestKept, Resent, TensorKept
 
@@ -259,7 +260,7 @@ def _send_to_server(
     if "correlation_id" in options:
         options.setdefault("flags", 0)
     model = Host(repository).ready(name)
-    with ServerSide(server, model.spec, ()) as side:
+    with ServerTarget(server, model.spec, ()) as side:
         answers, _ = side.ask(ProofRequest(request.tensors, parameters), options)
     # A recording has neither version nor HTTP status of a response.
     return [replace(answer, version=0, status=0) for answer in answers]

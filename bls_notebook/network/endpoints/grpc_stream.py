@@ -22,7 +22,7 @@ from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import Admission
-from .models import is_empty
+from .served_models import is_empty
 
 _UNREAD = 64  # responses that may wait for their client
 

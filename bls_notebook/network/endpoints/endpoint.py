@@ -24,7 +24,7 @@ from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission, Limits
-from .models import ServedModels
+from .served_models import ServedModels
 
 _GRACE = 1.0  # seconds that requests under way have when it is stopped
 _INSTALL = "pip install 'bls_notebook[network]'"
@@ -149,12 +149,12 @@ class _Running:
             self._loop.close()
 
     async def _serve(self) -> None:
-        from .grpc_front import GrpcFront, grpc_server
-        from .http_front import HttpFront
+        from .grpc_service import GrpcService, grpc_server
+        from .http_application import HttpApplication
         from .http_server import HttpServer
 
         parts = (self._models, self._regions, self._admission)
-        server = grpc_server(GrpcFront(*parts), self._admission.limits)
+        server = grpc_server(GrpcService(*parts), self._admission.limits)
         try:
             found = server.add_insecure_port(f"{HOST}:{self.grpc_port}")
         except RuntimeError:
@@ -163,7 +163,7 @@ class _Running:
             raise BLSError(f"port {self.grpc_port} for gRPC is taken; give another, or 0 for a free one")
         self.grpc_port = found
         await server.start()
-        front = HttpServer(HttpFront(*parts), self._admission.limits)
+        front = HttpServer(HttpApplication(*parts), self._admission.limits)
         serving = asyncio.ensure_future(front.serve(self._http))
         self._ready.set()
         await self._stopping.wait()

@@ -34,8 +34,8 @@ from bls_notebook.pb_utils.response import StreamEnded
 
 from .admission import Admission
 from .http_server import until_disconnect
-from .models import is_empty, without_error
-from .models import send as send_request
+from .served_models import is_empty, without_error
+from .served_models import send as send_request
 
 _EVENTS = "text/event-stream; charset=utf-8"
 _ONE_RESPONSE = (

@@ -23,14 +23,14 @@ from bls_notebook.network.kserve.shared_memory import Regions
 
 from .admission import UNAUTHORIZED, Admission, Limits
 from .grpc_stream import AnswerStream
-from .models import ServedModels, in_thread, send, version_of, without_error
+from .served_models import ServedModels, in_thread, send, version_of, without_error
 
 _METADATA = 64 << 10  # bytes
 _STREAM = "ModelStreamInfer"
 _SERVICE = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 
-class GrpcFront(grpc.GenericRpcHandler):  # type: ignore[misc]
+class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Answers gRPC requests about the models of a repository."""
 
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
@@ -203,7 +203,7 @@ async def _healthy(request: bytes, context: Any) -> bytes:
     return b"\x08\x01"  # HealthCheckResponse: SERVING
 
 
-def grpc_server(front: GrpcFront, limits: Limits) -> Any:
+def grpc_server(front: GrpcService, limits: Limits) -> Any:
     """Return a server of a running event loop, which listens nowhere yet."""
     server = grpc.aio.server(
         options=[

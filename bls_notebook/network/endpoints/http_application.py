@@ -26,7 +26,7 @@ from bls_notebook.network.kserve.shared_memory import Regions
 from .admission import UNAUTHORIZED, Admission
 from .generate import Events, decode_generate, generated, only_response
 from .http_server import UNKNOWN_ENCODING, GoneError, packed, read_body, until_disconnect
-from .models import ServedModels, in_thread, send, version_of, without_error
+from .served_models import ServedModels, in_thread, send, version_of, without_error
 
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
@@ -34,7 +34,7 @@ Answer = Callable[[Request], Any]
 """Returns or awaits a `Response`, or a document to be sent as JSON."""
 
 
-class HttpFront:
+class HttpApplication:
     """Answers HTTP requests about the models of a repository."""
 
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
