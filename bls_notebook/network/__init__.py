@@ -1,4 +1,4 @@
-"""Models over the network: the KServe protocol, connections to servers, and the gateway for clients."""
+"""Models over the network: the KServe protocol, connections to servers, and endpoints for clients."""
 
 from bls_notebook.extending import lazily
 

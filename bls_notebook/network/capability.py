@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the network capability: public names, magics, command, displays."""
 
 from bls_notebook.extending import Capability, Drawing
 

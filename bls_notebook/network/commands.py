@@ -1,4 +1,4 @@
-"""``python -m bls_notebook endpoint``: answer clients with the models, in this process, until Ctrl-C."""
+"""``python -m bls_notebook endpoint``: serve the models of a repository from this process until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bls_notebook.repository.call_order import load_with_callees
 
 
 def add_endpoint_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an endpoint: its ports and its token."""
+    """Add the options for the ports and the token of an endpoint."""
     for protocol in ("http", "grpc"):
         parser.add_argument(f"--{protocol}-port", type=int, default=0, metavar="N", help="default: a free one")
-    parser.add_argument("--token", metavar="TEXT", help="what clients send (default: made at random)")
-    parser.add_argument("--no-token", action="store_true", help="take requests of any program of this machine")
+    parser.add_argument("--token", metavar="TEXT", help="token that clients must send (default: random)")
+    parser.add_argument("--no-token", action="store_true", help="accept requests without a token")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("repository", help="a folder with one sub-folder for each model; their code runs")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="models to load (default: all)")
     add_endpoint_options(parser)
     parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
 
@@ -30,19 +30,19 @@ def _run(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
         with redirect_stdout(sys.stderr):
             load_with_callees(repository, arguments.models)
-        made = bls.endpoint(
+        endpoint = bls.endpoint(
             repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port,
             token="" if arguments.no_token else arguments.token,
         )  # fmt: skip
         try:
-            with made:
-                print_record(made.record, arguments.json)
-                sys.stdout.flush()  # whoever waits for the addresses may read from a pipe
+            with endpoint:
+                print_record(endpoint.record, arguments.json)
+                sys.stdout.flush()  # a process that reads the addresses from a pipe needs them now
                 print("Ctrl-C stops it.", file=sys.stderr)
-                made.wait()
+                endpoint.wait()
         except KeyboardInterrupt:
             return 0
     return 1
 
 
-ENDPOINT = Command("answer clients with the models, in this process, until Ctrl-C", _arguments, _run)
+ENDPOINT = Command("serve models to Triton clients from this process until Ctrl-C", _arguments, _run)

@@ -1,7 +1,7 @@
-"""`connect`: models of a running server, as models of a repository here.
+"""`connect`: adds the models of a running server to a repository.
 
-Guarantees: a connection that fails changes nothing; while a server is lost, its models say so, and they work
-again as soon as it answers; a closed connection leaves nothing, nor does one whose repository is closed.
+Guarantees: a `connect` that fails changes nothing. While a server is lost, its models report that; they serve
+again as soon as it answers. Disconnecting, or closing the repository, removes the models, threads and sockets.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .remote_models import RemoteServer, ServerModel
 if TYPE_CHECKING:
     from bls_notebook.network.records import ConnectionRecord
 
-_NONE = (
-    "it does not tell which models it has; name those that you want: bls.connect({url!r}, 'MODEL'), or "
+_NO_INDEX = (
+    "the server does not list its models; name the ones to connect: bls.connect({url!r}, 'MODEL'), or "
     "%tritonrepo connect {url} MODEL"
 )
 
@@ -36,13 +36,16 @@ log = logging.getLogger("bls_notebook")
 
 
 class Connection:
-    """Models of a server as models of a repository; a context manager.
+    """The models of a server in a repository; a context manager that disconnects.
 
     Attributes
     ----------
     address : Address
+        The server's address.
     models : dict of str to str
-        Names here, and there.
+        The local name of each model, and its name on the server.
+    server : str
+        Name and version of the server, as it reports them.
     """
 
     def __init__(self, repository: ModelRepository, address: Address) -> None:
@@ -51,40 +54,40 @@ class Connection:
         self.server = ""
         self._notes: tuple[str, ...] = ()
         self._repository = weakref.ref(repository)
-        self._link = RemoteServer(address, self._changed)  # whose models keep the connection
+        self._link = RemoteServer(address, self._changed)  # closes once no model uses it
         self._registration: Registration | None = None
 
     @property
     def lost(self) -> str:
-        """Why the server does not answer, while it does not; else empty."""
+        """Why the server does not answer; empty while it does."""
         return self._link.lost
 
     @property
     def connected(self) -> bool:
-        """Whether any of its models is still here."""
+        """Whether any of the server's models is still loaded here."""
         return self._link.connected
 
     @property
     def record(self) -> ConnectionRecord:
-        """The state of the connection now; what a notebook shows."""
+        """The current state of the connection, which a notebook displays."""
         from bls_notebook.network.records import ConnectionRecord
 
         repository = self._repository()
         rows = [] if repository is None or repository.closed else repository.index()
-        here = tuple(r for r in rows if r.name in self.models and r.remote == str(self.address))
+        models = tuple(r for r in rows if r.name in self.models and r.remote == str(self.address))
         state = "LOST" if self.lost else "CONNECTED"
         return ConnectionRecord(
             address=str(self.address),
             state=state if self._link.connected else "DISCONNECTED",
             server=self.server,
             reason=self.lost,
-            models=here,
-            names=tuple((name, there) for name, there in self.models.items() if name != there),
+            models=models,
+            names=tuple((name, remote) for name, remote in self.models.items() if name != remote),
             notes=self._notes,
         )
 
     def disconnect(self) -> None:
-        """Take the server's models out of service; requests finish first."""
+        """Unload the server's models; requests in flight finish first."""
         if self._registration is not None:
             self._registration.remove()
 
@@ -99,11 +102,11 @@ class Connection:
         return f"<Connection {self.address} ({state}) {', '.join(self.models)}>"
 
     def _changed(self) -> None:
-        """Note that the server was lost or is back; called on a thread of the connection."""
+        """Report that the server was lost or is back; called on a thread of the connection."""
         if self._registration is None:
             return
         self._registration.lost(self.lost)
-        if not self.lost:  # it may have other models now
+        if not self.lost:  # a restarted server may have other versions
             start_in_thread(self._registration.refresh)
 
 
@@ -119,41 +122,41 @@ def connect(
     private_key: str | Path | None = None,
     certificate_chain: str | Path | None = None,
 ) -> Connection:
-    """Have models of a running server as models here, which BLS models and the notebook call like any other.
+    """Add models of a running server to a repository; the notebook and BLS models call them like local models.
 
-    The server is a Triton, or anything that speaks the KServe v2 protocol. Its models stay there: requests go
-    to it, any number at a time, and what they may be is for the server to say. Decoupled models need gRPC.
+    The server is a Triton or any other server of the KServe v2 protocol. The models stay on it: it runs their
+    requests, any number at a time. Decoupled models need gRPC.
 
     Parameters
     ----------
     url : str
-        ``grpc://HOST:PORT`` or ``http://HOST:PORT``; ``grpcs://`` or ``https://`` for TLS. Without a port it
-        is 8001 for gRPC, 8000 for HTTP and 443 for HTTPS.
+        ``grpc://HOST:PORT`` or ``http://HOST:PORT``; ``grpcs://`` or ``https://`` for TLS. The default port is
+        8001 for gRPC, 8000 for HTTP and 443 for HTTPS.
     *models : str
-        Their names there; by default all that are ready there.
+        Names of models on the server; by default all that are ready.
     repo : ModelRepository, optional
         Default: `current_repository`.
     names : mapping of str to str, optional
-        Other names for models here, by those there, where a model here has the name already.
+        Local names by names on the server, for example because the repository has a model of that name.
     prefix : str
-        Put before the name of each other model.
+        Put before the local names of models that are not in `names`.
     headers : mapping of str to str, optional
-        Sent with every request, such as ``{"authorization": "Bearer ..."}``. They are shown nowhere.
+        Sent with every request, such as ``{"authorization": "Bearer ..."}``. No display shows them.
     timeout : float, optional
-        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a lost
-        server is noticed.
+        Timeout of a request in seconds. Without it a request may take any time; Ctrl-C ends the wait, and a
+        lost server ends the request with an error.
     root_certificates, private_key, certificate_chain : path, optional
-        Files in PEM form, for TLS; without them, what the system trusts.
+        PEM files for TLS. By default the system's root certificates, and no client certificate.
 
     Returns
     -------
     Connection
-        Its `disconnect` is the way back.
+        Its `disconnect` removes the models again.
 
     Raises
     ------
     BLSError
-        The server does not answer, has no such model, or a name is taken here; nothing has changed then.
+        The server does not answer or has no such model, or a local name is taken. Nothing has changed then.
 
     Examples
     --------
@@ -172,63 +175,65 @@ def connect(
         except BackendError as error:
             raise BLSError(f"connect: {error}") from error
         try:
-            _look(connection, link, models, dict(names or {}), prefix)
+            _name_models(connection, link, models, dict(names or {}), prefix)
             host = Host(repository)
             _refuse_taken(connection, host)
-            models_here = {name: ServerModel(connection._link, there) for name, there in connection.models.items()}
-            connection._registration = host.register(models_here)
+            local = {name: ServerModel(connection._link, remote) for name, remote in connection.models.items()}
+            connection._registration = host.register(local)
         finally:
             link.release()
     return connection
 
 
-def _look(connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str) -> None:
-    """Set the server, and the names of its models here and there."""
+def _name_models(
+    connection: Connection, link: Client, wanted: tuple[str, ...], names: dict[str, str], prefix: str
+) -> None:
+    """Set the server of a connection, and the local and remote names of its models."""
     try:
         link.describe()
         connection.server = link.server
-        found = tuple(dict.fromkeys(wanted)) or _ready_there(link, connection.address)
+        remote_names = tuple(dict.fromkeys(wanted)) or _ready_models(link, connection.address)
     except ServerError as error:
         raise BLSError(f"connect: {link.address}: {_no_answer(error, link.address)}") from error
-    unknown = [name for name in names if name not in found]
+    unknown = [name for name in names if name not in remote_names]
     if unknown:
-        raise BLSError(f"connect: names: {unknown[0]!r} is none of the models there: {', '.join(found)}")
-    for there in found:
-        here = names.get(there, prefix + there)
-        check_model_name(here)
-        if here in connection.models:
-            raise BLSError(f"connect: two models would have the name {here!r} here; give others by names=")
-        connection.models[here] = there
+        raise BLSError(f"connect: names: {unknown[0]!r} is not one of the models to connect: {', '.join(remote_names)}")
+    for remote in remote_names:
+        local = names.get(remote, prefix + remote)
+        check_model_name(local)
+        if local in connection.models:
+            raise BLSError(f"connect: two models would have the local name {local!r}; choose others with names=")
+        connection.models[local] = remote
 
 
 def _no_answer(error: ServerError, address: Address) -> str:
     if not error.lost:
-        hint = "; give it by headers= (--header authorization=...)" if "nauthor" in str(error) else ""
+        hint = "; pass a token with headers= (--header authorization=...)" if "nauthor" in str(error) else ""
         return f"{error}{hint}"
     kind, other = ("HTTP", "gRPC") if address.scheme.startswith("http") else ("gRPC", "HTTP")
     return (
-        f"no answer ({error.lost}); is a server running there, and is {address.port} its port for {kind}, "
-        f"not {other}? (Triton's are 8000 for HTTP and 8001 for gRPC)"
+        f"no answer ({error.lost}); check that a server runs there, and that {address.port} is its port for {kind}, "
+        f"not {other} (Triton's defaults: 8000 for HTTP, 8001 for gRPC)"
     )
 
 
-def _ready_there(link: Client, address: Address) -> tuple[str, ...]:
+def _ready_models(link: Client, address: Address) -> tuple[str, ...]:
     try:
         index = link.index()
     except ServerError as error:
         if error.lost:
             raise
-        raise BLSError(f"connect: {address}: {_NONE.format(url=str(address))}") from error
-    found = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
-    if not found:
+        raise BLSError(f"connect: {address}: {_NO_INDEX.format(url=str(address))}") from error
+    ready = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
+    if not ready:
         known = ", ".join(dict.fromkeys(name for name, _, _ in index))
-        words = f"none of its models is ready ({known}); load one there" if known else "it has no models"
+        words = f"no model is ready ({known}); load one on the server" if known else "the server has no models"
         raise BLSError(f"connect: {address}: {words}")
-    return found
+    return ready
 
 
 def _refuse_taken(connection: Connection, host: Host) -> None:
-    """Raise if a name is taken here, except by the same server or by one that is gone."""
+    """Raise ModelLoadError if a local model, or another server that still answers, has one of the names."""
     taken: list[str] = []
     gone: set[str] = set()
     for name in connection.models:
@@ -243,8 +248,8 @@ def _refuse_taken(connection: Connection, host: Host) -> None:
     if taken:
         first, address = taken[0], connection.address
         raise ModelLoadError(
-            f"connect: {', '.join(taken)}: a model that serves here has this name; take another "
-            f"name here: bls.connect({str(address)!r}, names={{{first!r}: 'there_{first}'}}) or "
-            f"prefix='there_' (%tritonrepo connect {address} --prefix there_)",
+            f"connect: {', '.join(taken)}: a loaded model has this name; choose another local "
+            f"name: bls.connect({str(address)!r}, names={{{first!r}: 'remote_{first}'}}) or "
+            f"prefix='remote_' (%tritonrepo connect {address} --prefix remote_)",
             first,
         )

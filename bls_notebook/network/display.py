@@ -16,7 +16,7 @@ _CONNECTION_KINDS = {"CONNECTED": "ready", "LOST": "unavailable"}
 
 
 def connection_document(record: ConnectionRecord) -> doc.Document:
-    """Describe a connection."""
+    """Return the display of a connection."""
     return doc.Document(list(_connection_blocks(record)))
 
 
@@ -27,57 +27,57 @@ def _connection_blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
         facts.append(count(len({model.name for model in record.models}), "model"))
     yield doc.Line([parts.name(record.address), state, parts.quiet(" · ".join(facts))])
     if record.state == "LOST":
-        yield doc.Warnings([f"no answer: {record.reason}; its models are here again when it answers"])
+        yield doc.Warnings([f"no answer: {record.reason}; its models serve again when it answers"])
     if record.models:
         yield models_table(f"Models at {record.address}", record.models)
         first = record.models[0]
-        given = " ".join(f"{spec.name}=..." for spec in first.inputs)
+        inputs = " ".join(f"{spec.name}=..." for spec in first.inputs)
         yield doc.Words(
             parts.dots(
-                parts.coded(f"call one from a cell: `{f'%bls {first.name} {given}'.strip()}`"),
+                parts.coded(f"call one from a cell: `{f'%bls {first.name} {inputs}'.strip()}`"),
                 parts.coded(f"from a model: `InferenceRequest(model_name='{first.name}', ...)`"),
             )
         )
     if record.names:
-        names = ", ".join(f"{here} is {there}" for here, there in record.names)
-        yield doc.Words(parts.quiet(f"called otherwise there: {names}"))
+        names = ", ".join(f"{local} is {remote}" for local, remote in record.names)
+        yield doc.Words(parts.quiet(f"names on the server: {names}"))
     yield doc.Warnings(record.notes)
 
 
 _COLUMNS = doc.columns("model | version:r | state | requests:r | failed:r")
 _ENDPOINT_KINDS = {"READY": "ready", "CLOSED": "unavailable"}
-_NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
-_OPEN = "no token: any program of this machine may ask these models, and load models with code of its own"
-_CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
+_NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
+_OPEN = "no token: any program on this machine may call these models, and load models with its own code"
+_CLOSED = "its repository is closed, so no model can be called; start another endpoint"
 
 
 def endpoint_document(record: EndpointRecord) -> doc.Document:
-    """Describe an endpoint."""
+    """Return the display of an endpoint."""
     return doc.Document(list(_endpoint_blocks(record)), styles="tried error")
 
 
 def _endpoint_blocks(record: EndpointRecord) -> Iterator[doc.Block]:
     up = record.state != "STOPPED"
-    asked = {model.name: model.requests for model in record.models}
+    requests = {model.name: model.requests for model in record.models}
     shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]
     rest = len({model.name for model in record.models} - {model.name for model in shown})
-    facts = [count(len({m.name for m in shown}), "model"), count(sum(asked.values()), "request")]
+    facts = [count(len({m.name for m in shown}), "model"), count(sum(requests.values()), "request")]
     facts += [f"{record.under_way} under way"] if record.under_way else []
     state = parts.stated(record.state, _ENDPOINT_KINDS.get(record.state, ""))
     yield doc.Line([parts.name("endpoint"), state, parts.quiet(" · ".join(facts))])
     if up:
         listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
-        rows = [doc.Row([what, parts.code(where)]) for what, where in listens]
+        rows = [doc.Row([protocol, parts.code(address)]) for protocol, address in listens]
         rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
         columns = doc.columns(" | ")
-        yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
+        yield doc.Table("Addresses, on this machine only", columns, rows, heads=False)
         yield from _client_lines(record)
-    if shown and (up or any(asked.values())):
-        yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_model_row, shown)))
+    if shown and (up or any(requests.values())):
+        yield doc.Table("Models and requests from clients", _COLUMNS, list(map(_model_row, shown)))
     if rest and up:
-        yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded, which clients may load"))
+        yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded; clients may load them"))
     if record.error is not None and up:
-        yield doc.Words("what was answered last to a request that failed:")
+        yield doc.Words("the last error that a client received:")
         yield error_box(record.error)
     notes = [_OPEN] if up and not record.token else []
     yield doc.Warnings([*notes, _CLOSED] if record.state == "CLOSED" else notes)
@@ -85,24 +85,27 @@ def _endpoint_blocks(record: EndpointRecord) -> Iterator[doc.Block]:
 
 def _model_row(model: EndpointModel) -> doc.Row:
     state = parts.stated(model.state, "ready" if model.state == "READY" else "")
-    why = [parts.quiet(model.reason)] if model.reason else []
-    shown = parts.dots(state, *why, by=" ")
-    counts = [f"{each:,}" if each else "" for each in (model.requests, model.failed)]
-    return doc.Row([parts.name(model.name), str(model.version), shown, *counts])
+    reason = [parts.quiet(model.reason)] if model.reason else []
+    shown_state = parts.dots(state, *reason, by=" ")
+    counts = [f"{number:,}" if number else "" for number in (model.requests, model.failed)]
+    return doc.Row([parts.name(model.name), str(model.version), shown_state, *counts])
 
 
 def _client_lines(record: EndpointRecord) -> Iterator[doc.Block]:
-    """Lines that a person can paste and run."""
+    """Yield lines that a user can paste and run."""
     ready = [model for model in record.models if model.state == "READY"]
     name = ready[0].name if ready else "MODEL"
     header = f"authorization: Bearer {record.token}"
-    sent = f", headers={{'authorization': 'Bearer {record.token}'}}" if record.token else ""
-    yield doc.Words("to ask it from any program on this machine (pip install tritonclient[grpc]):")
+    headers = f", headers={{'authorization': 'Bearer {record.token}'}}" if record.token else ""
+    yield doc.Words("to call it from any program on this machine (pip install tritonclient[grpc]):")
     yield parts.pasted(
         "import tritonclient.grpc as triton; "
         f"client = triton.InferenceServerClient({record.grpc!r}); "
-        f"print(client.get_model_metadata({name!r}{sent}))"
+        f"print(client.get_model_metadata({name!r}{headers}))"
     )
-    shell = f' -H "{header}"' if record.token else ""
-    others = [f"curl{shell} {record.http}/v2/models/{name}", f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}"]
-    yield doc.Fold("in a shell", [parts.pasted("\n".join(others))])
+    option = f' -H "{header}"' if record.token else ""
+    commands = [
+        f"curl{option} {record.http}/v2/models/{name}",
+        f"perf_analyzer -m {name} -i grpc -u {record.grpc}{option}",
+    ]
+    yield doc.Fold("in a shell", [parts.pasted("\n".join(commands))])

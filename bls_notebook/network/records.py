@@ -1,4 +1,4 @@
-"""Records of connections and endpoints: frozen, JSON-able."""
+"""Records of connections and endpoints: frozen plain data that can be saved as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bls_notebook.records.repository import ModelRecord
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ConnectionRecord(Record):
-    """A connection, as it was when somebody looked.
+    """Snapshot of a connection.
 
-    ``state`` is ``CONNECTED``, ``LOST`` (which changes by itself when the server answers again) or
-    ``DISCONNECTED``. ``server`` is its name and version, as it says. ``models`` are its models here;
-    ``names`` are those that have another name there: here and there. ``reason`` is why it is lost. ``notes``
-    say what is otherwise than one may think.
+    ``state`` is ``CONNECTED``, ``LOST`` (until the server answers again) or ``DISCONNECTED``. ``server`` is the
+    server's name and version, as it reports them. ``models`` are its models in the repository. ``names`` are
+    pairs of a local name and the name on the server, where these differ. ``reason`` is why it is lost.
+    ``notes`` are warnings.
     """
 
     address: str
@@ -30,7 +30,7 @@ class ConnectionRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EndpointModel(Record):
-    """A model version behind an endpoint, and how many requests clients sent to the model so far."""
+    """A model version that an endpoint serves, and the number of requests from clients to the model so far."""
 
     name: str
     version: int = 1
@@ -43,11 +43,11 @@ class EndpointModel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EndpointRecord(Record):
-    """An endpoint, as it was when somebody looked.
+    """Snapshot of an endpoint.
 
-    ``state`` is ``READY``, ``STOPPED``, or ``CLOSED`` where it runs but its repository has been closed.
-    ``http`` and ``grpc`` are addresses (host and port); ``token`` is what clients send, empty where they need
-    none. ``under_way`` counts requests, ``error`` is what the last one that failed was answered.
+    ``state`` is ``READY``, ``STOPPED``, or ``CLOSED`` if it runs but its repository is closed. ``http`` is its
+    URL, ``grpc`` its host and port. ``token`` is the token that clients must send; empty if they need none.
+    ``under_way`` is the number of requests in flight, ``error`` the last error that a client received.
     """
 
     state: str

@@ -1,4 +1,4 @@
-"""Models of a server elsewhere: their configurations, and the engine's proxies for them."""
+"""Models of a remote server: their configurations, and the engine's proxies for them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ log = logging.getLogger("bls_notebook")
 
 
 def open_link(address: Address) -> Client:
-    """Return a connection that has sent nothing yet; the first one imports its libraries.
+    """Return a client that has sent nothing yet; the first one imports its libraries.
 
-    Raises BackendError: grpcio is not installed; or a certificate cannot be read.
+    Raises BackendError: grpcio is not installed, or a certificate cannot be read.
     """
     try:
         if address.scheme in ("http", "https"):
@@ -40,12 +40,12 @@ def open_link(address: Address) -> Client:
         return GrpcClient(address)
     except ModuleNotFoundError as error:
         raise BackendError(f"{address}: gRPC needs grpcio, which is not installed ({error}); {_EXTRA}") from error
-    except (OSError, ValueError) as error:  # of files of TLS
+    except (OSError, ValueError) as error:  # the TLS files
         raise BackendError(f"{address}: {error}") from error
 
 
 class RemoteServer:
-    """A server with models, whose connection is opened when needed.
+    """A remote server; opens its connection when the first user needs it.
 
     `when_changed`: called on a thread of the connection when the server is lost, and when it answers again.
     """
@@ -58,18 +58,18 @@ class RemoteServer:
 
     @property
     def lost(self) -> str:
-        """Why the server does not answer, while it does not."""
+        """Why the server does not answer; empty while it does."""
         link = self._link
         return "" if link is None else link.lost
 
     @property
     def connected(self) -> bool:
-        """Whether anybody uses the link."""
+        """Whether the connection has users."""
         link = self._link
         return link is not None and not link.closed
 
     def is_gone(self) -> bool:
-        """Whether the server does not answer now; probes it if it answered last."""
+        """Whether the server does not answer; probes it unless it is already known to be lost."""
         link = self._link
         try:
             if link is not None and not link.lost:
@@ -79,7 +79,7 @@ class RemoteServer:
         return self.lost != ""
 
     def take(self) -> Client:
-        """Return the connection, which the caller has to release; BackendError if it cannot be opened."""
+        """Return the connection, which the caller must release; BackendError if it cannot be opened."""
         with self._lock:
             if self._link is None or self._link.closed:
                 self._link = open_link(self.address)
@@ -92,7 +92,7 @@ class RemoteServer:
 class ServerModel:
     """A model of a server; see `RemoteModel`.
 
-    ``name`` is its name there.
+    ``name`` is its name on the server.
     """
 
     server: RemoteServer
@@ -109,7 +109,7 @@ class ServerModel:
 
     @contextmanager
     def described(self, name: str) -> Iterator[RemoteVersions]:
-        """Ask the server for the model's configuration and versions; `name` is its name here."""
+        """Yield the model's configuration and versions, queried from the server; `name` is its local name."""
         try:
             link = self.server.take()
         except BackendError as error:
@@ -119,7 +119,7 @@ class ServerModel:
             document = link.config(self.name, "") or _config_of_metadata(self.name, metadata)
             config = parse_json(document, model=self.name, source="the server's configuration", newer=True)
             numbers = sorted(int(v) for v in metadata["versions"] if v.isascii() and v.isdigit() and int(v) > 0) or [1]
-            # The newest is asked for without its number, so that a newer one takes its place.
+            # The newest version is requested without its number, so that a newer one replaces it.
             versions = {number: "" if number == numbers[-1] else str(number) for number in numbers}
             yield RemoteVersions(config, {n: partial(RemoteInstance, link, self.name, versions[n]) for n in numbers})
         except ServerError as error:
@@ -132,18 +132,18 @@ class ServerModel:
 def _config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration, as JSON, for a model whose server has only its metadata.
 
-    The metadata does not say whether the first size of a shape is a batch, so the shapes are taken as they
-    are; nor whether an input is optional, so every one is.
+    Metadata lacks two facts. It does not say whether the first dimension is a batch, so shapes are copied
+    without batching; nor whether an input is optional, so all inputs are.
     """
 
-    def tensors(kind: str, **more: Any) -> list[dict[str, Any]]:
+    def tensors(kind: str, **fields: Any) -> list[dict[str, Any]]:
         types = {"BYTES": "TYPE_STRING"}
         return [
             {
                 "name": t["name"],
                 "data_type": types.get(t["datatype"], f"TYPE_{t['datatype']}"),
                 "dims": t["shape"],
-                **more,
+                **fields,
             }
             for t in metadata[kind]
         ]
@@ -153,13 +153,13 @@ def _config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any
 
 
 class UnsendableError(ValueError):
-    """A request that the protocol cannot carry; the text is one line."""
+    """The protocol cannot carry a request; the message is one line."""
 
 
 class RemoteInstance:
-    """The engine's proxy for a model version on a server; it takes any number of requests at a time.
+    """The engine's proxy for a model version on a server; accepts any number of requests at a time.
 
-    `name`: the model's name on the server. `version`: the one to ask for; empty for the server's default.
+    `name`: the model's name on the server. `version`: the requested version; empty for the server's default.
     """
 
     is_async = False
@@ -176,14 +176,14 @@ class RemoteInstance:
         link.take()
 
     def send(self, request: InferenceRequest) -> Exchange:
-        """Return a request that is ready to be sent; ValueError if the protocol cannot carry it."""
+        """Return an exchange that is ready to be sent; ValueError if the protocol cannot carry the request."""
         all_outputs = request._requested == self._all_outputs
         return self._exchange(self.name, self.version, request, all_outputs)
 
     def _no_streams(self, *_: object) -> Exchange:
         host = self.link.address.host
         raise UnsendableError(
-            f"model '{self.name}' is decoupled, and streams are not sent over HTTP; connect to the server's "
+            f"model '{self.name}' is decoupled, and HTTP cannot carry its streams; connect to the server's "
             f"gRPC port: grpc://{host}:8001"
         )
 
@@ -192,7 +192,7 @@ class RemoteInstance:
         return [] if self.link.lost else self.link.statistics(self.name, self.version, _READY_SECONDS)
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
-        """Never called: requests go through `send`."""
+        """Never called: the engine uses `send`."""
         raise NotImplementedError
 
     def finalize(self) -> None:
@@ -200,10 +200,10 @@ class RemoteInstance:
         self.link.release()
 
     def ready(self) -> bool:
-        """Whether the server says that the model is ready."""
+        """Whether the server reports the model as ready."""
         try:
             answer = self.link.query("ready", self.name, self.version, _READY_SECONDS)
         except ServerError as error:
             log.debug("%s", error)
             return False
-        return answer.get("ready") is not False  # HTTP has no body
+        return answer.get("ready") is not False  # over HTTP the answer has no body

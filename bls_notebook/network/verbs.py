@@ -1,4 +1,4 @@
-"""``%tritonrepo connect`` and ``endpoint``."""
+"""The verbs ``connect`` and ``endpoint`` of ``%tritonrepo``."""
 
 from __future__ import annotations
 
@@ -22,112 +22,112 @@ if TYPE_CHECKING:
 
 
 def _connect(notebook: Notebook, arguments: argparse.Namespace) -> Connection | None:
-    before: list[Connection] = notebook.state.setdefault("network.connections", [])
-    before[:] = [each for each in before if each.connected]
+    connections: list[Connection] = notebook.state.setdefault("network.connections", [])
+    connections[:] = [connection for connection in connections if connection.connected]
     if arguments.disconnect:
-        _disconnect(notebook, before, arguments)
+        _disconnect(notebook, connections, arguments)
         return None
     if arguments.url is None:
-        for each in before[:-1]:
-            notebook.show(each)
-        if before:
-            return before[-1]
+        for connection in connections[:-1]:
+            notebook.show(connection)
+        if connections:
+            return connections[-1]
         raise UsageError("%tritonrepo connect: expected an address, such as grpc://127.0.0.1:8001")
     with reported(notebook):
-        made = bls.connect(
+        connection = bls.connect(
             arguments.url, *arguments.names, prefix=arguments.prefix, timeout=arguments.timeout,
             names=dict(arguments.name or ()), headers=dict(arguments.header or ()),
             root_certificates=arguments.root_certificates, private_key=arguments.private_key,
             certificate_chain=arguments.certificate_chain,
         )  # fmt: skip
-    before.append(made)
-    return made
+    connections.append(connection)
+    return connection
 
 
-def _disconnect(notebook: Notebook, before: list[Connection], arguments: argparse.Namespace) -> None:
+def _disconnect(notebook: Notebook, connections: list[Connection], arguments: argparse.Namespace) -> None:
     url = arguments.url
-    which = [each for each in before if url is None or str(each.address) == url.rstrip("/")]
-    if not which or arguments.names:
-        there = ", ".join(str(each.address) for each in before) or "none"
-        wrong = "takes no models" if arguments.names else f"no such connection; there is: {there}"
+    closing = [each for each in connections if url is None or str(each.address) == url.rstrip("/")]
+    if not closing or arguments.names:
+        known = ", ".join(str(each.address) for each in connections) or "none"
+        wrong = "takes no models" if arguments.names else f"no such connection; connections: {known}"
         raise UsageError(f"%tritonrepo connect --disconnect: {wrong}")
     with reported(notebook):
-        for each in which:
-            each.disconnect()
-            before.remove(each)
-    notebook.say(f"disconnected from {', '.join(str(each.address) for each in which)}")
+        for connection in closing:
+            connection.disconnect()
+            connections.remove(connection)
+    notebook.say(f"disconnected from {', '.join(str(each.address) for each in closing)}")
 
 
 CONNECT = Verb(
-    "connect", "have models of a running server here, as models that are called like any other", _connect,
-    "The server is a Triton, or any that speaks the KServe v2 protocol: its gRPC port (grpc://HOST:8001) or "
-    "its HTTP port (http://HOST:8000; no streams), with TLS by grpcs:// and https://. Its models stay there "
-    "and are shown as remote: requests of the notebook and of its BLS models go to the server, any number at "
-    "a time. A server that is lost fails them with a clear error, and is here again by itself when it "
-    "answers. Without an address: the connections there are. The value is the connection. In scripts: "
-    "bls.connect(URL).",
+    "connect", "add models of a running server, to call them like local models", _connect,
+    "The server is a Triton or any other server of the KServe v2 protocol. Give its gRPC port "
+    "(grpc://HOST:8001) or its HTTP port (http://HOST:8000; no streams); grpcs:// and https:// use TLS. Its "
+    "models stay on it and are listed as remote: it runs requests of the notebook and of BLS models, any "
+    "number at a time. While the server is lost, requests fail with an error; its models serve again when it "
+    "answers. Without an address, the magic shows the open connections. The value is the connection. In "
+    "scripts: bls.connect(URL).",
     "  %tritonrepo connect grpc://gpu-server:8001\n"
     "  %tritonrepo connect grpc://127.0.0.1:8001 resnet50 --name resnet50=big_resnet\n"
     "  %tritonrepo connect https://triton.example.com --header authorization=$TOKEN\n"
     "  %tritonrepo connect --disconnect\n",
 )  # fmt: skip
 _add_to_connect = CONNECT.parser.add_argument
-_add_to_connect("url", nargs="?", metavar="URL", help="where the server is")
-_add_to_connect("names", nargs="*", metavar="MODEL", help="models there (default: all that are ready)")
-_add_to_connect("--disconnect", action="store_true", help="take the models of a server, or of all, away again")
-_add_to_connect("--prefix", default="", metavar="TEXT", help="put before each model's name here")
+_add_to_connect("url", nargs="?", metavar="URL", help="address of the server")
+_add_to_connect("names", nargs="*", metavar="MODEL", help="models on the server (default: all that are ready)")
+_add_to_connect("--disconnect", action="store_true", help="remove the models of a server, or of all servers")
+_add_to_connect("--prefix", default="", metavar="TEXT", help="put before the local name of each model")
 _add_to_connect(
-    "--name", action="append", type=key_and_value, metavar="THERE=HERE",
-    help="another name here for a model there",
+    "--name", action="append", type=key_and_value, metavar="REMOTE=LOCAL",
+    help="local name for a model of the server",
 )  # fmt: skip
 _add_to_connect(
     "--header", action="append", type=key_and_value, metavar="NAME=VALUE",
-    help="sent with every request, such as a token; $VARIABLE is one of the notebook's",
+    help="header of every request, such as a token; $VARIABLE inserts a notebook variable",
 )  # fmt: skip
-_add_to_connect("--timeout", type=seconds, metavar="TIME", help="how long one request may take (default: any time)")
-_add_to_connect("--root-certificates", metavar="FILE", help="for TLS: whom to trust, in PEM form")
-_add_to_connect("--private-key", metavar="FILE", help="for TLS: one's own key")
-_add_to_connect("--certificate-chain", metavar="FILE", help="for TLS: one's own certificate")
+_add_to_connect("--timeout", type=seconds, metavar="TIME", help="timeout of a request (default: none)")
+_add_to_connect("--root-certificates", metavar="FILE", help="PEM file of trusted root certificates, for TLS")
+_add_to_connect("--private-key", metavar="FILE", help="PEM file of the client's key, for TLS")
+_add_to_connect("--certificate-chain", metavar="FILE", help="PEM file of the client's certificate, for TLS")
 
 
 def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
-    before: Endpoint | None = notebook.state.get("network.endpoint")
+    previous: Endpoint | None = notebook.state.get("network.endpoint")
     if arguments.stop:
-        if before is None:
-            raise UsageError("%tritonrepo endpoint --stop: none runs; start one by %tritonrepo endpoint")
-        before.stop()
+        if previous is None:
+            raise UsageError("%tritonrepo endpoint --stop: no endpoint runs; start one with %tritonrepo endpoint")
+        previous.stop()
         notebook.state.pop("network.endpoint", None)
-        return before
+        return previous
     repository = bls.current_repository()
     token = "" if arguments.no_token else arguments.token
-    asked = arguments.http_port or arguments.grpc_port or token is not None
-    if before is not None and before.running and not asked and before.repository is repository:
-        failure, error = repository.last_failure, before.record.error
+    has_options = arguments.http_port or arguments.grpc_port or token is not None
+    if previous is not None and previous.running and not has_options and previous.repository is repository:
+        failure, error = repository.last_failure, previous.record.error
         if failure is not None and error is not None and error.kind == type(failure).__name__:
             debug_later(notebook, failure)
-            notebook.debugged = weakref.ref(before)
-        return before
+            notebook.debugged = weakref.ref(previous)
+        return previous
     with reported(notebook):
-        if before is not None:  # first: it may have the ports
-            before.stop()
+        if previous is not None:  # stopped first, because the new one may need its ports
+            previous.stop()
             notebook.state.pop("network.endpoint", None)
-            notebook.say("the endpoint before was stopped", "info")
-        made = bls.endpoint(repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token)
-        notebook.state["network.endpoint"] = made
-        return made
+            notebook.say("the previous endpoint was stopped", "info")
+        endpoint = bls.endpoint(repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port, token=token)
+        notebook.state["network.endpoint"] = endpoint
+        return endpoint
 
 
 ENDPOINT = Verb(
-    "endpoint", "answer clients of a Triton server with the models of this notebook", _endpoint,
-    "The models stay cells: run one again while clients ask, stop at its breakpoints, watch it. Unmodified "
-    "clients (tritonclient, perf_analyzer, curl) ask them over HTTP and gRPC on 127.0.0.1 alone, with the "
-    "token that is shown. It needs pip install 'bls_notebook[network]', runs beside the notebook's own cells "
-    "and ends with the kernel. Where one runs already, it is shown, with what was asked so far; %debug then "
-    "opens where a model failed last. The value is the endpoint: endpoint.url, endpoint.grpc_url, "
-    "endpoint.headers, endpoint.stop(). In scripts: bls.endpoint(); in a shell: python -m bls_notebook "
-    "endpoint REPOSITORY.",
+    "endpoint", "serve the models of this notebook to Triton clients", _endpoint,
+    "The models stay in their cells: redefine one while clients call it, stop at its breakpoints, watch it. "
+    "Unmodified clients (tritonclient, perf_analyzer, curl) call them over HTTP and gRPC, on 127.0.0.1 only, "
+    "with the token that is shown. The endpoint needs pip install 'bls_notebook[network]', runs while cells "
+    "run, and ends with the kernel. If one runs already, the magic shows it with its requests so far, and "
+    "%debug then opens where a model failed last. The value is the endpoint: endpoint.url, "
+    "endpoint.grpc_url, endpoint.headers, endpoint.stop(). In scripts: bls.endpoint(); in a shell: "
+    "python -m bls_notebook endpoint REPOSITORY.",
     "  %tritonrepo endpoint\n  endpoint = %tritonrepo endpoint --http-port 8000 --grpc-port 8001\n"
     "  %tritonrepo endpoint --stop\n",
 )  # fmt: skip
-ENDPOINT.parser.add_argument("--stop", action="store_true", help="stop the one that runs")
+ENDPOINT.parser.add_argument("--stop", action="store_true", help="stop the endpoint")
 add_endpoint_options(ENDPOINT.parser)

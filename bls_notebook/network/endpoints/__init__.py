@@ -1,1 +1,1 @@
-"""The gateway: serves the models of this process over KServe v2, HTTP and gRPC, on loopback."""
+"""Endpoints: serve the models of this process on loopback, over HTTP and gRPC (KServe v2 protocol)."""

@@ -1,4 +1,4 @@
-"""Access to an endpoint: the token, the limits, and the counts of requests."""
+"""Access control of an endpoint: the token, the limits, and the counts of requests."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may use.
+    """Limits for clients.
 
-    Bytes of a request's ``body``, compressed or not, and of its ``headers``; ``requests`` under way and HTTP
-    ``connections`` open at once; ``patience`` in seconds to send the headers, and again for the body.
+    ``body`` and ``headers``: bytes of a request, the body compressed or not. ``requests``: requests in flight.
+    ``connections``: open HTTP connections. ``patience``: seconds for the headers, and again for the body.
     """
 
     body: int = 256 << 20
@@ -33,9 +33,9 @@ class Limits:
 
 
 class Admission:
-    """The requests of one endpoint: which may enter, how many are under way, and how they ended.
+    """Admits the requests of one endpoint and counts them.
 
-    Used in the endpoint's event loop, read from any thread.
+    The endpoint's event loop calls it; any thread may read the counts.
     """
 
     def __init__(self, token: str, limits: Limits) -> None:
@@ -50,28 +50,26 @@ class Admission:
         """Whether a request with this header may be served."""
         if not self._expected:
             return True
-        given = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
-        return given is not None and hmac.compare_digest(given, self._expected)
+        sent = authorization.encode("utf-8", "replace") if isinstance(authorization, str) else authorization
+        return sent is not None and hmac.compare_digest(sent, self._expected)
 
     def is_foreign(self, host: str, origin: str) -> bool:
-        """Whether a web page sends a request, instead of a program of this machine.
+        """Whether a web page, not a program on this machine, sent a request with these headers.
 
-        Any page may have a browser send requests here. Without a token, these two headers give it away.
+        Any page can make a browser send requests here. If no token protects the endpoint, these headers reveal it.
         """
         if self._expected:
             return False
         return any(text and not _LOOPBACK.fullmatch(text) for text in (host, origin))
 
     def enter(self) -> None:
-        """Begin a request; ProtocolError if too many are under way."""
+        """Begin a request; ProtocolError if too many are in flight."""
         if self.under_way >= self.limits.requests:
-            refuse(
-                f"{self.under_way} requests are under way, the most that this endpoint takes; try again", UNAVAILABLE
-            )
+            refuse(f"{self.under_way} requests are in flight, the limit of this endpoint; try again later", UNAVAILABLE)
         self.under_way += 1
 
     def leave(self, model: str, error: BaseException | None) -> None:
-        """End a request to a model, and count it; `error`: how it failed."""
+        """End a request to a model, and count it; `error` is the exception that failed it."""
         self.under_way -= 1
         with self._lock:
             self._counts[model, "requests"] += 1
@@ -82,7 +80,7 @@ class Admission:
 
     @contextmanager
     def request(self, model: str) -> Iterator[list[BaseException]]:
-        """Enter, and leave at the end of the ``with``. An error appended to the yielded list counts as a failure."""
+        """Count a request that runs in the ``with``. An error appended to the yielded list counts as a failure."""
         self.enter()
         errors: list[BaseException] = []
         try:
@@ -94,6 +92,6 @@ class Admission:
             self.leave(model, errors[-1] if errors else None)
 
     def counted(self, model: str) -> tuple[int, int]:
-        """Return how many requests a model had, and how many of them failed."""
+        """Return the number of requests to a model, and the number of failed ones."""
         with self._lock:
             return self._counts[model, "requests"], self._counts[model, "failed"]

@@ -1,7 +1,7 @@
-"""`endpoint`: the models of this process for clients of a Triton server.
+"""`endpoint`: serves the models of this process to Triton clients.
 
-Guarantees: it listens on loopback only; it runs in a thread of its own, so that clients are answered while
-the notebook is busy; once stopped, no thread, port or shared memory is left, and every request has an answer.
+Guarantees: it listens on loopback only. It has its own thread, so it answers clients while the notebook is busy.
+After `stop`, every request has been answered, and no thread, port or shared memory remains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bls_notebook.repository.repository import ModelRepository, current_reposito
 from .admission import Admission, Limits
 from .served_models import ServedModels
 
-_GRACE = 1.0  # seconds that requests under way have when it is stopped
+_GRACE = 1.0  # seconds that `stop` gives requests in flight
 _INSTALL = "pip install 'bls_notebook[network]'"
 
 
@@ -36,9 +36,9 @@ class Endpoint(Listening):
     Attributes
     ----------
     repository : ModelRepository
-        Whose models are served, as they are at each moment.
+        The repository whose loaded models are served.
     token : str
-        The token that clients have to send; empty for none.
+        The token that clients must send; empty if they need none.
     http_port, grpc_port : int
         Ports on 127.0.0.1.
     """
@@ -49,20 +49,20 @@ class Endpoint(Listening):
         self._admission = Admission(token, limits)
         self._regions = Regions()
         self._running: _Running | None = None
-        self._finalize: Any = None  # stops it when it is collected, or Python ends
+        self._finalize: Any = None  # stops the servers when the endpoint is collected, or Python ends
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tritonclient takes as ``headers=``: the token; empty where none is needed."""
+        """The HTTP header with the token, for tritonclient's ``headers=``; empty if no token is needed."""
         return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     @property
     def running(self) -> bool:
-        """Whether it accepts requests."""
+        """Whether the endpoint accepts requests."""
         return self._running is not None and self._running.thread.is_alive()
 
     def stop(self) -> None:
-        """Stop: requests under way are cancelled after a second. May be called twice."""
+        """Stop the endpoint; cancel requests still in flight after a second. May be called twice."""
         running, self._running = self._running, None
         if running is not None:
             self._finalize.detach()
@@ -70,10 +70,10 @@ class Endpoint(Listening):
             self._regions.unregister()
 
     def wait(self) -> None:
-        """Wait until it is stopped."""
+        """Wait until the endpoint is stopped."""
         running = self._running
         while running is not None and running.thread.is_alive():
-            running.thread.join(0.5)  # Ctrl-C works between the waits
+            running.thread.join(0.5)  # with a timeout, so that Ctrl-C works
 
     def __enter__(self) -> Endpoint:
         return self
@@ -83,11 +83,11 @@ class Endpoint(Listening):
 
     @property
     def record(self) -> EndpointRecord:
-        """The state of the endpoint now, with advice on the last error; what a notebook shows."""
-        from bls_notebook.records.advice import advised  # first needed here
+        """The current state of the endpoint, with advice on the last error; a notebook displays it."""
+        from bls_notebook.records.advice import advised  # slow import
 
-        up, error = self.running, self._admission.last_error
-        state = "STOPPED" if not up else "CLOSED" if self.repository.closed else "READY"
+        is_running, error = self.running, self._admission.last_error
+        state = "STOPPED" if not is_running else "CLOSED" if self.repository.closed else "READY"
         models = []
         for row in self.repository.index():
             requests, failed = self._admission.counted(row.name)
@@ -98,7 +98,7 @@ class Endpoint(Listening):
             grpc=self.grpc_url,
             token=self.token,
             models=tuple(models),
-            under_way=self._admission.under_way if up else 0,
+            under_way=self._admission.under_way if is_running else 0,
             error=None if error is None else advised(error, Host(self.repository).known),
         )
 
@@ -107,16 +107,16 @@ class Endpoint(Listening):
 
 
 class _Running:
-    """The thread of an endpoint, with its event loop and both servers."""
+    """The thread of a running endpoint, with its event loop and both servers."""
 
-    def __init__(self, made: Endpoint, http: socket.socket, grpc_port: int) -> None:
+    def __init__(self, endpoint: Endpoint, http: socket.socket, grpc_port: int) -> None:
         self._owner = os.getpid()
-        self._loop = asyncio.SelectorEventLoop()  # gRPC needs this kind
+        self._loop = asyncio.SelectorEventLoop()  # grpcio's asyncio API needs a selector loop
         self._stopping = asyncio.Event()
         self._ready: threading.Event = threading.Event()
         self._failure: BaseException | None = None
-        self._admission, self._regions = made._admission, made._regions
-        self._models = ServedModels(made.repository)
+        self._admission, self._regions = endpoint._admission, endpoint._regions
+        self._models = ServedModels(endpoint.repository)
         self._http, self.grpc_port = http, grpc_port
         self.thread = threading.Thread(target=self._run, name="bls-endpoint", daemon=True)
         self.thread.start()
@@ -126,7 +126,7 @@ class _Running:
             raise self._failure
 
     def stop(self) -> None:
-        """Stop both servers and the thread; a forked child leaves them alone."""
+        """Stop both servers and the thread; does nothing in a forked child."""
         if os.getpid() != self._owner:
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -154,20 +154,20 @@ class _Running:
         from .http_server import HttpServer
 
         parts = (self._models, self._regions, self._admission)
-        server = grpc_server(GrpcService(*parts), self._admission.limits)
+        grpc_service = grpc_server(GrpcService(*parts), self._admission.limits)
         try:
-            found = server.add_insecure_port(f"{HOST}:{self.grpc_port}")
+            port = grpc_service.add_insecure_port(f"{HOST}:{self.grpc_port}")
         except RuntimeError:
-            found = 0
-        if not found:
-            raise BLSError(f"port {self.grpc_port} for gRPC is taken; give another, or 0 for a free one")
-        self.grpc_port = found
-        await server.start()
-        front = HttpServer(HttpApplication(*parts), self._admission.limits)
-        serving = asyncio.ensure_future(front.serve(self._http))
+            port = 0
+        if not port:
+            raise BLSError(f"port {self.grpc_port} for gRPC is in use; choose another, or 0 for a free one")
+        self.grpc_port = port
+        await grpc_service.start()
+        http_server = HttpServer(HttpApplication(*parts), self._admission.limits)
+        serving = asyncio.ensure_future(http_server.serve(self._http))
         self._ready.set()
         await self._stopping.wait()
-        await asyncio.gather(server.stop(_GRACE), front.stop(serving, _GRACE))
+        await asyncio.gather(grpc_service.stop(_GRACE), http_server.stop(serving, _GRACE))
 
 
 def endpoint(
@@ -180,11 +180,11 @@ def endpoint(
     max_requests: int = 1024,
     patience: float = 60.0,
 ) -> Endpoint:
-    """Answer clients of a Triton server with the models of this process, which stay where they are.
+    """Serve the models of this process to Triton clients, over HTTP and gRPC on 127.0.0.1.
 
-    Any client of the KServe v2 protocol can ask them, over HTTP and gRPC, on 127.0.0.1 alone: those of
-    tritonclient, ``perf_analyzer``, curl. Each request goes to the model as it is at that moment, so a cell
-    can be run again meanwhile; breakpoints in the model stop it. Requests and responses are as Triton's.
+    Every client of the KServe v2 protocol can call them: tritonclient, ``perf_analyzer``, curl. The models stay
+    in this process: a request runs the version that is loaded when it arrives, so a cell can redefine a model
+    meanwhile, and breakpoints work. Requests and responses have Triton's format.
 
     Parameters
     ----------
@@ -193,24 +193,24 @@ def endpoint(
     http_port, grpc_port : int
         0 for free ones.
     token : str, optional
-        What each request has to send, as the header ``Authorization: Bearer <token>``. Default: one made at
-        random. Empty: none, so that any program here may ask, and load models with code of its own.
+        The token that each request must send, in the header ``Authorization: Bearer <token>``. Default: a
+        random one. Empty: none, so that any program on this machine may call models, and load its own code.
     body_limit : int
-        Bytes of a request, unpacked.
+        Largest request, in bytes after decompression.
     max_requests : int
-        How many may be under way at once; more are answered with an error.
+        Limit of requests in flight; further ones get an error.
     patience : float
         Seconds that a client may take to send a request.
 
     Returns
     -------
     Endpoint
-        It runs; stop it by ``stop()``, or use it as a context manager.
+        A running endpoint; stop it with ``stop()``, or use it as a context manager.
 
     Raises
     ------
     BLSError
-        A port is taken, or a package is missing.
+        A port is in use, an argument is invalid, or a package is missing.
 
     Examples
     --------
@@ -223,10 +223,10 @@ def endpoint(
             __import__(package)
         except ImportError:
             name = "grpcio" if package == "grpc" else package
-            raise BLSError(f"the endpoint needs {name}; install it with: {_INSTALL}") from None
+            raise BLSError(f"the endpoint needs {name}, which is not installed; run: {_INSTALL}") from None
     token = secrets.token_urlsafe(24) if token is None else token
     if not isinstance(token, str) or not re.fullmatch("[!-~]*", token):
-        raise BLSError("token: expected ASCII text without spaces, or '' for none")
+        raise BLSError("token: expected ASCII text without spaces, or '' for no token")
     for name, value in (("body_limit", body_limit), ("max_requests", max_requests), ("patience", patience)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
             raise BLSError(f"{name}: got {value!r}, expected a number above 0")
@@ -234,26 +234,26 @@ def endpoint(
     for name, port in (("http_port", http_port), ("grpc_port", grpc_port)):
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
             raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
-    made = Endpoint(repo if repo is not None else current_repository(), token, limits)
-    http = _listening(http_port)
-    made.http_port = http.getsockname()[1]
-    made._running = running = _Running(made, http, grpc_port)
-    made.grpc_port = running.grpc_port
-    made._finalize = weakref.finalize(made, running.stop)
-    return made
+    served = Endpoint(repo if repo is not None else current_repository(), token, limits)
+    listener = _listening(http_port)
+    served.http_port = listener.getsockname()[1]
+    served._running = running = _Running(served, listener, grpc_port)
+    served.grpc_port = running.grpc_port
+    served._finalize = weakref.finalize(served, running.stop)
+    return served
 
 
 def _listening(port: int) -> socket.socket:
-    # The protocol by name, or asyncio does not know that it is TCP, and answers wait for acknowledgements.
-    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # IPPROTO_TCP explicitly: else asyncio does not set TCP_NODELAY, and small answers wait for acknowledgements.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, port))
-        made.listen(2048)
-        made.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(2048)
+        listener.setblocking(False)
     except BaseException as error:
-        made.close()
+        listener.close()
         if not isinstance(error, OSError):
             raise
-        raise BLSError(f"port {port} for HTTP: {error.strerror}; give another, or 0 for a free one") from None
-    return made
+        raise BLSError(f"port {port} for HTTP: {error.strerror}; choose another, or 0 for a free one") from None
+    return listener

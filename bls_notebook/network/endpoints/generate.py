@@ -1,6 +1,6 @@
-"""`/generate` and `/generate_stream`: a request and its responses as plain JSON objects.
+"""Triton's generate extension (`/generate`, `/generate_stream`): requests and responses as plain JSON objects.
 
-A member with the name of an input is that input, also within ``parameters``; the others are parameters of the
+A member named like an input is that input, also within ``parameters``; other members are parameters of the
 request. Outputs of the model are members of the response.
 """
 
@@ -45,48 +45,48 @@ _ONE_RESPONSE = (
 
 
 def decode_generate(model: LoadedModel, version: int, body: bytes | bytearray) -> DecodedRequest:
-    """Decode a request."""
+    """Return the request in a body; ProtocolError if it is malformed."""
     if not body:
         refuse("failed to parse the request JSON buffer: The document is empty. at 0")
-    found = parsed(body)
-    if not isinstance(found, dict):
+    document = parsed(body)
+    if not isinstance(document, dict):
         refuse("attempt to get members for non-object")
-    call = DecodedRequest(model, version, member(found, "id", str, ""))
-    own: dict[str, Any] = {}
-    nested = found.pop("parameters", {}) if "parameters" not in model.spec.inputs else {}
+    call = DecodedRequest(model, version, member(document, "id", str, ""))
+    parameters: dict[str, Any] = {}
+    nested = document.pop("parameters", {}) if "parameters" not in model.spec.inputs else {}
     if not isinstance(nested, dict):
         refuse("Expected JSON object for keyword: 'parameters'")
-    for name, value in (*found.items(), *nested.items()):
-        wanted = model.spec.inputs.get(name)
-        if wanted is not None:
-            call.inputs.append(_input(wanted, value))
+    for name, value in (*document.items(), *nested.items()):
+        spec = model.spec.inputs.get(name)
+        if spec is not None:
+            call.inputs.append(_input(spec, value))
         else:
-            own[name] = value
-    take_parameters(call, own)
+            parameters[name] = value
+    take_parameters(call, parameters)
     return call
 
 
 def generated(call: DecodedRequest, response: InferenceResponse) -> dict[str, Any]:
-    """Return a response: outputs with one element as a value, others as a list."""
-    answer: dict[str, Any] = {tensor._name: _output(tensor) for tensor in response._outputs}
-    answer |= {"model_name": call.model.name, "model_version": str(call.model.version)}
+    """Return the JSON object of a response: an output with one element is a value, others are lists."""
+    document: dict[str, Any] = {tensor._name: _output(tensor) for tensor in response._outputs}
+    document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if call.request_id:
-        answer["id"] = call.request_id
-    return dict(sorted(answer.items()))
+        document["id"] = call.request_id
+    return dict(sorted(document.items()))
 
 
-def _input(wanted: TensorSpec, value: Any) -> Tensor:
-    """Return an input from a value or a list of values: the innermost free size takes them all."""
-    given = value if isinstance(value, list) else [value]
-    fixed = prod(size for size in wanted.shape if size != -1)
-    left, rest = divmod(len(given), fixed) if fixed else (0, len(given))
+def _input(spec: TensorSpec, value: Any) -> Tensor:
+    """Return an input from a value or a list of values, which fill its innermost free dimension."""
+    values = value if isinstance(value, list) else [value]
+    fixed = prod(size for size in spec.shape if size != -1)
+    left, rest = divmod(len(values), fixed) if fixed else (0, len(values))
     shape = []
-    for size in reversed(wanted.shape):
+    for size in reversed(spec.shape):
         shape.append(left if size == -1 else size)
         left = 1 if size == -1 else left
     if rest or left != 1:
-        refuse(f"The schema can not convert input '{wanted.name}' to tensor with proper shape")
-    return input_tensor_of_values(wanted.name, wanted.datatype, shape[::-1], flattened(given))
+        refuse(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+    return input_tensor_of_values(spec.name, spec.datatype, shape[::-1], flattened(values))
 
 
 def _output(tensor: Tensor) -> Any:
@@ -95,7 +95,7 @@ def _output(tensor: Tensor) -> Any:
 
 
 class Events(Response):
-    """The responses to a request as server-sent events; the first decides the status."""
+    """The responses to a request as server-sent events; the first response decides the HTTP status."""
 
     def __init__(self, call: DecodedRequest, admission: Admission) -> None:
         super().__init__()
@@ -132,18 +132,18 @@ class Events(Response):
 
 
 async def only_response(call: DecodedRequest) -> InferenceResponse:
-    """Return the response to a request; ProtocolError if it is not the only one."""
-    found = []
+    """Return the single response to a request; ProtocolError if there are none or several."""
+    received = []
     async with aclosing(responses(call)) as stream:
         async for response in stream:
-            found.append(response)
-            if len(found) > 1:
+            received.append(response)
+            if len(received) > 1:
                 break
-    return found[0] if len(found) == 1 else refuse(_ONE_RESPONSE)
+    return received[0] if len(received) == 1 else refuse(_ONE_RESPONSE)
 
 
 async def responses(call: DecodedRequest) -> AsyncGenerator[InferenceResponse]:
-    """Send a request and yield its responses, without a final flag alone. Closing it early cancels the request."""
+    """Send a request and yield its responses, except an empty final one. Closing early cancels the request."""
     stream = await send_request(call, stream=True)
     final = False
     try:

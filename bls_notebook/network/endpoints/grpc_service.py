@@ -1,7 +1,7 @@
-"""The gRPC half: the service of the KServe v2 protocol with Triton's extensions, on gRPC's own server.
+"""The gRPC service of an endpoint: the KServe v2 protocol with Triton's extensions, on grpcio's asyncio server.
 
-Guarantees: whatever a client sends gets an answer or a status; the requests of a stream reach their models in
-the order in which they came; a client that disconnects takes its requests with it.
+Guarantees: every message from a client gets a response or a status. The requests of a stream reach their models
+in order. If a client disconnects, its requests are cancelled.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self, models: ServedModels, regions: Regions, admission: Admission) -> None:
         self._models, self._regions, self._admission = models, regions, admission
-        # Each takes the request; it returns or awaits the response, or a document with the fields of the response.
-        answers: dict[str, Callable[[Any], Any]] = {
+        # Each function takes the request message and returns, perhaps awaitably, the response or its fields as JSON.
+        methods: dict[str, Callable[[Any], Any]] = {
             "ModelInfer": self._infer,
             "ServerLive": lambda request: {"live": True},
             "ServerReady": lambda request: {"ready": models.ready()},
@@ -63,7 +63,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             ),
             "CudaSharedMemoryUnregister": lambda request: {},
         }
-        self._handlers = {f"/{_SERVICE.full_name}/{name}": _unary(name, answer) for name, answer in answers.items()}
+        self._handlers = {f"/{_SERVICE.full_name}/{name}": _unary(name, answer) for name, answer in methods.items()}
         self._handlers[f"/{_SERVICE.full_name}/{_STREAM}"] = grpc.stream_stream_rpc_method_handler(
             _with_status(self._stream), None, lambda message: message.SerializeToString()
         )
@@ -71,13 +71,11 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._unauthorized = grpc.stream_stream_rpc_method_handler(_refuse_access)
 
     def service(self, details: Any) -> Any:
-        """Return the handler of a call, None if there is no such call."""
+        """Return the handler of an RPC; None if there is no such RPC."""
         authorization = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
         if not self._admission.authorized(authorization):
             return self._unauthorized
         return self._handlers.get(details.method)
-
-    # -- the repository
 
     async def _model_ready(self, request: Any) -> Any:
         return {"ready": await in_thread(self._models.model_ready, request.name, request.version)}
@@ -92,7 +90,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         for name in request.parameters:
             is_file = name.startswith("file:")
             if not is_file and name != "config":
-                refuse(f"unexpected parameter '{name}'; a model is loaded with config and file:<path> alone")
+                refuse(f"unexpected load parameter '{name}'; expected config or file:<path>")
             kind = "bytes_param" if is_file else "string_param"
             if request.parameters[name].WhichOneof("parameter_choice") != kind:
                 refuse(f"invalid value type for load parameter '{name}', expected {kind}.")
@@ -103,8 +101,6 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
         _refuse_repository(request)
         dependents = "unload_dependents" in request.parameters and request.parameters["unload_dependents"].bool_param
         await in_thread(self._models.unload, request.model_name, dependents)
-
-    # -- inference
 
     async def _infer(self, request: Any) -> Any:
         model = self._models.find(request.model_name, request.model_version)
@@ -132,7 +128,7 @@ class GrpcService(grpc.GenericRpcHandler):  # type: ignore[misc]
             answers.close()
 
     def _sent(self, request: Any) -> tuple[DecodedRequest, Any]:
-        """Send a request of a stream at once, so that requests keep their order."""
+        """Send a request of a stream before the next one is read, so that requests keep their order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
         try:
@@ -154,12 +150,12 @@ def _cuda_status(request: Any) -> Any:
     return {}
 
 
-def _unary(name: str, answer: Callable[[Any], Any]) -> Any:
+def _unary(name: str, method_function: Callable[[Any], Any]) -> Any:
     method = _SERVICE.methods_by_name[name]
     request_class, response_class = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
 
     async def respond(data: bytes, context: Any) -> Any:
-        response = answer(_parsed(request_class, data))
+        response = method_function(_parsed(request_class, data))
         if asyncio.iscoroutine(response):
             response = await response
         if response is None or isinstance(response, dict):
@@ -170,15 +166,15 @@ def _unary(name: str, answer: Callable[[Any], Any]) -> Any:
 
 
 def _parsed(message_class: Any, data: bytes) -> Any:
-    """Parse a message; gRPC itself would answer UNKNOWN to a damaged one, and log a traceback."""
+    """Parse a message. grpcio's own parser would answer UNKNOWN to a damaged one, and log a traceback."""
     try:
         return message_class.FromString(data)
     except DecodeError:
-        refuse(f"the {len(data)} bytes that came are no message of this call")
+        refuse(f"cannot parse the request: {len(data)} bytes are not a {message_class.DESCRIPTOR.name} message")
 
 
 def _with_status(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return the behaviour of a call with its errors as statuses."""
+    """Wrap the behaviour of an RPC so that its exceptions become gRPC statuses."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
@@ -204,10 +200,10 @@ async def _healthy(request: bytes, context: Any) -> bytes:
 
 
 def grpc_server(front: GrpcService, limits: Limits) -> Any:
-    """Return a server of a running event loop, which listens nowhere yet."""
+    """Return a gRPC server for the running event loop, without ports yet."""
     server = grpc.aio.server(
         options=[
-            ("grpc.so_reuseport", 0),  # a port that is taken is an error
+            ("grpc.so_reuseport", 0),  # a port in use is an error
             ("grpc.max_receive_message_length", min(limits.body, (1 << 31) - 1)),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_metadata_size", min(limits.headers, _METADATA)),

@@ -1,8 +1,8 @@
-"""One gRPC stream: its requests as they are sent to models, and their responses as they are written back.
+"""One gRPC stream of an endpoint: requests in flight, and the order in which responses are written.
 
-Guarantees: responses are written in the order in which models gave them; for models that are not decoupled, in
-the order of their requests, as on Triton. `close` cancels requests under way. While a client does not read its
-responses, `room` delays its next request, and the responses stay with the model's request.
+Guarantees: responses of decoupled models are written in the order in which the models send them, others in the
+order of their requests, as on Triton. `close` cancels requests in flight. While a client does not read its
+responses, `room` delays its next request, and further responses stay in the engine's queue of the request.
 """
 
 from __future__ import annotations
@@ -24,75 +24,75 @@ from bls_notebook.pb_utils import InferenceResponse
 from .admission import Admission
 from .served_models import is_empty
 
-_UNREAD = 64  # responses that may wait for their client
+_UNREAD = 64  # responses queued for a client that does not read
 
 
-class _Asked:
-    """A request of a stream."""
+class _StreamRequest:
+    """A request of a stream, with its response once there is one."""
 
     __slots__ = ("answer", "call", "failed", "request_id", "ticket")
 
     def __init__(self, request_id: str, call: DecodedRequest | None = None, ticket: Any = None) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
-        self.answer: InferenceResponse | ProtocolError | None = None  # of a request with a turn
+        self.answer: InferenceResponse | ProtocolError | None = None  # only of requests in `_turns`
         self.failed: BaseException | None = None
 
 
 class AnswerStream:
-    """The answers to the requests of one stream."""
+    """Queues and writes the responses to the requests of one stream."""
 
     def __init__(self, context: Any, regions: Regions, admission: Admission) -> None:
         self._context, self._regions, self._admission = context, regions, admission
         self._box = mailbox(asyncio.get_running_loop())
-        self._queue: asyncio.Queue[tuple[_Asked, InferenceResponse | ProtocolError, bool] | None]
+        self._queue: asyncio.Queue[tuple[_StreamRequest, InferenceResponse | ProtocolError, bool] | None]
         self._queue = asyncio.Queue()
-        self._turns: deque[_Asked] = deque()  # of models that are not decoupled
-        self._open: set[_Asked] = set()
-        self._left: list[_Asked] = []  # with responses that are not taken yet
+        self._turns: deque[_StreamRequest] = deque()  # requests to models that are not decoupled, in order
+        self._open: set[_StreamRequest] = set()
+        self._paused: list[_StreamRequest] = []  # with responses that wait in the engine
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
 
     async def room(self) -> None:
-        """Wait until most of the responses are written."""
+        """Wait until the client has read enough responses."""
         if self._queue.qsize() > _UNREAD and not self._ended:
             self._room.clear()
             await self._room.wait()
 
     def refused(self, request_id: str, error: ProtocolError) -> None:
-        """Add a request that was sent to no model."""
-        asked = _Asked(request_id)
-        self._turns.append(asked)
-        self._put(asked, error, True)
+        """Add a request that was refused before any model received it."""
+        request = _StreamRequest(request_id)
+        self._turns.append(request)
+        self._put(request, error, True)
 
     def sent(self, call: DecodedRequest, opening: Any) -> None:
-        """Add a request that was sent; `opening` is what `send` returned."""
-        asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
-        self._open.add(asked)
+        """Add a request that was sent; `opening` is the future that `send` returned."""
+        request = _StreamRequest(call.request_id, call, getattr(opening, "ticket", None))
+        self._open.add(request)
         if not call.model.decoupled:
-            self._turns.append(asked)
-        if asked.ticket is None:  # there is a response already
-            self._put(asked, *opening.result().next_response())
+            self._turns.append(request)
+        if request.ticket is None:  # the response is already known
+            self._put(request, *opening.result().next_response())
             return
-        look = partial(self._look, asked)
-        asked.ticket.on_response = partial(self._box.post, look)
-        self._box.post(look)  # for earlier responses
+        take_all = partial(self._take_all, request)
+        request.ticket.on_response = partial(self._box.post, take_all)
+        self._box.post(take_all)  # for responses before `on_response` was set
 
     def end(self) -> None:
-        """Note that no more requests come."""
+        """Record that the client sends no more requests."""
         self._ended = True
         self._queue.put_nowait(None)
 
     def close(self) -> None:
-        """Cancel requests under way."""
-        for asked in list(self._open):
-            asked.ticket.on_response = None
-            asked.ticket.abandon()
-            asked.failed = asyncio.CancelledError()
-            self._over(asked)
+        """Cancel requests in flight."""
+        for request in list(self._open):
+            request.ticket.on_response = None
+            request.ticket.abandon()
+            request.failed = asyncio.CancelledError()
+            self._end_request(request)
 
     async def write(self) -> None:
-        """Write responses until the last."""
+        """Write responses until the last one."""
         try:
             while self._open or not self._ended or not self._queue.empty():
                 item = await self._queue.get()
@@ -101,47 +101,47 @@ class AnswerStream:
                     await self._context.write(message)
                 if self._queue.qsize() <= _UNREAD:
                     self._room.set()
-                    left, self._left = self._left, []
-                    for asked in dict.fromkeys(left):
-                        self._look(asked)
+                    paused, self._paused = self._paused, []
+                    for request in dict.fromkeys(paused):
+                        self._take_all(request)
         finally:
             self._ended = True
             self._room.set()
 
-    def _look(self, asked: _Asked) -> None:
-        while asked in self._open:
-            if self._queue.qsize() > _UNREAD and asked.call is not None and asked.call.model.decoupled:
-                self._left.append(asked)  # the responses stay with the request
+    def _take_all(self, request: _StreamRequest) -> None:
+        while request in self._open:
+            if self._queue.qsize() > _UNREAD and request.call is not None and request.call.model.decoupled:
+                self._paused.append(request)
                 return
-            taken = asked.ticket.take()
+            taken = request.ticket.take()
             if taken is None:
                 return
-            self._put(asked, *taken)
+            self._put(request, *taken)
 
-    def _put(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> None:
+    def _put(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> None:
         if isinstance(answer, ProtocolError):
-            asked.failed = answer
+            request.failed = answer
         elif answer._error is not None:
-            asked.failed = of_model(answer._error)
+            request.failed = of_model(answer._error)
         if final:
-            self._over(asked)
-        if asked.call is not None and asked.call.model.decoupled:
-            self._queue.put_nowait((asked, answer, final))
+            self._end_request(request)
+        if request.call is not None and request.call.model.decoupled:
+            self._queue.put_nowait((request, answer, final))
             return
-        asked.answer = answer
+        request.answer = answer
         while self._turns and self._turns[0].answer is not None:
             first = self._turns.popleft()
             assert first.answer is not None
             self._queue.put_nowait((first, first.answer, True))
 
-    def _over(self, asked: _Asked) -> None:
-        if asked in self._open and asked.call is not None:
-            self._open.discard(asked)
-            self._admission.leave(asked.call.model.name, asked.failed)
+    def _end_request(self, request: _StreamRequest) -> None:
+        if request in self._open and request.call is not None:
+            self._open.discard(request)
+            self._admission.leave(request.call.model.name, request.failed)
 
-    def _encoded(self, asked: _Asked, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
-        """Return the message of a response; None for a final flag alone that the client does not want."""
-        call, error = asked.call, None
+    def _encoded(self, request: _StreamRequest, answer: InferenceResponse | ProtocolError, final: bool) -> Any:
+        """Return the message of a response; None for an empty final response that the client did not request."""
+        call, error = request.call, None
         if isinstance(answer, ProtocolError):
             error = answer
         elif answer._error is not None:
@@ -156,5 +156,5 @@ class AnswerStream:
             except ProtocolError as refused:
                 error = refused
         assert error is not None
-        empty = pb.ModelInferResponse(id=asked.request_id) if call is None else final_response(call, final)
+        empty = pb.ModelInferResponse(id=request.request_id) if call is None else final_response(call, final)
         return pb.ModelStreamInferResponse(error_message=error.message, infer_response=empty)

@@ -1,7 +1,7 @@
-"""The HTTP half: the KServe v2 protocol with Triton's extensions, an ASGI application.
+"""The HTTP routes of an endpoint: an ASGI application for the KServe v2 protocol with Triton's extensions.
 
-Guarantees: whatever a client sends gets an answer, and no more is read or decompressed of it than the limits
-allow; a client that disconnects takes its request with it.
+Guarantees: every request gets an answer; no more of its body is read or decompressed than the limits allow; if
+the client disconnects, the request is cancelled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .served_models import ServedModels, in_thread, send, version_of, without_er
 _JSON, _BINARY = "application/json", "application/octet-stream"
 
 Answer = Callable[[Request], Any]
-"""Returns or awaits a `Response`, or a document to be sent as JSON."""
+"""Returns, perhaps awaitably, a `Response` or a document to send as JSON."""
 
 
 class HttpApplication:
@@ -59,9 +59,11 @@ class HttpApplication:
                 answer.headers["www-authenticate"] = "Bearer"
                 await answer(scope, receive, sent)
             elif sum(len(key) + len(value) for key, value in scope["headers"]) > self._admission.limits.headers:
-                await _failed("the headers are larger than this endpoint takes", 431)(scope, receive, sent)
+                await _failed("the headers are larger than the limit of this endpoint", 431)(scope, receive, sent)
             elif self._admission.is_foreign(_text(headers.get(b"host")), _text(headers.get(b"origin"))):
-                await _failed("this endpoint answers programs of its own machine alone", 403)(scope, receive, sent)
+                await _failed("this endpoint without a token accepts only requests from programs on its machine", 403)(
+                    scope, receive, sent
+                )
             else:
                 await self._router(scope, receive, sent)
         except ProtocolError as error:
@@ -80,18 +82,18 @@ class HttpApplication:
         model = "/v2/models/{name}"
         region = "/v2/{kind:str}sharedmemory/region/{region}"
         table: list[tuple[str, str, Answer]] = []
-        for start in (model, model + "/versions/{version:int}"):
+        for prefix in (model, model + "/versions/{version:int}"):
             table += [
-                (f"{start}/infer", "POST", self._infer),
-                (f"{start}/generate", "POST", self._generate),
-                (f"{start}/generate_stream", "POST", self._generate_stream),
-                (f"{start}/ready", "GET", self._model_ready),
-                (f"{start}/config", "GET", lambda request: json.loads(self._model(request).spec.json)),
-                (f"{start}/stats", "GET", self._statistics),
+                (f"{prefix}/infer", "POST", self._infer),
+                (f"{prefix}/generate", "POST", self._generate),
+                (f"{prefix}/generate_stream", "POST", self._generate_stream),
+                (f"{prefix}/ready", "GET", self._model_ready),
+                (f"{prefix}/config", "GET", lambda request: json.loads(self._model(request).spec.json)),
+                (f"{prefix}/stats", "GET", self._statistics),
             ]
         table += [
             ("/v2/models/stats", "GET", self._statistics),
-            *((f"{model}{end}", "GET", self._metadata) for end in ("", "/versions/{version:int}")),
+            *((f"{model}{suffix}", "GET", self._metadata) for suffix in ("", "/versions/{version:int}")),
             ("/v2/health/live", "GET", lambda request: Response()),
             ("/v2/health/ready", "GET", lambda request: Response(status_code=200 if self._models.ready() else 400)),
             ("/v2", "GET", lambda request: self._models.about()),
@@ -106,9 +108,7 @@ class HttpApplication:
             (f"{region}/unregister", "POST", self._unregister),
             ("/v2/{kind:str}sharedmemory/unregister", "POST", self._unregister),
         ]
-        return [Route(path, _Endpoint(method, answer)) for path, method, answer in table]
-
-    # -- inference
+        return [Route(path, _RouteHandler(method, answer)) for path, method, answer in table]
 
     async def _infer(self, request: Request) -> Response:
         model = self._model(request)
@@ -132,7 +132,7 @@ class HttpApplication:
             work = asyncio.ensure_future(only_response(call))
             try:
                 return generated(call, without_error(await until_disconnect(request, work)))
-            except ProtocolError as error:  # any error of a model is 400 here
+            except ProtocolError as error:  # generate answers every error of a model with status 400
                 raise ProtocolError(error.message, origin=error.origin) from None
 
     async def _generate_stream(self, request: Request) -> Response:
@@ -142,17 +142,15 @@ class HttpApplication:
         model = self._model(request)
         return decode_generate(model, _version(request), await self._body(request))
 
-    # -- metadata, statistics, the repository
-
     async def _model_ready(self, request: Request) -> Response:
-        ready = await in_thread(self._models.model_ready, *_named(request))  # it may ask the model
+        ready = await in_thread(self._models.model_ready, *_named(request))  # a model's is_model_ready may be slow
         return Response() if ready else _failed("Model version not ready", 400)
 
     def _metadata(self, request: Request) -> Any:
         return self._models.metadata(*_named(request))
 
     async def _statistics(self, request: Request) -> Any:
-        return await in_thread(self._models.statistics, *_named(request))  # it may ask other servers
+        return await in_thread(self._models.statistics, *_named(request))  # remote models query their servers
 
     async def _metrics(self, request: Request) -> Response:
         text = await in_thread(self._models.repository.metrics.text)
@@ -166,21 +164,19 @@ class HttpApplication:
         parameters: dict[str, str | bytes] = {}
         for name, value in _parameters(await self._document(request)).items():
             if name == "config":
-                parameters[name] = member({name: value}, name, str, what="")
+                parameters[name] = member({name: value}, name, str, context="")
             elif name.startswith("file:"):
                 try:
-                    parameters[name] = base64.b64decode(member({name: value}, name, str, what=""), validate=True)
+                    parameters[name] = base64.b64decode(member({name: value}, name, str, context=""), validate=True)
                 except (binascii.Error, ValueError):
                     refuse(f"parameter '{name}': the content is not base64")
             else:
-                refuse(f"unexpected parameter '{name}'; a model is loaded with config and file:<path> alone")
+                refuse(f"unexpected load parameter '{name}'; expected config or file:<path>")
         await in_thread(self._models.load, request.path_params["name"], parameters)
 
     async def _unload(self, request: Request) -> None:
         dependents = _parameters(await self._document(request)).get("unload_dependents") is True
         await in_thread(self._models.unload, request.path_params["name"], dependents)
-
-    # -- shared memory
 
     async def _register(self, request: Request) -> None:
         if _is_cuda(request):
@@ -190,7 +186,7 @@ class HttpApplication:
             if not isinstance(document, dict) or name not in document:
                 refuse(f"Shared memory register request has no '{name}' field")
         offset = member(document, "offset", int, 0, "")
-        key, size = member(document, "key", str, what=""), member(document, "byte_size", int, what="")
+        key, size = member(document, "key", str, context=""), member(document, "byte_size", int, context="")
         self._regions.register(request.path_params["region"], key, offset, size)
 
     def _unregister(self, request: Request) -> None:
@@ -205,13 +201,11 @@ class HttpApplication:
             refuse(f"Unable to find cuda shared memory region: '{name}'", NOT_FOUND)
         return []
 
-    # -- bodies
-
     def _model(self, request: Request) -> Any:
         return self._models.find(*_named(request))
 
     async def _document(self, request: Request, empty: bool = True) -> Any:
-        """Return the JSON document of the body; {} for an empty one, where that is allowed."""
+        """Return the JSON document of the body; {} for an empty body, if `empty` allows it."""
         body = await self._body(request)
         if not body and not empty:
             refuse("failed to parse the request JSON buffer: The document is empty. at 0")
@@ -221,8 +215,8 @@ class HttpApplication:
         return await read_body(request, self._admission.limits)
 
 
-class _Endpoint:
-    """The application of one path."""
+class _RouteHandler:
+    """The ASGI application of one route: checks the method and sends the answer."""
 
     def __init__(self, method: str, answer: Answer) -> None:
         self._method, self._answer = method, answer

@@ -1,4 +1,4 @@
-"""An HTTP server in a running event loop: uvicorn without log lines, bodies within limits, and disconnects."""
+"""uvicorn in a running event loop, without log lines; size limits, compression and disconnects of clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bls_notebook.network.kserve.errors import UNSUPPORTED, ProtocolError, refus
 
 from .admission import Limits
 
-_IDLE = 3600  # seconds that a connection without requests is kept; clients pool them
+_IDLE = 3600  # seconds that an idle connection stays open; clients pool connections
 _quiet = logging.getLogger(__name__)
-_quiet.setLevel(logging.CRITICAL)  # clients get their errors, the notebook does not
+_quiet.setLevel(logging.CRITICAL)  # clients get the errors, not the notebook
 
 
 class HttpServer:
@@ -30,34 +30,34 @@ class HttpServer:
         patience = limits.patience
 
         class Protocol(H11Protocol):
-            """Closes a connection whose request does not come in time.
+            """Closes a connection if a request does not arrive in time.
 
-            uvicorn's other one, by httptools, would be quicker, and takes headers of any size.
+            uvicorn's httptools protocol would be faster, but does not limit the size of headers.
             """
 
-            _late: asyncio.TimerHandle | None = None
+            _timeout: asyncio.TimerHandle | None = None
 
             def connection_made(self, transport: Any) -> None:
                 self.logger = self.access_logger = _quiet
                 super().connection_made(transport)
-                self._late = self.loop.call_later(patience, transport.close)
+                self._timeout = self.loop.call_later(patience, transport.close)
 
             def data_received(self, data: bytes) -> None:
-                had = self.cycle
+                previous = self.cycle
                 super().data_received(data)
-                if self.cycle is not had:
-                    self._settle()
-                elif self._late is None and (self.cycle is None or self.cycle.response_complete):
-                    self._late = self.loop.call_later(patience, self.transport.close)
+                if self.cycle is not previous:
+                    self._cancel_timeout()
+                elif self._timeout is None and (self.cycle is None or self.cycle.response_complete):
+                    self._timeout = self.loop.call_later(patience, self.transport.close)
 
             def connection_lost(self, exc: Exception | None) -> None:
-                self._settle()
+                self._cancel_timeout()
                 super().connection_lost(exc)
 
-            def _settle(self) -> None:
-                if self._late is not None:
-                    self._late.cancel()
-                    self._late = None
+            def _cancel_timeout(self) -> None:
+                if self._timeout is not None:
+                    self._timeout.cancel()
+                    self._timeout = None
 
         config = uvicorn.Config(
             application, http=Protocol, ws="none", loop="none", lifespan="off", log_config=None,
@@ -69,7 +69,7 @@ class HttpServer:
         self._server = uvicorn.Server(config)
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve until `stop`; uvicorn would log the start and the end."""
+        """Serve until `stop`, without uvicorn's log lines about start and end."""
         log = logging.getLogger("uvicorn.error")
         level = log.level
         log.setLevel(logging.CRITICAL)
@@ -79,14 +79,14 @@ class HttpServer:
             log.setLevel(level)
 
     async def stop(self, serving: asyncio.Future[None], grace: float) -> None:
-        """Finish requests under way, for so many seconds at most, and cancel the rest."""
+        """Give requests in flight `grace` seconds to finish, then cancel the rest."""
         self._config.timeout_graceful_shutdown = max(1, round(grace))
         self._server.should_exit = True
         await serving
 
 
 UNKNOWN_ENCODING = "Unsupported compression type"
-_SOON = 0.05  # seconds before a client is watched for a disconnect
+_SOON = 0.05  # seconds after which a request is watched for a disconnect
 _PIECE = 1 << 16  # bytes
 
 
@@ -95,8 +95,8 @@ class GoneError(Exception):
 
 
 def _too_large(limit: int) -> ProtocolError:
-    words = f"the request is larger than the {limit:,} bytes that this endpoint takes (body_limit)"
-    return ProtocolError(words, status=413)
+    message = f"the request is larger than the {limit:,} bytes that this endpoint accepts (body_limit)"
+    return ProtocolError(message, status=413)
 
 
 async def until_disconnect(request: Request, work: Any) -> Any:
@@ -157,7 +157,7 @@ def _unpacked(body: bytes | bytearray, encoding: str, limit: int) -> bytes | byt
     if encoding not in ("gzip", "deflate"):
         raise ProtocolError(UNKNOWN_ENCODING, UNSUPPORTED)
     if not body:
-        refuse("nothing to be decompressed")
+        refuse("the body is empty, so it cannot be decompressed")
     unpacking = zlib.decompressobj(31 if encoding == "gzip" else 15)
     out, rest = bytearray(), bytes(body)
     try:
@@ -168,9 +168,9 @@ def _unpacked(body: bytes | bytearray, encoding: str, limit: int) -> bytes | byt
                 raise _too_large(limit)
         out += unpacking.flush()
     except zlib.error as error:
-        refuse(f"the body is no {encoding} data: {error}")
+        refuse(f"the body is not valid {encoding} data: {error}")
     if not unpacking.eof:
-        refuse(f"the body's {encoding} data is cut short")
+        refuse(f"the body's {encoding} data is truncated")
     return out
 
 
@@ -182,20 +182,20 @@ async def read_body(request: Request, limits: Limits) -> bytes | bytearray:
     try:
         body = await asyncio.wait_for(_read(request.receive, limits.body), limits.patience)
     except asyncio.TimeoutError:
-        raise ProtocolError(f"the body was not there within {limits.patience:g} s") from None
+        raise ProtocolError(f"the body did not arrive within {limits.patience:g} s") from None
     return _unpacked(body, request.headers.get("content-encoding", "identity"), limits.body)
 
 
 def packed(request: Request, response: Response) -> Response:
-    """Compress a response if the client accepts that."""
-    wanted = request.headers.get("accept-encoding", "")
-    if not wanted:
+    """Return a response, compressed if the client accepts that."""
+    accepted = request.headers.get("accept-encoding", "")
+    if not accepted:
         return response
-    for each in wanted.lower().split(","):
-        name, _, weight = each.strip().partition(";")
+    for coding in accepted.lower().split(","):
+        name, _, weight = coding.strip().partition(";")
         if name.strip() in ("gzip", "deflate") and weight.replace(" ", "") not in ("q=0", "q=0.0"):
             packing = zlib.compressobj(wbits=31 if name.strip() == "gzip" else 15)
             content = packing.compress(response.body) + packing.flush()
-            kept = {key: value for key, value in response.headers.items() if key != "content-length"}
-            return Response(content, 200, {**kept, "content-encoding": name.strip()})
+            headers = {key: value for key, value in response.headers.items() if key != "content-length"}
+            return Response(content, 200, {**headers, "content-encoding": name.strip()})
     return response

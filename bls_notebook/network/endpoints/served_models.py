@@ -1,7 +1,7 @@
-"""The models of a repository for both protocols: inference, metadata, statistics, loading.
+"""The operations of an endpoint on a repository's models, for both protocols: metadata, statistics, loading.
 
-Nothing of a request reaches the file system but a model's name, which the repository checks, and the contents
-of files that a model is loaded from instead of its own.
+Only two parts of a request reach the file system: a model's name, which the repository checks, and the files
+that a load request brings along.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ EXTENSIONS = (
     "statistics",
 )  # fmt: skip
 _Result = TypeVar("_Result")
-_NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
+_NOT_LOADED = "not loaded"  # the index's reason for a model on disk that was never loaded
 
 
 class ServedModels:
-    """The models of a repository, for clients."""
+    """The models of a repository, as clients of an endpoint see them."""
 
     def __init__(self, repository: ModelRepository) -> None:
         self.repository = repository
@@ -46,7 +46,7 @@ class ServedModels:
         return not self.repository.closed
 
     def find(self, name: str, version: str = "") -> LoadedModel:
-        """Return a version that serves, by default the newest; ProtocolError in Triton's words if there is none."""
+        """Return a loaded version, by default the newest; ProtocolError in Triton's words if there is none."""
         number = version_of(version)
         model = self.host.find(name, number)
         if model is None:
@@ -54,21 +54,21 @@ class ServedModels:
         return model
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a version serves."""
+        """Whether a version is ready, by default the newest."""
         model = self.host.find(name, version_of(version))
         return model is not None and model.ready()
 
     def _refuse_unknown(self, name: str, number: int) -> NoReturn:
-        what = "is not found"
+        problem = "is not found"
         if number != -1:
-            what = f"version {number} is not found"
+            problem = f"version {number} is not found"
         elif any(row.name == name and row.reason != _NOT_LOADED for row in self.repository.index()):
-            what = "has no available versions"
-        refuse(f"Request for unknown model: '{name}' {what}", NOT_FOUND)
+            problem = "has no available versions"
+        refuse(f"Request for unknown model: '{name}' {problem}", NOT_FOUND)
 
     def about(self) -> dict[str, Any]:
         """Return the server's metadata."""
-        # From the imported package: this module must not import it.
+        # Looked up in sys.modules, because a capability must not import the package's root.
         version = str(sys.modules["bls_notebook"].__version__)
         return {"name": "bls_notebook", "version": version, "extensions": list(EXTENSIONS)}
 
@@ -86,22 +86,22 @@ class ServedModels:
         }
 
     def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """Return the statistics of each version that serves; of all models without a name."""
+        """Return the statistics of each loaded version of a model; without a name, of all models."""
         number = version_of(version)
         if name and not self.host.versions(name):
             refuse(f"requested model '{name}' is not available")
         rows = [
             statistics_of(model)
-            for each in ([name] if name else self.host.names())
-            for at, model in sorted(self.host.versions(each).items())
-            if number in (-1, at)
+            for served in ([name] if name else self.host.names())
+            for version_number, model in sorted(self.host.versions(served).items())
+            if number in (-1, version_number)
         ]
         if name and not rows:
             refuse(f"requested model version is not available for model '{name}'")
         return {"model_stats": rows}
 
     def index(self, ready: bool = False) -> list[dict[str, str]]:
-        """Return the repository index, as Triton has it: of a model that was never loaded only its name."""
+        """Return the repository index in Triton's form: a model that was never loaded has only its name."""
         rows = []
         for record in self.repository.index():
             if ready and record.state != "READY":
@@ -113,10 +113,8 @@ class ServedModels:
             rows.append({**row, "reason": record.reason} if record.reason else row)
         return rows
 
-    # Loading takes as long as a model takes, so the fronts call these in a thread.
-
     def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model that the repository has, or one of the given files.
+        """Load a model from the repository, or from the files in the request. Slow: call it in a thread.
 
         The parameters are ``config`` as JSON text, and ``file:<version>/<name>`` as bytes.
         """
@@ -126,14 +124,14 @@ class ServedModels:
             self.repository.load(name, config or None, files or None)  # type: ignore[arg-type]
 
     def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model; one that is not there is no error."""
+        """Unload a model, if it is loaded. Slow: call it in a thread."""
         with _load_errors(name):
             self.repository.unload(name, unload_dependents)
 
 
 @contextmanager
 def _load_errors(name: str) -> Iterator[None]:
-    """Raise errors of loading in Triton's words."""
+    """Turn errors of loading into ProtocolErrors with Triton's texts."""
     try:
         yield
     except BLSError as error:
@@ -147,7 +145,7 @@ def _load_errors(name: str) -> Iterator[None]:
 
 
 def version_of(text: str) -> int:
-    """Return the number of a version; -1 for no version."""
+    """Return the number of a version; -1 for an empty text."""
     if not text or text == "-1":
         return -1
     if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) <= 0:
@@ -168,14 +166,14 @@ def send(call: DecodedRequest, stream: bool = False) -> Any:
 
 
 def without_error(response: InferenceResponse) -> InferenceResponse:
-    """Return a response; raise its error."""
+    """Return a response, or raise its error as a ProtocolError."""
     if response._error is not None:
         raise of_model(response._error)
     return response
 
 
 def is_empty(response: InferenceResponse) -> bool:
-    """Whether a response is only a final flag."""
+    """Whether a response has neither outputs nor an error."""
     return not response._outputs and response._error is None
 
 

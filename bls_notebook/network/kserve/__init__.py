@@ -1,1 +1,1 @@
-"""The KServe v2 protocol, as clients and servers use it."""
+"""The KServe v2 protocol over HTTP and gRPC, for clients and servers."""

@@ -1,4 +1,4 @@
-"""Addresses of remote servers, with TLS and headers, and of local ones."""
+"""Addresses: of remote servers, with TLS and headers, and of local servers with two ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class AddressError(ValueError):
-    """What was given is no address, or no way to talk to one; the text is one line."""
+    """The arguments do not describe a server that can be reached; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class TLS:
 
 @dataclass(frozen=True)
 class Address:
-    """A server's address, and what goes with every request to it.
+    """A server's address, and the settings of every request to it.
 
     `scheme`: ``grpc``, ``grpcs``, ``http`` or ``https``.
-    `path`: of HTTP: what stands before ``/v2``; may be empty.
-    `headers`: sent with every request; never shown, for there may be tokens among them.
-    `timeout`: seconds that one request may take; None for any time.
+    `path`: the URL's path before ``/v2``, for HTTP; may be empty.
+    `headers`: sent with every request; never shown, because they may contain tokens.
+    `timeout`: of a request, in seconds; None for no timeout.
     """
 
     scheme: str
@@ -48,7 +48,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether the connection uses TLS."""
         return self.scheme in ("grpcs", "https")
 
     @property
@@ -64,9 +64,9 @@ class Address:
 def address_of(
     url: str, headers: Mapping[str, str] | None = None, tls: TLS | None = None, timeout: float | None = None
 ) -> Address:
-    """Return the address that a URL names.
+    """Return the address in a URL.
 
-    Raises AddressError: it names none, or what goes with it cannot be sent.
+    Raises AddressError: the URL is invalid, or the headers, certificates or timeout are.
     """
     if not isinstance(url, str):
         raise AddressError(f"url: got {url!r}, {_EXPECTED}")
@@ -80,18 +80,18 @@ def address_of(
     path = parts.path.rstrip("/")
     if parts.username is not None or parts.query or parts.fragment or (path and "grpc" in parts.scheme):
         raise AddressError(
-            f"url {parts.scheme}://{parts.hostname}: it may have a host, a port and, for HTTP, a path; "
-            "give tokens and passwords as headers={'authorization': ...}"
+            f"url {parts.scheme}://{parts.hostname}: expected a host, a port and, for HTTP, a path; "
+            "pass tokens and passwords as headers={'authorization': ...}"
         )
     if timeout is not None and (
         isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9
     ):
-        raise AddressError(f"timeout: got {timeout!r}, expected seconds above 0, or None for any time")
+        raise AddressError(f"timeout: got {timeout!r}, expected seconds above 0, or None for no timeout")
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not _HEADER.fullmatch(name):
-            raise AddressError(f"headers: {name!r} is no name of a header, such as 'authorization'")
+            raise AddressError(f"headers: {name!r} is not the name of a header, such as 'authorization'")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise AddressError(f"headers: the value of {name!r} has to be printable ASCII text")
+            raise AddressError(f"headers: the value of {name!r} must be printable ASCII text")
     if (tls is not None and tls != TLS()) and parts.scheme in ("grpc", "http"):
         raise AddressError(f"url {url!r}: certificates were given, so use {parts.scheme}s://")
     return Address(
@@ -109,16 +109,16 @@ HOST = "127.0.0.1"
 
 
 class Listening:
-    """What takes requests of clients on this machine: its ports, and their addresses."""
+    """Base class of local servers: their ports on 127.0.0.1, and the addresses for clients."""
 
     http_port = grpc_port = 0
 
     @property
     def url(self) -> str:
-        """Where it takes requests over HTTP, as ``http://127.0.0.1:8000``."""
+        """The URL for HTTP, such as ``http://127.0.0.1:8000``."""
         return f"http://{HOST}:{self.http_port}"
 
     @property
     def grpc_url(self) -> str:
-        """Where it takes requests over gRPC, as tritonclient wants it: ``127.0.0.1:8001``."""
+        """The address for gRPC in tritonclient's form, such as ``127.0.0.1:8001``."""
         return f"{HOST}:{self.grpc_port}"

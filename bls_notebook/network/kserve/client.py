@@ -1,9 +1,9 @@
-"""`Client`: the connection to one server, over which many requests are under way at a time.
+"""`Client`: the connection to one server, for any number of concurrent requests.
 
-Guarantees: an error of the server keeps its text and code. A lost server is one clear error, also for requests
-under way, and its models work again as soon as it answers. A server that neither answers nor closes the
-connection counts as lost within `PATIENCE` seconds. No request is sent twice that the server may have begun. A
-closed client leaves no thread and no connection.
+Guarantees: an error of the server keeps its text and code. If the server is lost, all requests, those in flight
+included, fail with one clear error; its models work again as soon as it answers. A server that neither answers
+nor closes the connection counts as lost within `PATIENCE` seconds. A request that the server may have started
+is never sent again. A closed client leaves no thread and no connection.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .address import Address
 
 QUERY_SECONDS = 10.0
-PROBE_SECONDS = 5.0  # between probes of a server with requests under way, and timeout of a probe
+PROBE_SECONDS = 5.0  # between probes of a server with requests in flight, and timeout of a probe
 SEEK_SECONDS = 0.5  # between probes of a lost server
 PATIENCE = 3 * PROBE_SECONDS
-RETRIES = (0.05, 0.2)  # seconds before a request that could not be sent is tried again
+RETRIES = (0.05, 0.2)  # seconds before each retry of a request that could not be sent
 
 
 class ServerError(Exception):
     """A server answered with an error, or not at all.
 
-    `lost`: why there was no answer, in words that may be shown; else empty. `sent`: whether the server may have
-    begun with the request.
+    `lost`: why there was no answer, as text for users; else empty. `sent`: whether the server may have
+    started the request.
     """
 
     def __init__(self, message: str, code: ErrorCode, lost: str = "", sent: bool = True) -> None:
@@ -43,49 +43,45 @@ class ServerError(Exception):
 
 
 class Client:
-    """A connection to one server; a subclass has the protocol."""
+    """A connection to one server; subclasses implement HTTP and gRPC."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.server = ""  # name and version, set by `describe`
         self.extensions: frozenset[str] = frozenset()
-        self.lost = ""  # why the server does not answer, while it does not
+        self.lost = ""  # why the server does not answer; empty while it does
         self.closed = False
         self.when_changed: Callable[[], None] | None = None  # called when the server is lost or back
         self.report_waits: list[Callable[[], None]] = []  # called by the watcher, with no lock held
         self._users = 0
-        self._under_way: dict[Exchange, float] = {}  # and since when
+        self._under_way: dict[Exchange, float] = {}  # requests in flight, and their start times
         self._lock = threading.Lock()
         self._news = threading.Event()  # wakes the watcher
-        self._suspect = False  # an error may mean that the server is lost
+        self._suspect = False  # an error suggests that the server may be lost
         self._woken = False
-        self._idle = True  # the watcher has nothing to watch, or there is none yet
+        self._idle = True  # the watcher has no requests to watch, or has not started
         self._watcher: threading.Thread | None = None
         weakref.finalize(self, self._news.set)
 
-    # -- implemented by each protocol
-
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> Exchange:
-        """Return a request to a model, ready to be sent; ValueError if it cannot be sent."""
+        """Return a request to a model, ready to be sent; ValueError if the protocol cannot carry it."""
         raise NotImplementedError
 
     def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
-        """Return an answer of the server as the KServe v2 protocol's JSON.
+        """Query the server; return its answer as JSON of the KServe v2 protocol.
 
         `what` is one of ``live``, ``ready``, ``server``, ``index``, ``model``, ``config`` and ``statistics``.
         """
         raise NotImplementedError
 
     def _reconnect(self) -> None:
-        """Replace a connection on which nothing arrives any more."""
+        """Replace a connection that no longer delivers answers."""
 
     def _hang_up(self) -> None:
         """Close the connection."""
 
-    # -- queries
-
     def live(self, seconds: float) -> None:
-        """Return if the server answers in time; else raise ServerError."""
+        """Probe the server; ServerError if it does not answer within `seconds`."""
         try:
             self.query("live", seconds=seconds)
         except ServerError as error:
@@ -93,19 +89,19 @@ class Client:
                 raise
 
     def describe(self) -> None:
-        """Set `server` and `extensions`."""
+        """Query the server's metadata, and set `server` and `extensions`."""
         document = self.query("server")
         self.server = " ".join(str(document[key]) for key in ("name", "version") if document.get(key))
         extensions = document.get("extensions")
         self.extensions = frozenset(map(str, extensions)) if isinstance(extensions, list) else frozenset()
 
     def index(self) -> list[tuple[str, str, str]]:
-        """Return name, version and state of each model; ServerError if the server has no index."""
+        """Return name, version and state of each model in the repository index; ServerError if there is none."""
         rows = [row for row in self.query("index") if isinstance(row, dict)]
         return [tuple(str(row.get(key) or "") for key in ("name", "version", "state")) for row in rows]  # type: ignore[misc]
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
-        """Return a model's metadata: versions, platform, inputs and outputs, each of its type."""
+        """Return a model's metadata, its fields converted to their types: versions, platform, inputs, outputs."""
         document = self.query("model", name, version)
         try:
             return {
@@ -118,7 +114,7 @@ class Client:
             raise no_kserve("a model's metadata", f"{type(error).__name__}: {error}") from error
 
     def config(self, name: str, version: str) -> Mapping[str, Any] | None:
-        """Return a model's configuration; None if the server has no configurations."""
+        """Return a model's configuration; None if the server lacks this extension."""
         try:
             config: Mapping[str, Any] = self.query("config", name, version)
         except ServerError as error:
@@ -128,17 +124,15 @@ class Client:
         return config
 
     def statistics(self, name: str, version: str, seconds: float) -> list[dict[str, Any]]:
-        """Return Triton's statistics of the model's versions, of all models for no name; empty if there are none."""
+        """Return Triton's statistics of a model's versions (of all models without a name); empty if unavailable."""
         try:
             return list(self.query("statistics", name, version, seconds).get("model_stats", ()))
-        except (ServerError, AttributeError, TypeError):  # or the server is no Triton
+        except (ServerError, AttributeError, TypeError):  # not a Triton server, perhaps
             return []
 
     def all_statistics(self, seconds: float) -> list[dict[str, Any]]:
-        """Return Triton's statistics of all models; empty if there are none within so many seconds."""
+        """Return Triton's statistics of all models; empty if they do not arrive within `seconds`."""
         return self.statistics("", "", seconds)
-
-    # -- users and requests under way
 
     def take(self) -> None:
         """Add a user."""
@@ -154,38 +148,38 @@ class Client:
             self.close()
 
     def close(self) -> None:
-        """Cancel requests under way and close the connection; may be called twice."""
+        """Cancel requests in flight and close the connection; may be called twice."""
         with self._lock:
             if self.closed:
                 return
             self.closed = True
-            left = list(self._under_way.copy())
+            requests = list(self._under_way.copy())
         self._news.set()
-        for exchange in left:
+        for exchange in requests:
             exchange.cancel()
         self._hang_up()
 
     def begun(self, exchange: Exchange) -> None:
-        """Note that a request is being sent."""
+        """Record that a request is being sent."""
         self._under_way[exchange] = time.monotonic()
         if self._idle:
             self._watch()
 
     def over(self, exchange: Exchange) -> None:
-        """Note that a request has ended."""
+        """Record that a request has ended."""
         self._under_way.pop(exchange, None)
 
     def failed(self, error: ServerError) -> InferenceResponse:
-        """Return the response of a failed request; note it if the server is lost."""
+        """Return the response of a failed request, and record if the server is lost."""
         if error.lost and error.code is not ErrorCode.CANCELLED and not self.closed:
-            self._note(error.lost)
+            self._set_lost(error.lost)
         elif error.code is ErrorCode.UNAVAILABLE and not self.lost:
             self._suspect = True
             self._watch()
         return InferenceResponse([], TritonError(str(error), error.code))
 
     def cancelled(self, lost: str) -> ServerError:
-        """Return the error of a request that was cancelled, by its sender or because the server is `lost`."""
+        """Return the error of a cancelled request: its sender cancelled it, or the server is `lost`."""
         if lost or self.closed:
             return self.unanswered(lost, True)
         return ServerError("the request was cancelled", ErrorCode.CANCELLED)
@@ -194,7 +188,7 @@ class Client:
         """Return the error of a request that took too long."""
         return ServerError(
             f"{self.address}: no answer within {self.address.timeout:g} s, the timeout= of bls.connect; "
-            "the server may still be at it",
+            "the server may still run the request",
             ErrorCode.UNAVAILABLE,
         )
 
@@ -206,22 +200,19 @@ class Client:
                 ErrorCode.CANCELLED,
                 sent=sent,
             )
-        what = (
-            "the connection was lost while the request was under way, which the server may have begun"
+        problem = (
+            "the connection was lost during the request, which the server may have started"
             if sent
             else "the server does not answer"
         )
         return ServerError(
-            f"{self.address}: {what} ({why}). Look after the server there; its models are back here by "
-            "themselves when it answers",
+            f"{self.address}: {problem} ({why}). Check the server; its models serve again as soon as it answers",
             ErrorCode.UNAVAILABLE,
             why,
             sent,
         )
 
-    # -- watching
-
-    def _note(self, lost: str) -> None:
+    def _set_lost(self, lost: str) -> None:
         with self._lock:
             changed = bool(lost) is not bool(self.lost)
             self.lost = lost
@@ -242,10 +233,10 @@ class Client:
                 )
                 self._watcher.start()
 
-    def _look(self, silent: list[float]) -> float | None:
-        """Probe the server if need be; return the seconds until the next probe, None to wait for news.
+    def _probe(self, silent: list[float]) -> float | None:
+        """Probe the server if necessary; return the seconds until the next probe, None to wait for a request.
 
-        `silent` has the times of the latest probes without an answer.
+        `silent` has the times of the latest consecutive probes without an answer.
         """
         if self.lost:
             try:
@@ -253,10 +244,10 @@ class Client:
             except ServerError:
                 return SEEK_SECONDS
             silent.clear()
-            self._note("")
+            self._set_lost("")
             return PROBE_SECONDS
         suspect, self._suspect = self._suspect, False
-        if self._woken and not suspect:  # a request woke the watcher: probe later, not for each request
+        if self._woken and not suspect:  # a new request woke the watcher: wait before probing
             self._woken = False
             return PROBE_SECONDS
         with self._lock:
@@ -280,7 +271,7 @@ class Client:
             silent.append(time.monotonic())
             if len(silent) > 1 or suspect:
                 why = error.lost if suspect else f"no answer for {PATIENCE:g} s"
-                self._note(why)
+                self._set_lost(why)
                 for exchange in self._under_way.copy():
                     exchange.cancel(why)
                 self._reconnect()
@@ -299,20 +290,20 @@ def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def no_kserve(what: str, why: str) -> ServerError:
-    """Return the error for an answer that is not as the protocol says."""
-    message = f"the answer to {what} is not as the protocol says ({why}); is it a KServe v2 server?"
+def no_kserve(query: str, why: str) -> ServerError:
+    """Return the error for an answer that violates the protocol."""
+    message = f"the answer to {query} violates the KServe v2 protocol ({why}); check that it is a KServe v2 server"
     return ServerError(message, ErrorCode.INTERNAL)
 
 
 def _watch(reference: weakref.ref[Client], news: threading.Event) -> None:
-    """Probe the server of a client while the client exists."""
+    """Probe a client's server until the client is closed or collected."""
     silent: list[float] = []
     while True:
         news.clear()
         link = reference()
         if link is None or link.closed:
             return
-        pause = link._look(silent)
+        pause = link._probe(silent)
         del link
         news.wait(pause)

@@ -1,4 +1,4 @@
-"""Errors for clients, and their codes in both protocols."""
+"""Errors that an endpoint sends to clients, and their codes over HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERNAL, NOT_FOUND, INVALID = ErrorCode.INTERNAL, ErrorCode.NOT_FOUND, ErrorCod
 UNAVAILABLE, UNSUPPORTED = ErrorCode.UNAVAILABLE, ErrorCode.UNSUPPORTED
 
 HTTP_STATUS: Mapping[ErrorCode, int] = {INTERNAL: 500, NOT_FOUND: 404, UNAVAILABLE: 503, UNSUPPORTED: 501}
-"""The HTTP status of an error code, as Triton has it; 400 for the others."""
+"""Triton's HTTP status for an error code; 400 for codes that are not listed."""
 
 GRPC_STATUS: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN: "UNKNOWN",
@@ -30,9 +30,9 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 
 
 class ProtocolError(Exception):
-    """A request that is answered with an error, in Triton's words if it has some.
+    """The error response to a request, with Triton's text where Triton has this error.
 
-    ``origin`` is where a model's error came from; ``status`` is the HTTP status.
+    ``origin`` records where a model raised it; ``status`` is the HTTP status.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ def refuse(message: str, code: ErrorCode = INVALID) -> NoReturn:
 
 
 def of_model(error: TritonError) -> ProtocolError:
-    """Return the error for a client, of an error of a model or the engine."""
+    """Return the error that a client gets for an error of a model or the engine."""
     message = error.message()
     words = without_running(message)
-    # Triton refuses a BLS request with INTERNAL, and the same request of a client with INVALID_ARG.
+    # Triton refuses a BLS request with INTERNAL, but the same request from a client with INVALID_ARG.
     refused = words is not message and error.code() == INTERNAL
     return ProtocolError(words, INVALID if refused else error.code(), error._origin)

@@ -1,8 +1,8 @@
-"""The client over gRPC, by grpcio and tritonclient's messages.
+"""The gRPC client, built on grpcio and tritonclient's messages.
 
-A sync request runs on its caller's thread, as a stream of one response, which grpcio lets any thread cancel: a
-unary call that Ctrl-C ends would continue on the server. Awaited requests are futures; a stream has a worker
-thread.
+A sync request runs on its caller's thread, as a stream with one response: any thread can cancel such a stream,
+while a unary call interrupted by Ctrl-C would continue on the server. Awaited requests are futures. A decoupled
+request reads its stream on a worker thread.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _OPTIONS = (
     ("grpc.max_send_message_length", _MOST),
     ("grpc.max_receive_message_length", _MOST),
     (ChannelOptions.SingleThreadedUnaryStream, 1),
-    ("grpc.use_local_subchannel_pool", 1),  # so that closing it closes the connection
+    ("grpc.use_local_subchannel_pool", 1),  # else a closed channel could leave its connection open
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # how long an attempt to connect may take
+    ("grpc.min_reconnect_backoff_ms", 5000),  # also the timeout of an attempt to connect
 )
 _CODES = {getattr(grpc.StatusCode, status): code for code, status in GRPC_STATUS.items()}
-# gRPC has the code UNAVAILABLE for a lost server and for an unavailable model; the text distinguishes them.
+# gRPC uses UNAVAILABLE both for a lost server and for an unavailable model; only the text distinguishes them.
 _NOT_SENT = re.compile(
     r"failed to connect|connections to all backends failing|name resolution|DNS |errors resolving", re.I
 )
@@ -78,35 +78,35 @@ class GrpcClient(Client):
             files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
             self._credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
         self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
-        self.more = threading.Event()  # an awaited request was sent
+        self.more = threading.Event()  # set when an awaited request is sent
         self._open()
 
     def linger(self) -> None:
-        """Keep gRPC's thread for a moment, so that the next request does not start another."""
+        """Keep grpcio's callback thread alive briefly, so that the next request does not start a new one."""
         if not self._under_way:
             self.more.clear()
-            if not self._under_way:  # still
+            if not self._under_way:  # checked again after `clear`
                 self.more.wait(_LINGER)
 
     def _open(self) -> None:
-        where, options = self.address, list(_OPTIONS)
-        if where.host in ("127.0.0.1", "localhost", "::1"):
+        address, options = self.address, list(_OPTIONS)
+        if address.host in ("127.0.0.1", "localhost", "::1"):
             options.append(("grpc.enable_http_proxy", 0))
         if self._credentials is not None:
-            self._channel = grpc.secure_channel(where.target, self._credentials, options)
+            self._channel = grpc.secure_channel(address.target, self._credentials, options)
         else:
-            self._channel = grpc.insecure_channel(where.target, options)
+            self._channel = grpc.insecure_channel(address.target, options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        # Without serializers: bytes go through as they are.
+        # No serializers: the messages are already bytes.
         self.infer_plainly = self._channel.unary_unary(_SERVICE + "ModelInfer")
         self.infer = self._channel.unary_stream(_SERVICE + "ModelInfer")
         self.stream = self._channel.unary_stream(_SERVICE + "ModelStreamInfer")
 
     def _reconnect(self) -> None:
-        before = self._channel
+        old_channel = self._channel
         self._open()
-        before.close()
-        if self.closed:  # meanwhile
+        old_channel.close()
+        if self.closed:  # by another thread meanwhile
             self._channel.close()
 
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcExchange:
@@ -116,17 +116,17 @@ class GrpcClient(Client):
 
     def streamed(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcStream:
         """Return a request to a decoupled model, ready to be sent."""
-        more = {"triton_enable_empty_final_response": True}
-        body = encode_request(name, version, request, all_outputs, more)
-        # Errors have no code, only text: `triton_grpc_error` has killed a server (2.51).
+        parameters = {"triton_enable_empty_final_response": True}
+        body = encode_request(name, version, request, all_outputs, parameters)
+        # Errors have a text but no code: requesting codes with `triton_grpc_error` crashed a server (2.51).
         return GrpcStream(self, body, self._metadata(request))
 
     def _metadata(self, request: InferenceRequest) -> tuple[tuple[str, str], ...]:
-        own = headers_of(request._options)
-        return (*self.metadata_of_all, *own.items()) if own else self.metadata_of_all
+        headers = headers_of(request._options)
+        return (*self.metadata_of_all, *headers.items()) if headers else self.metadata_of_all
 
     def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
-        """Return an answer of the server; see `Client.query`."""
+        """Query the server; see `Client.query`."""
         from google.protobuf.json_format import MessageToDict
 
         method, request = _QUERIES[what]
@@ -143,7 +143,7 @@ class GrpcClient(Client):
             try:
                 return method(request, timeout=seconds, metadata=self.metadata_of_all)
             except grpc.RpcError as error:
-                problem = self.error_of(error, asked=seconds)
+                problem = self.error_of(error, query_timeout=seconds)
                 if pause is None or problem.sent:
                     raise problem from error
                 time.sleep(pause)
@@ -155,15 +155,15 @@ class GrpcClient(Client):
         self._channel.close()
         self.more.set()
 
-    def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> ServerError:
-        """Return the error of a request; `lost` is why it was cancelled, `asked` the timeout of a query."""
+    def error_of(self, error: Any, lost: str = "", query_timeout: float = 0.0) -> ServerError:
+        """Return the error of a request; `lost` is why it was cancelled, `query_timeout` the seconds of a query."""
         code, details = error.code(), str(error.details() or "")
         if code is grpc.StatusCode.CANCELLED and (lost or "cancelled by" in details.lower() or self.closed):
             return self.cancelled(lost)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED and asked:
-            return self.unanswered(f"no answer within {asked:g} s", True)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED and query_timeout:
+            return self.unanswered(f"no answer within {query_timeout:g} s", True)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED and self.address.timeout is not None:
-            return self.timed_out()  # else it is the server's own error
+            return self.timed_out()  # otherwise the server itself reported it
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
             not_sent = _NOT_SENT.search(details) is not None and code is grpc.StatusCode.UNAVAILABLE
             if not_sent or _LOST.search(details):
@@ -193,7 +193,7 @@ class GrpcExchange:
             call.cancel()
 
     def run(self) -> InferenceResponse:
-        """Send the request, and wait for the response on this thread."""
+        """Send the request and wait for the response on this thread."""
         link = self._link
         link.begun(self)
         try:
@@ -205,7 +205,7 @@ class GrpcExchange:
                     if not self._again(problem):
                         return link.failed(problem)
                 time.sleep(RETRIES[self._attempt - 1])
-        except ValueError as error:  # the channel is closed, or the answer is none
+        except ValueError as error:  # the channel is closed, or the answer is malformed
             return link.failed(_refused(link, error))
         except BaseException:
             self.cancel()
@@ -218,23 +218,23 @@ class GrpcExchange:
         if self._cancelled:
             call.cancel()
         data = next(call)
-        next(call, None)  # the end: a call that is dropped before it counts as cancelled on the server
+        next(call, None)  # read to the end: the server counts a call dropped earlier as cancelled
         return decode_response(data)[0]
 
     def _send(self, method: Any) -> Any:
         return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
 
     def _again(self, problem: ServerError) -> bool:
-        """Whether to try again, because the request could not be sent."""
+        """Whether to retry, because the request could not be sent."""
         self._attempt += 1
-        new = bool(problem.lost) and not self._link.lost  # the loss was not known yet
-        return new and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
+        is_new = bool(problem.lost) and not self._link.lost  # the client did not know of the loss yet
+        return is_new and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send the request; the response comes on gRPC's thread."""
+        """Send the request; grpcio's thread delivers the response."""
         link = self._link
         link.begun(self)
-        sender = 0  # the sending thread, on which `done` runs if there is a response already
+        sender = 0  # the sending thread; `done` runs on it if the response has already arrived
 
         def done(call: Any) -> None:
             try:
@@ -252,7 +252,7 @@ class GrpcExchange:
             self._call = None
             link.over(self)
             deliver(box, True)
-            if threading.get_ident() != sender:  # it is gRPC's
+            if threading.get_ident() != sender:  # this is grpcio's thread
                 link.linger()
 
         def again() -> None:
@@ -280,11 +280,11 @@ class GrpcStream(GrpcExchange):
     """A request to a decoupled model, with any number of responses."""
 
     def run(self) -> InferenceResponse:
-        """Never called: a stream is read."""
+        """Never called: the engine reads a stream with `start`."""
         raise NotImplementedError
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
-        """Send the request; the responses come on a worker thread."""
+        """Send the request; a worker thread delivers the responses."""
         self._link.begun(self)
         in_thread(lambda: self._read(deliver))
 
@@ -307,7 +307,7 @@ class GrpcStream(GrpcExchange):
                     if ended or not self._again(problem):
                         raise problem from error
                 time.sleep(RETRIES[self._attempt - 1])
-            if not ended:  # a server without final responses
+            if not ended:  # a server that sends no final responses
                 deliver([InferenceResponse([])], True)
         except ServerError as problem:
             if not ended:
@@ -318,7 +318,7 @@ class GrpcStream(GrpcExchange):
         finally:
             call = self._call
             if call is not None:
-                call.cancel()  # if it ended early
+                call.cancel()  # no effect if the stream has ended
             self._call = None
             link.over(self)
 
@@ -330,11 +330,11 @@ def _refused(link: Client, error: ValueError) -> ServerError:
 
 
 def _with_numbers(value: Any) -> Any:
-    """Return JSON as Triton's HTTP endpoint has it: protobuf writes 64-bit integers as text."""
+    """Convert text to integers, as in Triton's JSON over HTTP: protobuf writes 64-bit integers as text."""
     if isinstance(value, dict):
         return {k: v if k in ("name", "version") else _with_numbers(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_with_numbers(each) for each in value]
+        return [_with_numbers(item) for item in value]
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 

@@ -1,6 +1,6 @@
-"""Inference requests and responses over gRPC, in both directions, as protobuf messages. Pure.
+"""Encodes and decodes inference requests and responses as protobuf messages, for clients and servers. Pure functions.
 
-The client does not let protobuf copy the bytes of large tensors: it writes and reads these fields itself.
+The client's functions write and read the bytes of large tensors themselves, which saves protobuf's copies.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .tensors import AnswerError, bytes_of, dtype_of, elements_of, input_tensor,
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUT = 6  # of ModelInferResponse
 _ERROR, _RESPONSE = 1, 2  # of ModelStreamInferResponse
-_SMALL = 1 << 15  # bytes of a message up to which protobuf's copies are cheaper
+_SMALL = 1 << 15  # bytes of a message for which protobuf is faster, copies included
 _LENGTHS = {1: 8, 5: 4}  # of a field's value, by wire type
 _SEVEN, _MORE = 0x7F, 0x80
 _MOST = (1 << 63) - 1
-# The field of each data type's elements, where they are not raw; FP16 and BF16 have none.
+# The message field with the elements of each data type, for tensors that are not raw; FP16 and BF16 have none.
 _CONTENTS = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -44,15 +44,15 @@ _CONTENTS = {
 
 
 def encode_request(
-    name: str, version: str, request: InferenceRequest, all_outputs: bool, more: Mapping[str, Any]
+    name: str, version: str, request: InferenceRequest, all_outputs: bool, extra: Mapping[str, Any]
 ) -> bytes:
-    """Return a serialized ModelInferRequest; `more` are parameters beside the request's own."""
+    """Return a serialized ModelInferRequest; `extra` are parameters in addition to those of the request."""
     options = request._options
     tensors = request._inputs
     described = tuple([(tensor._name, tensor._datatype, tensor._array.shape) for tensor in tensors])
     parts: list[Any] = [_head(name, version, described, () if all_outputs else tuple(request._requested))]
-    if more or options is not DEFAULT_OPTIONS:
-        parts.append(_options(options, more))  # protobuf merges the two parts
+    if extra or options is not DEFAULT_OPTIONS:
+        parts.append(_options(options, extra))  # protobuf merges the two serialized messages
     for tensor in tensors:
         raw = bytes_of(tensor)
         parts += (_RAW_INPUT, _varint(len(raw)), raw)
@@ -71,9 +71,9 @@ def _head(
     return bytes(message.SerializeToString())
 
 
-def _options(options: Options, more: Mapping[str, Any]) -> bytes:
+def _options(options: Options, extra: Mapping[str, Any]) -> bytes:
     message = service_pb2.ModelInferRequest(id=options.request_id)
-    for key, value in {**parameters_of(options), **more}.items():
+    for key, value in {**parameters_of(options), **extra}.items():
         if key == "priority" or (isinstance(value, int) and value > _MOST):
             message.parameters[key].uint64_param = value
         else:
@@ -82,7 +82,7 @@ def _options(options: Options, more: Mapping[str, Any]) -> bytes:
 
 
 def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str]:
-    """Return the response of a ModelStreamInferResponse, whether it is the last, and its error or ""."""
+    """Return the response in a ModelStreamInferResponse, whether it is the last, and its error or ""."""
     error, response = "", memoryview(b"")
     for number, _, value in _fields(memoryview(data)):
         if number == _ERROR:
@@ -93,7 +93,7 @@ def decode_streamed(data: bytes) -> tuple[InferenceResponse, bool, str]:
 
 
 def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
-    """Return the response of a ModelInferResponse, and whether it is the last; AnswerError if it is none."""
+    """Return the response in a ModelInferResponse, and whether it is the last; AnswerError if it is malformed."""
     raws: Sequence[bytes | memoryview] = []
     try:
         if len(data) < _SMALL:
@@ -106,11 +106,11 @@ def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
             message = service_pb2.ModelInferResponse.FromString(rest)
     except AnswerError:
         raise
-    except Exception as error:  # protobuf's own differs by implementation
-        raise AnswerError(f"the answer is no ModelInferResponse: {error}") from error
+    except Exception as error:  # its class depends on protobuf's implementation
+        raise AnswerError(f"the answer is not a ModelInferResponse: {error}") from error
     outputs = message.outputs
     if raws and len(raws) != len(outputs):
-        raise AnswerError(f"the answer has {len(outputs)} outputs, and the contents of {len(raws)}")
+        raise AnswerError(f"the answer has {len(outputs)} outputs, but contents for {len(raws)}")
     tensors = []
     for index, output in enumerate(outputs):
         described = (output.name, output.datatype, output.shape)
@@ -133,7 +133,7 @@ def decode_response(data: bytes | memoryview) -> tuple[InferenceResponse, bool]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield the fields of a message: number, the whole field, its value."""
+    """Yield the number, the whole bytes, and the value of each field of a message."""
     at, end = 0, len(data)
     while at < end:
         start = at
@@ -147,9 +147,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
         elif wire in _LENGTHS:
             length = _LENGTHS[wire]
         else:
-            raise AnswerError("the answer is no message of protobuf's")
+            raise AnswerError("the answer is not a protobuf message")
         if at + length > end:
-            raise AnswerError(f"the answer is cut short: {end - at} bytes are left of {length}")
+            raise AnswerError(f"the answer is truncated: {end - at} of {length} bytes are left")
         yield tag >> 3, data[start : at + length], data[at : at + length]
         at += length
 
@@ -165,7 +165,7 @@ def _read_varint(data: memoryview, at: int) -> tuple[int, int]:
                 return value, at
             shift += 7
     except IndexError:
-        raise AnswerError("the answer is cut short within a number") from None
+        raise AnswerError("the answer is truncated within a number") from None
 
 
 def _varint(value: int) -> bytes:
@@ -178,7 +178,7 @@ def _varint(value: int) -> bytes:
 
 
 _WANTS_FINAL = "triton_enable_empty_final_response"
-_TYPE_OF = {field: datatype for datatype, field in _CONTENTS.items()}  # the widest of each field
+_TYPE_OF = {field: datatype for datatype, field in _CONTENTS.items()}  # the widest data type of each field
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "sequence_id": ("int64_param", "string_param"),
     "sequence_start": ("bool_param",),
@@ -187,36 +187,36 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "timeout": ("int64_param",),
     _WANTS_FINAL: ("bool_param",),
 }
-_OWN = ("int64_param", "bool_param", "string_param", "double_param")
+_FREE_KINDS = ("int64_param", "bool_param", "string_param", "double_param")
 
 
 def decode_request(model: LoadedModel, version: int, message: Any, regions: Regions) -> DecodedRequest:
-    """Decode a ``ModelInferRequest``."""
+    """Return the request in a ``ModelInferRequest``; ProtocolError if it is malformed."""
     call = DecodedRequest(model, version, message.id, binary=True)
     _take_parameters(call, message.parameters)
     raw: Sequence[bytes] = message.raw_input_contents
-    plain = [each.name for each in message.inputs if "shared_memory_region" not in each.parameters]
+    plain = [item.name for item in message.inputs if "shared_memory_region" not in item.parameters]
     if raw and len(raw) < len(plain):
         refuse(f"unable to find data for input tensor '{plain[len(raw)]}' for model '{model.name}' in request.")
     contents = iter(raw)
-    for given in message.inputs:
-        region = _region(given.parameters)
+    for tensor in message.inputs:
+        region = _region(tensor.parameters)
         if region is not None:
             data = regions.read(*region)
         elif raw:
-            if given.HasField("contents") and given.contents.ListFields():
+            if tensor.HasField("contents") and tensor.contents.ListFields():
                 refuse(
                     "contents field must not be specified when using raw_input_contents for "
-                    f"'{given.name}' for model '{model.name}'"
+                    f"'{tensor.name}' for model '{model.name}'"
                 )
             data = next(contents)
         else:
-            data = _raw_contents(model.name, given)
-        call.add_input(input_tensor(model.name, message.id, given.name, given.datatype, given.shape, data))
+            data = _raw_contents(model.name, tensor)
+        call.add_input(input_tensor(model.name, message.id, tensor.name, tensor.datatype, tensor.shape, data))
     if raw and len(raw) > len(plain):
         refuse(f"unexpected additional input data for model '{model.name}'")
-    for wanted in message.outputs:
-        call.outputs[wanted.name] = _requested_output(wanted, regions)
+    for output in message.outputs:
+        call.outputs[output.name] = _requested_output(output, regions)
     return call
 
 
@@ -246,7 +246,7 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
 
 
 def final_response(call: DecodedRequest, final: bool = True) -> Any:
-    """Return a response without outputs that says whether it is the last."""
+    """Return a response without outputs; `final` marks it as the last."""
     answer = service_pb2.ModelInferResponse(model_name=call.model.name, id=call.request_id)
     answer.parameters[FINAL].bool_param = final
     return answer
@@ -273,15 +273,15 @@ def _take_parameters(call: DecodedRequest, parameters: Mapping[str, Any]) -> Non
                 "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following "
                 f"keys starting with 'triton_' are allowed: {_WANTS_FINAL}"
             )
-        if kind not in (kinds or _OWN):
+        if kind not in (kinds or _FREE_KINDS):
             expected = " or ".join(kinds) if kinds else "int64_param, bool_param, or string_param"
             refuse(f"invalid value type for '{name}' parameter, expected {expected}.")
         value = getattr(parameter, kind)
         if name in ("sequence_id", "priority", "timeout") and isinstance(value, int) and value < 0:
-            refuse(f"invalid value {value} for '{name}' parameter, expected a number from 0 on.")
+            refuse(f"invalid value {value} for '{name}' parameter, expected 0 or more.")
         if kinds is not None:
             options[name] = value
-        elif name != "binary_data_output":  # which is for HTTP
+        elif name != "binary_data_output":  # this option exists over HTTP only
             call.parameters[name] = value
     call.correlation_id = options.get("sequence_id", 0)
     call.flags = flags_of(options)
@@ -306,31 +306,31 @@ def _region(parameters: Mapping[str, Any]) -> tuple[str, int, int] | None:
     return values["region"], values["offset"], values["byte_size"]
 
 
-def _requested_output(wanted: Any, regions: Regions) -> RequestedOutput:
-    region = _region(wanted.parameters)
+def _requested_output(output: Any, regions: Regions) -> RequestedOutput:
+    region = _region(output.parameters)
     if region is not None:
         regions.check(*region)
-    classes = wanted.parameters.get("classification")
+    classes = output.parameters.get("classification")
     if classes is not None and (classes.WhichOneof("parameter_choice") != "int64_param" or classes.int64_param < 0):
         refuse("invalid value type for 'classification' parameter, expected int64_param")
     name, offset, size = region or ("", 0, 0)
-    return RequestedOutput(wanted.name, True, name, offset, size, 0 if classes is None else classes.int64_param)
+    return RequestedOutput(output.name, True, name, offset, size, 0 if classes is None else classes.int64_param)
 
 
-def _raw_contents(model: str, given: Any) -> bytes:
-    """Return the bytes of an input whose elements are fields of the message."""
-    set_fields = [field.name for field, _ in given.contents.ListFields()]
-    if not set_fields and elements_of(given.name, given.shape):
-        refuse(f"unable to find data for input tensor '{given.name}' for model '{model}' in request.")
-    expected = _CONTENTS.get(given.datatype, "")
+def _raw_contents(model: str, tensor: Any) -> bytes:
+    """Return the bytes of an input whose elements are in fields of the message."""
+    set_fields = [field.name for field, _ in tensor.contents.ListFields()]
+    if not set_fields and elements_of(tensor.name, tensor.shape):
+        refuse(f"unable to find data for input tensor '{tensor.name}' for model '{model}' in request.")
+    expected = _CONTENTS.get(tensor.datatype, "")
     for name in set_fields:
         if name != expected:
             refuse(
-                f"unexpected explicit tensor data for input tensor '{given.name}' for model '{model}' of "
-                f"type '{_TYPE_OF[name]}', expected datatype '{given.datatype}'"
+                f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}' of "
+                f"type '{_TYPE_OF[name]}', expected datatype '{tensor.datatype}'"
             )
-    values = getattr(given.contents, expected) if set_fields else ()
-    if given.datatype == "BYTES":
-        return b"".join(part for each in values for part in (len(each).to_bytes(4, "little"), each))
-    dtype = dtype_of(given.name, given.datatype)
+    values = getattr(tensor.contents, expected) if set_fields else ()
+    if tensor.datatype == "BYTES":
+        return b"".join(part for element in values for part in (len(element).to_bytes(4, "little"), element))
+    dtype = dtype_of(tensor.name, tensor.datatype)
     return np.array(values, np.int64 if dtype.kind == "i" else dtype).astype(dtype).tobytes()

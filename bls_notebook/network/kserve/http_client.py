@@ -1,11 +1,11 @@
-"""The client over HTTP: a `Client` whose connections are those of `http.client`, kept open between requests.
+"""The HTTP client: a `Client` on the connections of `http.client`, which it keeps open between requests.
 
-A request under way holds one connection and one thread: the thread of a caller who waits, else a worker
-thread. gRPC needs none for requests that are awaited, and is the better choice for many of them.
+Each request in flight uses one connection and one thread: its waiting caller's, or a worker thread. For many
+concurrent awaited requests gRPC is better, because it needs no thread for each.
 
-Guarantees: any thread can cancel a request, and Ctrl-C ends a wait; a connection is used again only after its
-answer was read completely; an answer is never larger than `INFER_BYTES` or `_ANSWER_BYTES`, and never takes
-longer than its time limit, however slowly the server sends it.
+Guarantees: any thread can cancel a request, and Ctrl-C ends a wait. A connection is reused only after its answer
+was read completely. An answer is never larger than `INFER_BYTES` or `_ANSWER_BYTES`, and never takes longer than
+its timeout, however slowly the server sends it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _IDLE_CONNECTIONS = 64
 
 
 class Connections:
-    """The open connections to one server, from which each request takes one."""
+    """A pool of open connections to one server; each request takes one."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -54,7 +54,7 @@ class Connections:
                 self._context.load_cert_chain(tls.certificate_chain, tls.private_key)
 
     def take(self) -> http.client.HTTPConnection | None:
-        """Return an idle connection that the server has not closed, if there is one."""
+        """Return an idle connection that the server has not closed; None if there is none."""
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -82,23 +82,23 @@ class Connections:
         return connection
 
     def give_back(self, connection: http.client.HTTPConnection) -> None:
-        """Keep a connection for the next request, or close it where there are enough."""
+        """Keep a connection for the next request, or close it if the pool is full."""
         if len(self._idle) >= _IDLE_CONNECTIONS:
             connection.close()
             return
         self._idle.append(connection)
-        if self._closed:  # perhaps since the request began
+        if self._closed:  # the pool was closed during the request
             self.close()
 
     def close(self) -> None:
-        """Close the idle connections, and from now on those that are given back."""
+        """Close the idle connections, and every connection given back from now on."""
         self._closed = True
         while (connection := self.take()) is not None:
             connection.close()
 
 
 def _is_quiet(connection: socket.socket) -> bool:
-    """Whether there is nothing to read from a connection, not even its end."""
+    """Whether a connection has nothing to read, not even end of file."""
     if not hasattr(select, "poll"):  # Windows
         return not select.select([connection], [], [], 0)[0]
     (poll := select.poll()).register(connection, select.POLLIN)
@@ -119,7 +119,7 @@ _CODES = {
 
 @dataclass(frozen=True)
 class HttpAnswer:
-    """A complete HTTP response; the names of its headers are in lower case."""
+    """A complete HTTP response; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -145,7 +145,7 @@ class HttpExchange:
         self._body = body
         self._headers = dict(headers)
         self._most = most
-        # Guards `_socket`: a connection that was given back belongs to another request. Reentrant, because a
+        # Guards `_socket`: once given back, a connection belongs to another request. Reentrant, because a
         # destructor on this thread may cancel.
         self._lock = threading.RLock()
         self._socket: socket.socket | None = None
@@ -153,7 +153,7 @@ class HttpExchange:
         self._lost = ""
 
     def cancel(self, lost: str = "") -> None:
-        """Cancel: the thread that waits for the answer gets an error. `lost`: why, if the server is lost."""
+        """Cancel: the waiting thread gets an error. `lost`: why, if the server is lost."""
         self._lost = lost
         self._end()
 
@@ -163,19 +163,19 @@ class HttpExchange:
             self._ended = True
             if self._socket is not None:
                 with suppress(OSError):  # the server closed it
-                    # The base class's method: after that of TLS, the rest would be sent in plain text.
+                    # socket's method, not SSLSocket's: after the latter, pending data would be sent unencrypted.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def answer(self, seconds: float | None, pauses: Sequence[float] = RETRIES) -> HttpAnswer:
         """Send the request and return the answer; retry after each pause if it could not be sent.
 
-        ServerError: there is no answer, or none within so many seconds.
+        ServerError: there is no answer, or not within `seconds`.
         """
         timer: threading.Timer | None = None
-        if seconds is not None:  # the timeout of a socket limits each single read
+        if seconds is not None:  # a socket's timeout limits each single read, not the whole answer
             timer = threading.Timer(seconds, self._end, (True,))
             timer.daemon = True
-            with suppress(RuntimeError):  # no more threads: the timeout of the socket has to do
+            with suppress(RuntimeError):  # no thread can start, so the socket's timeout must suffice
                 timer.start()
         try:
             for pause in (*pauses, None):
@@ -205,7 +205,7 @@ class HttpExchange:
                 raise OSError("the request was cancelled")
             connection.sock.settimeout(seconds)
             size = sum(map(len, self._body))
-            # The parts of a large body are sent from where they are, without a copy.
+            # The parts of a large body are sent one by one, without a copy.
             body = b"".join(self._body) if size <= _JOINED_BYTES else self._body
             headers = {**self._headers, "Content-Length": str(size)} if self._body else self._headers
             connection.request(self._method, self._path, body or None, headers)
@@ -229,7 +229,7 @@ class HttpExchange:
         return answer
 
     def _content(self, response: http.client.HTTPResponse) -> bytes:
-        too_large = ValueError(f"its body has more than {self._most:,} bytes, which is the limit")
+        too_large = ValueError(f"its body exceeds the limit of {self._most:,} bytes")
         length = response.length  # None if it is sent in chunks, or ends with the connection
         if length is not None and length > self._most:
             raise too_large
@@ -246,7 +246,7 @@ class HttpExchange:
         return b"".join(pieces)
 
     def _problem(self, error: Exception, sent: bool, seconds: float | None) -> ServerError:
-        """Return the error of a request for an exception of the connection."""
+        """Return the error of a request that failed with an exception."""
         link = self._link
         if self._ended and not self._late:
             return link.cancelled(self._lost)
@@ -256,29 +256,29 @@ class HttpExchange:
             if seconds == link.address.timeout:
                 return link.timed_out()
             return link.unanswered(f"no answer within {seconds:g} s", True)
-        words = (str(error) or type(error).__name__)[:200]
+        reason = (str(error) or type(error).__name__)[:200]
         if isinstance(error, ssl.SSLError):
-            words = f"TLS: {error.reason or error}"
+            reason = f"TLS: {error.reason or error}"
         elif isinstance(error, ConnectionRefusedError):
-            words = "connection refused"
+            reason = "connection refused"
         elif isinstance(error, http.client.RemoteDisconnected):
-            words = "the server closed the connection"
+            reason = "the server closed the connection"
         elif isinstance(error, OSError):
-            words = (error.strerror or words)[:200]
+            reason = (error.strerror or reason)[:200]
         elif isinstance(error, http.client.IncompleteRead):
-            words = "the server closed the connection before its answer was complete"
+            reason = "the server closed the connection before its answer was complete"
         elif isinstance(error, http.client.BadStatusLine):
-            words = "what answers there does not speak HTTP"
+            reason = "the server at this port does not speak HTTP"
         else:
-            return ServerError(f"{link.address}: the answer is no HTTP ({words})", ErrorCode.INTERNAL)
-        return link.unanswered(words, sent)
+            return ServerError(f"{link.address}: the answer is not valid HTTP ({reason})", ErrorCode.INTERNAL)
+        return link.unanswered(reason, sent)
 
 
 class InferExchange(HttpExchange):
-    """An inference request, which has one response."""
+    """An inference request with one response."""
 
     def run(self) -> InferenceResponse:
-        """Send the request, and wait for the response on this thread."""
+        """Send the request and wait for the response on this thread."""
         link = self._link
         link.begun(self)
         try:
@@ -318,7 +318,7 @@ class HttpClient(Client):
         return InferExchange(self, "POST", path, parts, headers, INFER_BYTES)
 
     def query(self, what: str, name: str = "", version: str = "", seconds: float = QUERY_SECONDS) -> Any:
-        """Return an answer of the server; see `Client.query`."""
+        """Query the server; see `Client.query`."""
         if what == "config" and "model_configuration" not in self.extensions:
             raise ServerError("the server has no extension model_configuration", ErrorCode.UNSUPPORTED)
         path = _PATHS[what].format(model=self.model_path(name, version) if name else "/v2/models")
@@ -339,7 +339,7 @@ class HttpClient(Client):
         return document
 
     def model_path(self, name: str, version: str) -> str:
-        """Return the path of a model, or of a version of it."""
+        """Return the URL path of a model, or of one version."""
         safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # Triton does not unquote
         path = f"/v2/models/{quote(name, safe=safe)}"
         return f"{path}/versions/{quote(version, safe='')}" if version else path
@@ -349,15 +349,15 @@ class HttpClient(Client):
 
 
 def error_of(client: HttpClient, answer: HttpAnswer) -> ServerError:
-    """Return the error in an answer."""
+    """Return the error of an answer whose status is not 200."""
     text = _error_member(answer)
-    if text is None and answer.status in (502, 503, 504):  # of a proxy before the server
+    if text is None and answer.status in (502, 503, 504):  # from a proxy in front of the server
         return client.unanswered(f"HTTP {answer.status}", True)
     return ServerError(error_text(answer), _CODES.get(answer.status, ErrorCode.UNKNOWN))
 
 
 def error_text(answer: HttpAnswer) -> str:
-    """Return the text of an error."""
+    """Return the message of an error answer; a text with its status if it has none."""
     text = _error_member(answer)
     if not isinstance(text, str):
         text = " ".join(answer.body[:300].decode("utf-8", "replace").split())

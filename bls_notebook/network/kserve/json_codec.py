@@ -1,6 +1,6 @@
-"""Inference requests and responses over HTTP, in both directions: JSON, then the tensors' bytes. Pure.
+"""Encodes and decodes HTTP bodies of inference requests and responses: JSON, then tensors as bytes. Pure functions.
 
-A damaged response of a server is an `AnswerError`, a damaged request of a client a `ProtocolError`.
+A server's malformed response raises `AnswerError`, a client's malformed request `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from .tensors import (
 )
 
 JSON_LENGTH = "Inference-Header-Content-Length"
-"""The header with the length of the JSON, where tensors follow it in their binary form."""
+"""The header with the length of the JSON, if binary tensors follow it in the body."""
 
 
 def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -> list[Any]:
     """Return the parts of a request's body: the JSON, then, if `binary`, the bytes of each tensor.
 
-    AnswerError: a tensor has no form in JSON, and `binary` is false.
+    AnswerError: JSON cannot carry a tensor, and `binary` is false.
     """
     options = request._options
     inputs, parts = [], []
@@ -70,17 +70,19 @@ def encode_request(request: InferenceRequest, all_outputs: bool, binary: bool) -
 
 def _listed(tensor: Tensor) -> list[Any]:
     if tensor._datatype == "BF16":
-        raise AnswerError(f"input '{tensor._name}': BF16 has no form in JSON, which is all the server takes")
+        raise AnswerError(f"input '{tensor._name}': the server accepts only JSON, which cannot carry BF16")
     try:
         return values_of(tensor)
     except UnicodeDecodeError as error:
-        raise AnswerError(f"input '{tensor._name}': {error}; the server takes text alone") from error
+        raise AnswerError(
+            f"input '{tensor._name}': {error}; the server accepts only JSON, and so only UTF-8 text"
+        ) from error
 
 
 def decode_response(body: bytes, length: str | None) -> InferenceResponse:
     """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, if there is one.
 
-    AnswerError: it is not as the protocol says.
+    AnswerError: the body violates the protocol.
     """
     document, tensors = decode_outputs(body, length)
     response = InferenceResponse(tensors)
@@ -107,38 +109,41 @@ def decode_outputs(body: bytes, length: str | None) -> tuple[dict[str, Any], lis
     except AnswerError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise AnswerError(f"the answer is not as the protocol says ({type(error).__name__}: {error})") from error
+        raise AnswerError(f"the answer violates the KServe v2 protocol ({type(error).__name__}: {error})") from error
     return document, tensors
 
 
 _KINDS: dict[type, str] = {
     bool: "boolean", str: "string", list: "array", dict: "object", int: "unsigned-integer", float: "double",
 }  # fmt: skip
-_IN_BINARY_ONLY = ("FP16", "BF16")
+_BINARY_ONLY = ("FP16", "BF16")
 
 
 def parsed(body: bytes | bytearray | memoryview) -> Any:
-    """Return the document of a request's JSON."""
+    """Parse a request's JSON; ProtocolError if it is invalid."""
     try:
         return json.loads(bytes(body))
-    except (ValueError, RecursionError) as error:  # also for no UTF-8, and for endless numbers
-        why = getattr(error, "msg", "") or str(error).partition("\n")[0]
-        at = getattr(error, "pos", getattr(error, "start", 0))
-        refuse(f"failed to parse the request JSON buffer: {why} at {at}")
+    except (ValueError, RecursionError) as error:  # ValueError also for invalid UTF-8 and huge numbers
+        reason = getattr(error, "msg", "") or str(error).partition("\n")[0]
+        position = getattr(error, "pos", getattr(error, "start", 0))
+        refuse(f"failed to parse the request JSON buffer: {reason} at {position}")
 
 
-def member(found: Any, name: str, kind: type, default: Any = ..., what: str | None = None) -> Any:
-    """Return a member of an object, which has to be of a kind; `default` if it is missing."""
-    what = f"Unable to parse '{name}': " if what is None else what
-    value = found.get(name, ...) if isinstance(found, dict) else ...
+def member(document: Any, name: str, kind: type, default: Any = ..., context: str | None = None) -> Any:
+    """Return a member of a JSON object; `default` if it is missing, ProtocolError unless it is of `kind`.
+
+    `context` begins the error messages.
+    """
+    context = f"Unable to parse '{name}': " if context is None else context
+    value = document.get(name, ...) if isinstance(document, dict) else ...
     if value is ...:
         if default is not ...:
             return default
-        refuse(f"{what}attempt to access non-existing object member '{name}'")
+        refuse(f"{context}attempt to access non-existing object member '{name}'")
     if kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64):
-        refuse(f"{what}attempt to access JSON non-unsigned-integer as unsigned-integer")
+        refuse(f"{context}attempt to access JSON non-unsigned-integer as unsigned-integer")
     if not isinstance(value, kind):
-        refuse(f"{what}attempt to access JSON non-{_KINDS[kind]} as {_KINDS[kind]}")
+        refuse(f"{context}attempt to access JSON non-{_KINDS[kind]} as {_KINDS[kind]}")
     return value
 
 
@@ -147,14 +152,14 @@ def flattened(data: Any) -> list[Any]:
     if not isinstance(data, list):
         refuse("Unable to parse 'data': attempt to access JSON non-array as array")
     flat: list[Any] = data
-    while any(isinstance(each, list) for each in flat):
-        flat = [inner for each in flat for inner in (each if isinstance(each, list) else (each,))]
+    while any(isinstance(element, list) for element in flat):
+        flat = [inner for element in flat for inner in (element if isinstance(element, list) else (element,))]
     return flat
 
 
 def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], values: list[Any]) -> Tensor:
-    """Return an input from its elements, as Triton reads them."""
-    if datatype in _IN_BINARY_ONLY:
+    """Return an input from its JSON elements, converted as Triton converts them."""
+    if datatype in _BINARY_ONLY:
         refuse(
             f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input {name}"
         )
@@ -183,20 +188,20 @@ def input_tensor_of_values(name: str, datatype: str, shape: Sequence[int], value
         _only(kinds, {int}, kind, kind)
         wide = np.uint64 if dtype.kind == "u" else np.int64
         try:
-            array = np.array(values, wide).astype(dtype)  # what is too large for it wraps, as on Triton
+            array = np.array(values, wide).astype(dtype)  # numbers too large for the type wrap, as on Triton
         except OverflowError:
             refuse(f"Unable to parse 'data': attempt to access JSON non-{kind} as {kind}")
     return Tensor._of(name, array.reshape(tuple(shape)), datatype)
 
 
-def _only(kinds: set[type], allowed: set[type], got: str, wanted: str) -> None:
+def _only(kinds: set[type], allowed: set[type], got: str, expected: str) -> None:
     if kinds - allowed:
-        refuse(f"Unable to parse 'data': attempt to access JSON non-{got} as {wanted}")
+        refuse(f"Unable to parse 'data': attempt to access JSON non-{got} as {expected}")
 
 
 def output_values(tensor: Tensor) -> list[Any]:
-    """Return the elements of an output for JSON."""
-    if tensor._datatype in _IN_BINARY_ONLY:
+    """Return the elements of an output as JSON values; ProtocolError if JSON cannot carry them."""
+    if tensor._datatype in _BINARY_ONLY:
         refuse(
             f"sending {tensor._datatype} data via JSON is not supported. Please use the binary data format "
             f"for output '{tensor._name}'"
@@ -205,14 +210,13 @@ def output_values(tensor: Tensor) -> list[Any]:
         return values_of(tensor)
     except UnicodeDecodeError:
         refuse(
-            f"output '{tensor._name}' has bytes that are no UTF-8 text, which JSON cannot carry; ask for it "
-            "in the binary data format"
+            f"output '{tensor._name}' is not UTF-8 text, so JSON cannot carry it; request it in the binary data format"
         )
 
 
-def written(answer: Any) -> bytes:
-    """Return a document as JSON, with NaN and infinities as Triton writes them."""
-    return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+def written(document: Any) -> bytes:
+    """Return a document as UTF-8 JSON, with NaN and infinities as in Triton's answers."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 _SOURCES = {
@@ -220,7 +224,7 @@ _SOURCES = {
     "binary_data_size": "'binary_data_size' in 'parameters'",
     "shared_memory_region": "'shared_memory_region' in 'parameters'",
 }
-_KEPT = (
+_OPTIONS = (
     "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output",
 )  # fmt: skip
 
@@ -228,29 +232,29 @@ _KEPT = (
 def decode_request(
     model: LoadedModel, version: int, body: bytes | bytearray, json_length: str | None, regions: Regions
 ) -> DecodedRequest:
-    """Decode an inference request; ``json_length`` is the value of the header `JSON_LENGTH`."""
+    """Return the inference request in a body; ``json_length`` is the value of the header `JSON_LENGTH`."""
     length = _json_length(json_length, len(body))
     view = memoryview(body)
     if length == 0:
         return _raw(model, version, view)
-    found = parsed(view[:length])
-    call = DecodedRequest(model, version, member(found, "id", str, ""))
-    take_parameters(call, member(found, "parameters", object, None) if isinstance(found, dict) else None)
+    document = parsed(view[:length])
+    call = DecodedRequest(model, version, member(document, "id", str, ""))
+    take_parameters(call, member(document, "parameters", object, None) if isinstance(document, dict) else None)
     rest = view[length:]
-    for given in member(found, "inputs", list):
-        tensor, used = _input(call, given, rest, regions)
+    for tensor_json in member(document, "inputs", list):
+        tensor, used = _input(call, tensor_json, rest, regions)
         rest = rest[used:]
         call.add_input(tensor)
     if len(rest):
         refuse(f"unexpected additional input data for model '{model.name}'")
-    for wanted in member(found, "outputs", list, []):
-        requested = _requested_output(wanted, call.binary, regions)
+    for output in member(document, "outputs", list, []):
+        requested = _requested_output(output, call.binary, regions)
         call.outputs[requested.name] = requested
     return call
 
 
 def encode_response(call: DecodedRequest, response: InferenceResponse, regions: Regions) -> tuple[bytes, int | None]:
-    """Return the body of a response, and the number of its bytes that are JSON, None for all."""
+    """Return the body of a response, and the length of its JSON in bytes; None if it is all JSON."""
     chunks: list[Buffer] = []
     outputs = []
     for tensor in response._outputs:
@@ -268,11 +272,11 @@ def encode_response(call: DecodedRequest, response: InferenceResponse, regions: 
         else:
             output["data"] = output_values(tensor)
         outputs.append(output)
-    answer: dict[str, Any] = {"id": call.request_id} if call.request_id else {}
-    answer |= {"model_name": call.model.name, "model_version": str(call.model.version)}
+    document: dict[str, Any] = {"id": call.request_id} if call.request_id else {}
+    document |= {"model_name": call.model.name, "model_version": str(call.model.version)}
     if response._parameters != "{}":
-        answer["parameters"] = json.loads(response._parameters)
-    text = written({**answer, "outputs": outputs})
+        document["parameters"] = json.loads(response._parameters)
+    text = written({**document, "outputs": outputs})
     return (b"".join([text, *chunks]), len(text)) if chunks else (text, None)
 
 
@@ -288,24 +292,24 @@ def _json_length(text: str | None, size: int) -> int:
     return length
 
 
-def take_parameters(call: DecodedRequest, found: Any) -> None:
-    """Set the options and parameters of a request."""
-    if found is None:
+def take_parameters(call: DecodedRequest, parameters: Any) -> None:
+    """Set the options and parameters of a request from its JSON; ProtocolError if they are invalid."""
+    if parameters is None:
         return
-    if not isinstance(found, dict):
+    if not isinstance(parameters, dict):
         refuse("failed to get request params.: attempt to get members for non-object")
-    if "sequence_id" in found:
-        value = found["sequence_id"]
+    if "sequence_id" in parameters:
+        value = parameters["sequence_id"]
         is_number = type(value) is int and 0 <= value < 1 << 64
-        call.correlation_id = value if is_number else member(found, "sequence_id", str)
+        call.correlation_id = value if is_number else member(parameters, "sequence_id", str)
     for name in ("sequence_start", "sequence_end"):
-        member(found, name, bool, False)
-    call.flags = flags_of(found)
-    call.priority = member(found, "priority", int, 0)
-    call.timeout = member(found, "timeout", int, 0)
-    call.binary = member(found, "binary_data_output", bool, call.binary)
-    for name, value in found.items():
-        if name in _KEPT:
+        member(parameters, name, bool, False)
+    call.flags = flags_of(parameters)
+    call.priority = member(parameters, "priority", int, 0)
+    call.timeout = member(parameters, "timeout", int, 0)
+    call.binary = member(parameters, "binary_data_output", bool, call.binary)
+    for name, value in parameters.items():
+        if name in _OPTIONS:
             continue
         if name.startswith("triton_"):
             refuse("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
@@ -314,18 +318,18 @@ def take_parameters(call: DecodedRequest, found: Any) -> None:
         call.parameters[name] = value
 
 
-def _input(call: DecodedRequest, given: Any, rest: memoryview, regions: Regions) -> tuple[Tensor, int]:
-    """Return an input, and the number of bytes that it took from the rest of the body."""
-    parameters, members = _parameters(given), given if isinstance(given, dict) else {}
+def _input(call: DecodedRequest, document: Any, rest: memoryview, regions: Regions) -> tuple[Tensor, int]:
+    """Return an input, and the number of its bytes in `rest`, the unread part of the body."""
+    parameters, members = _parameters(document), document if isinstance(document, dict) else {}
     sources = [name for name in _SOURCES if name in (members if name == "data" else parameters)]
     if len(sources) != 1:
-        found = f"But set {' '.join(map(repr, sources))}" if sources else "But no field is set"
-        refuse(f"Input must set only one of the following fields: {', '.join(_SOURCES.values())}. {found}")
-    name = member(given, "name", str)
-    datatype = member(given, "datatype", str)
-    shape = [member({"shape": size}, "shape", int) for size in member(given, "shape", list)]
+        state = f"But set {' '.join(map(repr, sources))}" if sources else "But no field is set"
+        refuse(f"Input must set only one of the following fields: {', '.join(_SOURCES.values())}. {state}")
+    name = member(document, "name", str)
+    datatype = member(document, "datatype", str)
+    shape = [member({"shape": size}, "shape", int) for size in member(document, "shape", list)]
     if sources == ["data"]:
-        return input_tensor_of_values(name, datatype, shape, flattened(given["data"])), 0
+        return input_tensor_of_values(name, datatype, shape, flattened(document["data"])), 0
     used = 0
     if sources == ["binary_data_size"]:
         used = member(parameters, "binary_data_size", int)
@@ -347,9 +351,9 @@ def _parameters(described: Any) -> dict[str, Any]:
     return parameters if isinstance(parameters, dict) else {}
 
 
-def _requested_output(wanted: Any, binary: bool, regions: Regions) -> RequestedOutput:
-    name = member(wanted, "name", str)
-    parameters = _parameters(wanted)
+def _requested_output(output: Any, binary: bool, regions: Regions) -> RequestedOutput:
+    name = member(output, "name", str)
+    parameters = _parameters(output)
     region = member(parameters, "shared_memory_region", str, "")
     size = member(parameters, "shared_memory_byte_size", int, 0)
     offset = member(parameters, "shared_memory_offset", int, 0)
@@ -367,27 +371,27 @@ def _raw(model: LoadedModel, version: int, data: memoryview) -> DecodedRequest:
             "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got "
             f"{len(spec.inputs)} inputs in '{model.name}' model configuration"
         )
-    (wanted,) = spec.inputs.values()
-    shape = [1 if spec.max_batch_size and not at else size for at, size in enumerate(wanted.shape)]
+    (tensor,) = spec.inputs.values()
+    shape = [1 if spec.max_batch_size and not at else size for at, size in enumerate(tensor.shape)]
     call = DecodedRequest(model, version, binary=True)
-    if wanted.datatype == "BYTES":
+    if tensor.datatype == "BYTES":
         if prod(abs(size) for size in shape) != 1:
-            refuse(f"For BYTE datatype raw input '{wanted.name}', the model must have input shape [1]")
+            refuse(f"For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]")
         framed = len(data).to_bytes(4, "little") + bytes(data)
-        call.inputs = [input_tensor(model.name, "", wanted.name, "BYTES", [1] * len(shape), framed)]
+        call.inputs = [input_tensor(model.name, "", tensor.name, "BYTES", [1] * len(shape), framed)]
         return call
     if shape.count(-1) > 1:
         refuse(
-            f"The shape of the raw input '{wanted.name}' can not be deduced because there are more than one "
+            f"The shape of the raw input '{tensor.name}' can not be deduced because there are more than one "
             "variable-sized dimension"
         )
     if -1 in shape:
-        row = prod(size for size in shape if size != -1) * dtype_of(wanted.name, wanted.datatype).itemsize
+        row = prod(size for size in shape if size != -1) * dtype_of(tensor.name, tensor.datatype).itemsize
         if not row or len(data) % row:
             refuse(
-                f"The shape of the raw input '{wanted.name}' can not be deduced: {len(data)} bytes are no "
-                f"whole number of {row} bytes"
+                f"The shape of the raw input '{tensor.name}' can not be deduced: {len(data)} bytes are not a "
+                f"multiple of {row} bytes"
             )
         shape[shape.index(-1)] = len(data) // row
-    call.inputs = [input_tensor(model.name, "", wanted.name, wanted.datatype, shape, data)]
+    call.inputs = [input_tensor(model.name, "", tensor.name, tensor.datatype, shape, data)]
     return call

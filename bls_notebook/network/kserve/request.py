@@ -1,4 +1,4 @@
-"""An inference request in either protocol: its parameters, headers and requested outputs."""
+"""Inference requests of both protocols: parameters, headers and requested outputs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .tensors import bytes_of
 
 START, END = 1, 2  # `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`
 FINAL = "triton_final_response"
-_OF_THE_SERVER = frozenset((FINAL, "binary_data_size"))  # parameters of a response that no model sends
+_SERVER_PARAMETERS = frozenset((FINAL, "binary_data_size"))  # response parameters that the server adds
 _CORRELATION = "x-correlation-id"
 
 
 @dataclass(frozen=True)
 class RequestedOutput:
-    """How a client wants an output: as bytes or JSON, in shared memory, or as its largest `classes`."""
+    """The form of a requested output: bytes or JSON, in shared memory, or as its `classes` largest values."""
 
     name: str
     binary: bool = False
@@ -40,14 +40,14 @@ class RequestedOutput:
 
 @dataclass
 class DecodedRequest:
-    """A request of a client."""
+    """A client's request to an endpoint, decoded."""
 
     model: LoadedModel
     version: int  # -1 for the newest
     request_id: str = ""
     inputs: list[Tensor] = field(default_factory=list)
     outputs: dict[str, RequestedOutput] = field(default_factory=dict)
-    binary: bool = False  # whether outputs that are not in `outputs` are sent as bytes
+    binary: bool = False  # whether outputs not listed in `outputs` are sent as bytes
     parameters: dict[str, Any] = field(default_factory=dict)
     correlation_id: int | str = 0
     flags: int = 0
@@ -56,82 +56,82 @@ class DecodedRequest:
     final: bool = False  # whether the client wants an empty final response
 
     def add_input(self, tensor: Tensor) -> None:
-        """Add an input; ProtocolError if there is one of its name."""
+        """Add an input; ProtocolError if the request already has one of this name."""
         if any(tensor._name == other._name for other in self.inputs):
             request_id = self.request_id or "<id_unknown>"
             refuse(f"[request id: {request_id}] input '{tensor._name}' already exists in request")
         self.inputs.append(tensor)
 
     def output(self, tensor: Tensor) -> tuple[Tensor, RequestedOutput | None]:
-        """Return an output as the client wants it, and how; None if it was not requested by name."""
+        """Return an output in its requested form, and that form; None if it was not requested by name."""
         requested = self.outputs.get(tensor._name)
         if requested is not None and requested.classes:
             tensor = _classified(self.model, tensor, requested.classes)
         return tensor, requested
 
     def request(self) -> InferenceRequest:
-        """Return the request as the engine takes it."""
+        """Return the request for the engine; ProtocolError if it is invalid."""
         spec = self.model.spec
         try:
             request = InferenceRequest(
                 self.request_id, self.correlation_id, self.inputs, list(self.outputs), spec.name,
                 self.version, self.flags, self.timeout,
             )  # fmt: skip
-            own = client_parameters(self.parameters)[0] if self.parameters else "{}"
+            parameters = client_parameters(self.parameters)[0] if self.parameters else "{}"
         except (BLSError, TypeError, ValueError, RuntimeError, TritonModelException) as error:
             refuse(str(error))
         memory = preferred_memory_of("cpu") if gpus_were_seen() else None
-        if own != "{}" or self.priority or memory is not None:
+        if parameters != "{}" or self.priority or memory is not None:
             request._options = replace(
-                request._options, parameters=own, priority=self.priority, preferred_memory=memory
+                request._options, parameters=parameters, priority=self.priority, preferred_memory=memory
             )
         return request
 
 
 def flags_of(parameters: Mapping[str, Any]) -> int:
-    """Return the flags of a sequence's request."""
+    """Return Triton's request flags for the parameters ``sequence_start`` and ``sequence_end``."""
     return START * bool(parameters.get("sequence_start")) | END * bool(parameters.get("sequence_end"))
 
 
 def parameters_of(options: Options) -> dict[str, Any]:
-    """Return a request's parameters, and its other options as parameters of the protocol."""
+    """Return a request's parameters; sequence, priority and timeout are parameters in the protocol too."""
     if options is DEFAULT_OPTIONS:
         return {}
-    out: dict[str, Any] = json.loads(options.parameters)
+    parameters: dict[str, Any] = json.loads(options.parameters)
     if options.correlation_id:
-        out["sequence_id"] = options.correlation_id
-        out["sequence_start"] = bool(options.flags & START)
-        out["sequence_end"] = bool(options.flags & END)
+        parameters["sequence_id"] = options.correlation_id
+        parameters["sequence_start"] = bool(options.flags & START)
+        parameters["sequence_end"] = bool(options.flags & END)
     if options.priority:
-        out["priority"] = options.priority
+        parameters["priority"] = options.priority
     if options.timeout:
-        out["timeout"] = options.timeout
-    return out
+        parameters["timeout"] = options.timeout
+    return parameters
 
 
 def headers_of(options: Options) -> dict[str, str]:
-    """Return the headers of a request: its trace, and its sequence for load balancers."""
-    out: dict[str, str] = {}
+    """Return the headers of a request: its trace context, and its correlation ID for load balancers."""
+    headers: dict[str, str] = {}
     if options.correlation_id:
         text = str(options.correlation_id)
         if text.isascii() and text.isprintable():
-            out[_CORRELATION] = text
+            headers[_CORRELATION] = text
     context = None if options.trace is None else options.trace.get_context()
     if context:
         carrier = json.loads(context)
         trace = {k: carrier.get(k) for k in ("traceparent", "tracestate")}
-        out |= {k: v for k, v in trace.items() if isinstance(v, str) and v.isascii() and v.isprintable()}
-    return out
+        headers |= {k: v for k, v in trace.items() if isinstance(v, str) and v.isascii() and v.isprintable()}
+    return headers
 
 
 def parameters_of_model(parameters: Mapping[str, Any]) -> str:
-    """Return the parameters of a response that its model may have sent, as JSON text."""
-    own = {k: v for k, v in parameters.items() if k not in _OF_THE_SERVER}
-    return json.dumps(own) if own else "{}"
+    """Return the parameters of a response without those that the server adds, as JSON text."""
+    kept = {k: v for k, v in parameters.items() if k not in _SERVER_PARAMETERS}
+    return json.dumps(kept) if kept else "{}"
 
 
 def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
-    """Return the largest values of each row of an output as ``value:index[:label]``, largest first."""
+    """Return the `count` largest values of each row of an output as ``value:index[:label]``, largest first."""
     if tensor._datatype in ("BYTES", "BF16", "FP16", "BOOL"):
         refuse(f"class result not available for output '{tensor._name}' due to unsupported type "
                f"'{tensor._datatype}'")  # fmt: skip
@@ -142,19 +142,19 @@ def _classified(model: LoadedModel, tensor: Tensor, count: int) -> Tensor:
     rows = array.reshape(array.shape[0], -1) if batched and array.shape[0] else array.reshape(1, -1)
     count = min(count, rows.shape[1])
     labels = _labels(model, tensor._name)
-    whole = array.dtype.kind in "iu"
+    is_integer = array.dtype.kind in "iu"
     out = np.empty((len(rows), count), np.object_)
     for number, row in enumerate(rows):
         best = np.argsort(-row.astype(np.float64), kind="stable")[:count]
-        for place, index in enumerate(best.tolist()):
-            value = str(row[index]) if whole else f"{float(row[index]):f}"
+        for rank, index in enumerate(best.tolist()):
+            value = str(row[index]) if is_integer else f"{float(row[index]):f}"
             label = f":{labels[index]}" if index < len(labels) else ""
-            out[number, place] = f"{value}:{index}{label}".encode()
+            out[number, rank] = f"{value}:{index}{label}".encode()
     return Tensor._of(tensor._name, out if batched else out[0], "BYTES")
 
 
 def _labels(model: LoadedModel, output: str) -> list[str]:
-    """Return the labels of an output, from the file of the model that its configuration names."""
+    """Return the labels of an output, from the label file in the model's configuration."""
     file = next((each.label_filename for each in model.spec.config.output if each.name == output), "")
     if not file or not model.directory:
         return []

@@ -1,8 +1,8 @@
 """System shared memory that clients register: regions by name, for inputs to read and outputs to write.
 
-Guarantees: a key names an object of POSIX shared memory and nothing else (no path leaves /dev/shm); no access
-leaves its region; an object that its client has made shorter meanwhile is an error of a request; `close` lets
-go of all of it. The objects themselves belong to the clients and are never removed.
+Guarantees: a key can only name a POSIX shared memory object (no path leaves /dev/shm). No access leaves its
+region. If the client shrinks an object, requests that use it get an error. `unregister` closes the files. The
+objects belong to the clients and are never removed.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ class Region:
     key: str
     offset: int
     byte_size: int
-    handle: int  # a file: if it shrinks, access to mapped memory would kill the process
+    handle: int  # a file descriptor: with mapped memory, a shrunk object would kill this process
 
 
 class Regions:
-    """The regions that clients have registered; safe from any thread."""
+    """The regions that clients have registered; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._regions: dict[str, Region] = {}
 
     def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Register a part of an object that a client has made."""
+        """Register a part of a client's shared memory object."""
         if not sys.platform.startswith("linux"):
-            refuse("system shared memory is only there on Linux", UNSUPPORTED)
+            refuse("system shared memory is supported on Linux only", UNSUPPORTED)
         if offset < 0 or byte_size < 0:
-            refuse(f"shared memory region '{name}': offset and byte_size are whole numbers from 0 on")
+            refuse(f"shared memory region '{name}': offset and byte_size must not be negative")
         with self._lock:
             if name in self._regions:
                 refuse(f"shared memory region '{name}' already in manager")
             self._regions[name] = Region(name, key, offset, byte_size, _opened(key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
-        """Unregister a region, all without a name; an unknown one is no error."""
+        """Unregister a region, or all without a name; ignore an unknown name."""
         with self._lock:
             names = [name] if name else list(self._regions)
-            for each in names:
-                if each in self._regions:
-                    os.close(self._regions.pop(each).handle)
+            for registered in names:
+                if registered in self._regions:
+                    os.close(self._regions.pop(registered).handle)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
-        """Return the description of a region, or of all."""
+        """Return name, key, offset and size of a region, or of all regions."""
         with self._lock:
             if name and name not in self._regions:
                 refuse(f"Unable to find system shared memory region: '{name}'", NOT_FOUND)
@@ -72,18 +72,18 @@ class Regions:
             ]
 
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
-        """Return bytes of a region."""
+        """Return a copy of a part of a region."""
         with self._lock:
             handle, start = self._place(name, offset, byte_size)
             return _read(handle, byte_size, start)
 
     def check(self, name: str, offset: int, byte_size: int) -> None:
-        """Raise the ProtocolError that `write` would raise."""
+        """Raise the ProtocolError of an unknown region or a part outside it."""
         with self._lock:
             self._place(name, offset, byte_size)
 
     def write(self, name: str, region: str, offset: int, byte_size: int, data: bytes | memoryview) -> None:
-        """Write the output of this name into a part of a region."""
+        """Write an output into a part of a region; `name` is the output's."""
         if len(data) > byte_size:
             refuse(
                 f"shared memory size specified with the request for output '{name}' ({byte_size} "
@@ -105,7 +105,7 @@ class Regions:
             refuse(f"Invalid offset + byte size for shared memory region: '{name}'")
         start = region.offset + offset
         if os.fstat(region.handle).st_size < start + byte_size:
-            refuse(f"shared memory region '{name}': '{region.key}' has become shorter than it was registered")
+            refuse(f"shared memory region '{name}': '{region.key}' has become smaller than its registered size")
         return region.handle, start
 
 
@@ -114,13 +114,13 @@ def _read(handle: int, byte_size: int, start: int) -> bytes:
     while start < end:  # one call reads 2 GB at most
         parts.append(os.pread(handle, end - start, start))
         if not parts[-1]:
-            refuse("the shared memory has become shorter while it was read")
+            refuse("the shared memory became smaller while it was read")
         start += len(parts[-1])
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _opened(key: str, needed: int) -> int:
-    """Open an object of shared memory with at least so many bytes."""
+    """Open a shared memory object of at least `needed` bytes."""
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
         refuse(cannot, INTERNAL)
@@ -128,8 +128,8 @@ def _opened(key: str, needed: int) -> int:
         handle = os.open(f"{_FOLDER}/{key.removeprefix('/')}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         refuse(cannot, INTERNAL)
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or not 0 < needed <= found.st_size:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or not 0 < needed <= status.st_size:
         os.close(handle)
         refuse(f"Invalid shared memory region: '{key}'", INTERNAL)
     return handle

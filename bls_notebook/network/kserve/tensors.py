@@ -1,6 +1,6 @@
-"""Tensors as both protocols carry them: little-endian, in C order, each text after its length. Pure.
+"""Tensors in the binary format of both protocols: little-endian, C order, length-prefixed texts. Pure functions.
 
-A wrong input of a client is a `ProtocolError` in Triton's words, a wrong output of a server an `AnswerError`.
+A client's malformed input raises `ProtocolError` with Triton's text, a server's malformed output `AnswerError`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .errors import INVALID, refuse
 Buffer = bytes | memoryview
 
 DTYPES = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}
-DTYPES["BF16"] = np.dtype(np.uint16)  # its bits
-_MOST_DIMENSIONS = 32  # what NumPy takes everywhere
+DTYPES["BF16"] = np.dtype(np.uint16)  # the raw bits
+_MOST_DIMENSIONS = 32  # NumPy 1's limit
 _MOST_ELEMENTS = 1 << 62  # far beyond any memory
 
 
 class AnswerError(ValueError):
-    """A server's response is not as the protocol says; the text is one line."""
+    """A server's response violates the protocol; the message is one line."""
 
 
 def _on_cpu(tensor: Tensor) -> Any:
@@ -48,7 +48,7 @@ def bytes_of(tensor: Tensor) -> Buffer:
 
 
 def values_of(tensor: Tensor) -> list[Any]:
-    """Return the elements of a tensor in C order; UnicodeDecodeError for BYTES that are no UTF-8."""
+    """Return the elements of a tensor in C order; UnicodeDecodeError for BYTES that are not UTF-8."""
     elements: list[Any] = _on_cpu(tensor).reshape(-1).tolist()
     if tensor._datatype != "BYTES":
         return elements
@@ -56,19 +56,19 @@ def values_of(tensor: Tensor) -> list[Any]:
 
 
 def count_of(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape; ValueError says what is wrong with it."""
+    """Return the number of elements of a shape; ValueError if the shape is invalid or too large."""
     if len(shape) > _MOST_DIMENSIONS:  # first: multiplying very many sizes is slow
-        raise ValueError(f"has {len(shape)} dimensions; {_MOST_DIMENSIONS} are the most")
+        raise ValueError(f"has {len(shape)} dimensions; the limit is {_MOST_DIMENSIONS}")
     if any(size < 0 for size in shape):
-        raise ValueError(f"has the shape {list(shape)}; sizes are whole numbers from 0 on")
+        raise ValueError(f"has the shape {list(shape)}; sizes must not be negative")
     count = prod(shape)
     if count > _MOST_ELEMENTS or any(size > _MOST_ELEMENTS for size in shape):
-        raise ValueError(f"has the shape {list(shape)}, more elements than there can be")
+        raise ValueError(f"has the shape {list(shape)}, which has too many elements")
     return count
 
 
 def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:
-    """Return an output with memory of its own; AnswerError for a wrong shape, data type or number of bytes."""
+    """Return an output as a copy of its bytes; AnswerError for a wrong shape, data type or number of bytes."""
     sizes, count = _output_shape(name, shape)
     if datatype == "BYTES":
         try:
@@ -90,12 +90,12 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
     """Return an output from its elements in JSON or protobuf, flat or nested; AnswerError as above."""
     sizes, _ = _output_shape(name, shape)
     if datatype == "BF16":
-        raise AnswerError(f"output '{name}': BF16 has no form in JSON; expected binary data")
+        raise AnswerError(f"output '{name}': JSON cannot carry BF16; expected binary data")
     try:
         if datatype == "BYTES":
             flat = [e.encode() if isinstance(e, str) else e for e in _flat(elements)]
             if not all(isinstance(e, bytes) for e in flat):
-                raise TypeError("elements that are no text")
+                raise TypeError("elements that are not text")
             array = np.empty(len(flat), np.object_)
             array[:] = flat
         else:
@@ -109,7 +109,7 @@ def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elemen
 
 def _flat(elements: Sequence[Any]) -> list[Any]:
     if any(isinstance(e, (list, tuple)) for e in elements):
-        return [each for e in elements for each in _flat(e if isinstance(e, (list, tuple)) else [e])]
+        return [element for e in elements for element in _flat(e if isinstance(e, (list, tuple)) else [e])]
     return list(elements)
 
 
@@ -122,7 +122,7 @@ def _reshaped(name: str, array: np.ndarray[Any, Any], sizes: list[int], datatype
 
 def _output_shape(name: str, shape: Sequence[int]) -> tuple[list[int], int]:
     if not isinstance(name, str):
-        raise AnswerError(f"the name of an output is {name!r}, which is no text")
+        raise AnswerError(f"the name of an output is {name!r}, which is not text")
     sizes = [*map(int, shape)]
     try:
         return sizes, count_of(sizes)
@@ -132,7 +132,7 @@ def _output_shape(name: str, shape: Sequence[int]) -> tuple[list[int], int]:
 
 def _output_dtype(datatype: str) -> np.dtype[Any]:
     if datatype not in DTYPES:
-        raise AnswerError(f"the data type {datatype!r} is none of the KServe v2 protocol's")
+        raise AnswerError(f"the data type {datatype!r} is not one of the KServe v2 protocol")
     return DTYPES[datatype]
 
 
@@ -141,7 +141,7 @@ def input_tensor(
 ) -> Tensor:
     """Return an input from its bytes; ProtocolError for a wrong shape, data type or number of bytes.
 
-    It shares the memory of the data until it is sent.
+    Numeric inputs share the memory of `data`.
     """
     count = elements_of(name, shape)
     if datatype == "BYTES":
@@ -161,7 +161,7 @@ def input_tensor(
 
 
 def dtype_of(name: str, datatype: str) -> np.dtype[Any]:
-    """Return the NumPy type of a data type other than BYTES; for BF16, that of its bits."""
+    """Return the NumPy type of a data type other than BYTES; uint16 for the bits of BF16."""
     return DTYPES[datatype] if datatype in DTYPES else refuse(f"invalid datatype for input {name}")
 
 
@@ -174,8 +174,8 @@ def elements_of(name: str, shape: Sequence[int]) -> int:
 
 
 def _elements(model: str, request_id: str, name: str, count: int, data: bytes | memoryview) -> list[bytes]:
-    """Return the elements of a BYTES input, which have to be so many."""
-    out: list[bytes] = []
+    """Return the elements of a BYTES input; ProtocolError unless there are `count`."""
+    elements: list[bytes] = []
     at, size = 0, len(data)
     while at < size:
         if at + 4 > size:
@@ -191,20 +191,20 @@ def _elements(model: str, request_id: str, name: str, count: int, data: bytes | 
                 f"incomplete string data for inference input '{name}', expecting string of length {length} "
                 f"but only {size - at} bytes available"
             )
-        if len(out) == count:
+        if len(elements) == count:
             refuse(
                 f"{_request(request_id)} unexpected number of string elements {count + 1} for inference "
                 f"input '{name}' for model '{model}', expecting {count}"
             )
-        out.append(bytes(data[at : at + length]))
+        elements.append(bytes(data[at : at + length]))
         at += length
-    if len(out) != count:
+    if len(elements) != count:
         refuse(
             f"{_request(request_id)} expected {count} string elements for inference input '{name}' for model "
-            f"'{model}', got {len(out)}",
+            f"'{model}', got {len(elements)}",
             INVALID,
         )
-    return out
+    return elements
 
 
 def _request(request_id: str) -> str:
