@@ -1,4 +1,4 @@
-"""Shipping models to a server: exports, the local tritonserver, and the proof of equal answers."""
+"""Ship models to Triton servers: export, serve on a local tritonserver, prove equal answers."""
 
 from bls_notebook.extending import lazily
 

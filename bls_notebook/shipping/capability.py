@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the shipping capability: public names, magics, commands, displays."""
 
 from bls_notebook.extending import Capability, Drawing
 

@@ -1,4 +1,4 @@
-"""``python -m bls_notebook export``, ``serve`` and ``prove``."""
+"""The commands ``export``, ``serve`` and ``prove`` of ``python -m bls_notebook``."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from .records import Certificate
 
 
 def add_target_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an export: where it is to be served, and by how many servers."""
+    """Add the options of an export: the deployment target and the number of servers."""
     parser.add_argument(
         "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
-        help=f"also write the files to serve the models there: {', '.join(TARGETS)}",
+        help=f"also write the files to deploy the models: {', '.join(TARGETS)}",
     )  # fmt: skip
     parser.add_argument("--replicas", type=int, default=1, metavar="N", help="for compose: N servers behind HAProxy")
-    parser.add_argument("--completed", action="store_true", help="write completed configurations (default: as given)")
+    parser.add_argument("--completed", action="store_true", help="write completed configurations (default: as written)")
 
 
 def add_container_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that serves models in a container."""
+    """Add the option to serve models in a container."""
     parser.add_argument(
         "--container", nargs="?", const=True, default=False, metavar="IMAGE",
-        help="serve in a container, by docker (default: NVIDIA's image of the server)",
+        help="serve in a docker container (default image: NVIDIA's tritonserver)",
     )  # fmt: skip
 
 
 def _add_models(parser: argparse.ArgumentParser, place: str = "") -> None:
-    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("repository", help="a folder with one sub-folder for each model; their code runs")
     if place:
         parser.add_argument("place", metavar="FOLDER", help=place)
-    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="models (default: all)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
-    _add_models(parser, "a folder, or a file that ends with .zip, to write")
+    _add_models(parser, "folder or .zip file to write")
     add_target_options(parser)
 
 
 def _run_export(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
         load_with_callees(repository, arguments.models)
-        written = bls.export(
+        exported = bls.export(
             arguments.place, *arguments.models,
             target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
             repo=repository,
         )  # fmt: skip
-    print_record(written, arguments.json)
+    print_record(exported, arguments.json)
     return 0
 
 
@@ -74,7 +74,7 @@ def _run_serve(arguments: argparse.Namespace) -> int:
         server = bls.serve(*arguments.models, repo=repository, container=arguments.container)
     with server:
         print_record(server.record, arguments.json)
-        sys.stdout.flush()  # whoever waits for the addresses may read from a pipe
+        sys.stdout.flush()  # a process that reads the addresses from a pipe needs them now
         print("Ctrl-C stops it.", file=sys.stderr)
         try:
             server.wait()
@@ -85,19 +85,21 @@ def _run_serve(arguments: argparse.Namespace) -> int:
     return 1
 
 
-SERVE = Command("serve models by the real tritonserver until Ctrl-C", _serve_arguments, _run_serve)
+SERVE = Command("serve models with the real tritonserver until Ctrl-C", _serve_arguments, _run_serve)
 
 
 def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     _add_models(parser)
-    parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests a model")
+    parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests for each model")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N",
-        help="the same makes the same requests, by one version of hypothesis",
+        help="the same seed makes the same requests, with the same version of hypothesis",
     )  # fmt: skip
     add_tolerance(parser)
-    parser.add_argument("--instances", type=counts, default=(), metavar="N,...", help="instance counts to try as well")
-    parser.add_argument("--server", default="", metavar="URL", help="one that runs: grpc://host:port")
+    parser.add_argument(
+        "--instances", type=counts, default=(), metavar="N,...", help="also compare with these instance counts"
+    )
+    parser.add_argument("--server", default="", metavar="URL", help="compare with a running server: grpc://host:port")
 
 
 def _run_prove(arguments: argparse.Namespace) -> int:
@@ -121,10 +123,10 @@ def _run_prove(arguments: argparse.Namespace) -> int:
             else:
                 prove = stack.enter_context(proving(repository, names)).prove
             for name in names:
-                proven = prove(name, **options)
-                all_equal = all_equal and proven.equal
+                certificate = prove(name, **options)
+                all_equal = all_equal and certificate.equal
                 with redirect_stdout(sys.__stdout__ or messages):
-                    print(json.dumps(proven.to_dict())) if arguments.json else print_record(proven, False)
+                    print(json.dumps(certificate.to_dict())) if arguments.json else print_record(certificate, False)
     return int(not all_equal)
 
 

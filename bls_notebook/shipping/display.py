@@ -17,7 +17,7 @@ _EXPORT_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
 
 def exported_document(record: Exported) -> doc.Document:
-    """Describe an export."""
+    """Return the display of an export."""
     return doc.Document(list(_export_blocks(record)))
 
 
@@ -27,36 +27,36 @@ def _export_blocks(record: Exported) -> Iterator[doc.Block]:
     rows = [doc.Row(_export_cells(model)) for model in record.models]
     yield doc.Table(f"Models exported to {record.place}", _EXPORT_COLUMNS, rows)
     facts = [f"requirements.txt: {', '.join(record.requirements)}"] if record.requirements else []
-    facts += [f"at least {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
+    facts += [f"needs at least {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
     if "prove.py" in record.files:
-        facts.append("prove.py there proves the answers on a machine with a server")
-    yield doc.Words(parts.quiet(" · ".join([*facts, "README.md there: how to serve, test and measure it"])))
-    there = dict(record.elsewhere)
+        facts.append("prove.py compares the answers with those of a server")
+    yield doc.Words(parts.quiet(" · ".join([*facts, "README.md: how to serve, test and measure the models"])))
+    remote = dict(record.elsewhere)
     absent = [
-        f"{model.name} calls {name}, which is at {there[name]} and was left out: a server has to have both"
-        if name in there
-        else f"{model.name} calls {name}, which does not serve here and was left out: load it and export "
-        "again, or have it on the server"
+        f"{model.name} calls {name}, a remote model at {remote[name]}, which was left out: one server must have both"
+        if name in remote
+        else f"{model.name} calls {name}, which is not loaded and was left out: load it and export again, or "
+        "make sure that the server has it"
         for model in record.models
         for name in model.absent
     ]
     unknown = [
-        f"{name} is imported and not installed here: add its package to requirements.txt" for name in record.unknown
+        f"{name} is imported but not installed here: add its package to requirements.txt" for name in record.unknown
     ]
     yield doc.Warnings((*absent, *unknown))
 
 
 def _export_cells(model: ExportedModel) -> list[doc.Said]:
-    came = "a cell" if model.source == "cell" else model.source
+    origin = "a cell" if model.source == "cell" else model.source
     backend = model.backend or "ensemble"
-    return [parts.name(model.name), backend, came, str(model.files), parts.listed(model.calls)]
+    return [parts.name(model.name), backend, origin, str(model.files), parts.listed(model.calls)]
 
 
 _HASH = 16  # characters that are shown
 
 
 def certificate_document(record: Certificate) -> doc.Document:
-    """Describe what was proven of a model."""
+    """Return the display of a certificate."""
     return doc.Document(list(_certificate_blocks(record)), styles="seen findings session")
 
 
@@ -64,11 +64,11 @@ def _certificate_blocks(record: Certificate) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     for each in record.unequal:
         yield from _unequal_blocks(each)
-    counted = [each for each in record.counted if not each.equal]
-    yield doc.Warnings(tuple(_counted(each) for each in counted), "differs")
+    different_counts = [each for each in record.counted if not each.equal]
+    yield doc.Warnings(tuple(_counted(each) for each in different_counts), "differs")
     yield doc.Warnings(record.notes)
     yield doc.Words(parts.quiet(" · ".join(_request_facts(record))))
-    yield doc.Table("What answered", doc.columns(" | here | on the server"), list(_both(record)))
+    yield doc.Table("The two sides", doc.columns(" | here | on the server"), list(_both(record)))
     rows = [doc.Row([parts.code(path), parts.code(digest[:_HASH])]) for path, digest in record.files]
     if rows:
         title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
@@ -83,26 +83,26 @@ def _verdict(record: Certificate) -> doc.Piece:
         return _marked("✓", "answers as the server does", record)
     if record.unequal:
         return _marked("✗", "answers differently on the server", record)
-    return _marked("✗", "answers as the server does, which counts otherwise", record)
+    return _marked("✗", "answers as the server does, but its statistics differ", record)
 
 
-def _marked(sign: str, words: str, record: Certificate) -> doc.Piece:
-    words += f": {count(record.requests, 'request')}"
+def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
+    text += f": {count(record.requests, 'request')}"
     if record.equal:
-        words += f", {parts.equal_how(record.tolerance, record.ulps)}"
-    words += f", against {record.server.partition(', ')[0]}"
+        text += f", {parts.equal_how(record.tolerance, record.ulps)}"
+    text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
-        words += f", in {ns(int(record.seconds * 1e9))}"
+        text += f", in {ns(int(record.seconds * 1e9))}"
     mark = tag("span", sign, cls="findings-good" if record.equal else "findings-tally-error")
-    html = join(mark, tag("code", record.model), words, by=" ")
-    return doc.Piece(f"{sign} {record.model} {words}", html)
+    html = join(mark, tag("code", record.model), text, by=" ")
+    return doc.Piece(f"{sign} {record.model} {text}", html)
 
 
-def _counted(each: ModelCounts) -> str:
-    words = ("requests answered", "failed", "inferences", "executions")
-    pairs = zip(words, each.here, each.there, strict=True)
-    return f"statistics of {each.model}: " + ", ".join(
-        f"{word} {here:,} here, {there:,} on the server" for word, here, there in pairs if here != there
+def _counted(counts: ModelCounts) -> str:
+    labels = ("successful requests", "failed requests", "inferences", "executions")
+    pairs = zip(labels, counts.here, counts.there, strict=True)
+    return f"statistics of {counts.model}: " + ", ".join(
+        f"{label} {here:,} here, {there:,} on the server" for label, here, there in pairs if here != there
     )
 
 
@@ -113,34 +113,34 @@ def _request_facts(record: Certificate) -> Iterator[str]:
     if record.generated:
         yield f"{record.generated:,} generated (seed {record.seed})"
     if record.failed:
-        yield f"{record.failed:,} answered by the same error on both"
+        yield f"{record.failed:,} failed with the same error on both sides"
     if record.alone:
-        yield f"{count(record.alone, 'row')} of batches asked for alone"
+        yield f"{count(record.alone, 'row')} of batches sent again one by one"
     if record.instances:
-        yield f"with {', '.join(map(str, record.instances))} instances side by side"
+        yield f"in parallel with {', '.join(map(str, record.instances))} instances"
     if record.counted and all(each.equal for each in record.counted):
-        yield f"statistics of {count(len(record.counted), 'model')} counted alike"
+        yield f"equal statistics of {count(len(record.counted), 'model')}"
 
 
 def _both(record: Certificate) -> Iterator[doc.Row]:
     yield doc.Row(["run by", record.here, record.server])
     if record.requests:
         yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])
-    for each in record.packages:
-        yield doc.Row([each.name, each.here or "absent", each.there or "absent"])
+    for package in record.packages:
+        yield doc.Row([package.name, package.here or "absent", package.there or "absent"])
 
 
-def _unequal_blocks(each: Unequal) -> Iterator[doc.Block]:
-    yield doc.Warnings(without_told(each.what, each.tensors), "differs")
-    if each.tensors:
-        yield differences_table(each.tensors, ("here", "on the server"))
-    kind = "the smallest request that shows it" if each.shrunk else "the request"
-    if len(each.steps) > 1:
-        kind = "the smallest sequence that shows it" if each.shrunk else "the sequence"
-    if not each.steady:
-        kind += ", which was answered alike when it was sent again: the model is not deterministic"
-    yield doc.Words(kind, gap=True)
-    tensors = [tensor for step in each.steps for tensor in step]
+def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
+    yield doc.Warnings(without_told(unequal.what, unequal.tensors), "differs")
+    if unequal.tensors:
+        yield differences_table(unequal.tensors, ("here", "on the server"))
+    title = "the smallest request that shows the difference" if unequal.shrunk else "the request"
+    if len(unequal.steps) > 1:
+        title = "the smallest sequence that shows the difference" if unequal.shrunk else "the sequence"
+    if not unequal.steady:
+        title += "; sent again, it got equal answers: the model is not deterministic"
+    yield doc.Words(title, gap=True)
+    tensors = [tensor for step in unequal.steps for tensor in step]
     yield inputs_table("The request", tensors) if tensors else doc.Words(parts.quiet("no inputs"))
 
 
@@ -149,32 +149,32 @@ _KINDS = {"READY": "ready", "ENDED": "unavailable", "UNAVAILABLE": "unavailable"
 
 
 def served_document(record: ServerRecord) -> doc.Document:
-    """Describe a server."""
+    """Return the display of a server."""
     return doc.Document(list(_server_blocks(record)), styles="tried")
 
 
 def _server_blocks(record: ServerRecord) -> Iterator[doc.Block]:
-    up = record.state in ("READY", "NOT READY")
-    named = f"tritonserver {record.version}".strip()
+    is_running = record.state in ("READY", "NOT READY")
+    title = f"tritonserver {record.version}".strip()
     facts = [count(len(record.models), "model")]
-    facts += [f"started in {duration(record.seconds)}"] if up and record.seconds else []
+    facts += [f"started in {duration(record.seconds)}"] if is_running and record.seconds else []
     state = parts.stated(record.state, _KINDS.get(record.state, ""))
-    yield doc.Line([parts.name(named), state, parts.quiet(" · ".join(facts))])
+    yield doc.Line([parts.name(title), state, parts.quiet(" · ".join(facts))])
     yield doc.Warnings(record.notes)
-    if up:
+    if is_running:
         addresses = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", record.metrics))
         columns = doc.columns(" | ")
-        rows = [doc.Row([what, parts.code(where)]) for what, where in addresses]
-        yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
+        rows = [doc.Row([protocol, parts.code(address)]) for protocol, address in addresses]
+        yield doc.Table("Addresses, on this machine only", columns, rows, heads=False)
     if record.state != "STOPPED":
-        yield from _served(record, named, up)
+        yield from _served(record, title, is_running)
 
 
-def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
+def _served(record: ServerRecord, title: str, is_running: bool) -> Iterator[doc.Block]:
     yield doc.Table(
-        f"Models on {named}", _SERVED_COLUMNS, [doc.Row(_served_cells(model, up)) for model in record.models]
+        f"Models on {title}", _SERVED_COLUMNS, [doc.Row(_served_cells(model, is_running)) for model in record.models]
     )
-    if up and record.models:
+    if is_running and record.models:
         yield doc.Words("to call it from any program on this machine (pip install tritonclient[grpc]):")
         yield _client(record)
     yield doc.Words(parts.quiet(record.program))
@@ -182,22 +182,22 @@ def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(f"log: {record.log_file}"))
     if record.log:
         log = tag("pre", prose("\n".join(record.log)))
-        ended = record.state == "ENDED"
-        lines = [f"    {visible(line)}" for line in record.log] if ended else []
-        yield doc.Fold("the last lines of its log", [doc.Both(lambda _: lines, log)], is_open=ended)
+        has_ended = record.state == "ENDED"
+        lines = [f"    {visible(line)}" for line in record.log] if has_ended else []
+        yield doc.Fold("last lines of the log", [doc.Both(lambda _: lines, log)], is_open=has_ended)
 
 
-def _served_cells(model: ServedModel, up: bool) -> list[doc.Said]:
+def _served_cells(model: ServedModel, is_running: bool) -> list[doc.Said]:
     versions = ", ".join(map(str, model.versions))
-    state = parts.stated(model.state, _KINDS.get(model.state, "")) if up else parts.quiet("gone")
-    if up and model.reason:
-        words = f"{model.state} {model.reason}"
-        state = doc.Piece(words, join(state.html, prose(model.reason), by=" "), cls="wrap")
+    state = parts.stated(model.state, _KINDS.get(model.state, "")) if is_running else parts.quiet("gone")
+    if is_running and model.reason:
+        text = f"{model.state} {model.reason}"
+        state = doc.Piece(text, join(state.html, prose(model.reason), by=" "), cls="wrap")
     return [parts.name(model.name), versions, model.backend or "ensemble", state, parts.listed(model.calls)]
 
 
 def _client(record: ServerRecord) -> doc.Block:
-    """One line of Python that a person can paste and run."""
+    """Return one line of Python that a user can paste and run."""
     called = {name for model in record.models for name in model.calls}
     first = next((model for model in record.models if model.name not in called), record.models[0])
     return parts.pasted(

@@ -1,4 +1,4 @@
-"""Records of exports, certificates of `prove`, and tritonservers of `serve`: frozen, JSON-able."""
+"""Records of exports, of proofs (certificates) and of local tritonservers: frozen plain data that can be saved."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bls_notebook.records.repository import TensorRecord, TensorsCompared
 class ExportedModel(Record):
     """One model of an export.
 
-    ``calls`` are the models that it calls or has as steps, ``absent`` those of them that did not serve here
-    and were left out. ``asked`` says whether it was named, or came because another calls it; ``sequences``
-    whether it keeps state from request to request, which then have to reach the same server; ``decoupled``
-    whether it answers by streams. ``shapes`` are of inputs of any length, to measure it: ``IN:1,3``.
+    ``calls`` are its callees and ensemble steps; ``absent`` are callees that were left out because they are not
+    loaded here. ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches
+    sequences, so the requests of a sequence must reach the same server. ``decoupled``: it answers with streams.
+    ``shapes`` are example shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
     """
 
     name: str
@@ -35,13 +35,12 @@ class ExportedModel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Exported(Record):
-    """An export: the folder or archive, the models in it, and what they need on a server.
+    """An export: the folder or archive, its models, and their requirements on a server.
 
-    ``requirements`` are pip's, with the versions that are installed here; ``unknown`` are modules that the
-    models import and that are not installed here. ``shm_bytes`` is what the models' processes need of
-    ``/dev/shm``, at least. ``python`` is the version that they ran with.
-    ``elsewhere`` are remote models that they call, each with the address of its server.
-    ``files`` are those for the ``target`` that the export is for, with so many ``replicas`` of the server.
+    ``requirements`` are pip requirements with the versions installed here; ``unknown`` are imported modules that
+    are not installed here. ``shm_bytes`` is the least ``/dev/shm`` that the models' processes need. ``python`` is
+    the Python version of this process. ``elsewhere`` pairs each remote callee with its server's address.
+    ``files`` are the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers.
     """
 
     place: str
@@ -57,18 +56,18 @@ class Exported(Record):
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """The models that none of the others calls."""
+        """The models that no other exported model calls; all if each has a caller."""
         called = {name for model in self.models for name in model.calls}
         return tuple(m.name for m in self.models if m.name not in called) or self.names
 
     @property
     def on_gpu(self) -> bool:
-        """Whether any of them runs on a GPU."""
+        """Whether any model runs on a GPU."""
         return any(model.on_gpu for model in self.models)
 
     @property
     def sequences(self) -> bool:
-        """Whether any of them keeps state from request to request."""
+        """Whether any model batches sequences."""
         return any(model.sequences for model in self.models)
 
     @property
@@ -79,11 +78,11 @@ class Exported(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unequal(Record):
-    """A request that the two answered differently.
+    """A request that the two sides answered differently.
 
-    ``steps`` are the inputs of the requests that show it: one, or those of a sequence from its start.
-    ``what`` says what differs, a line each; ``tensors`` are the outputs of one name that do. ``shrunk`` says
-    whether it is the smallest request that was found, ``steady`` whether it differed each time.
+    ``steps`` are the inputs of one request, or of each request of a sequence from its start. ``what`` has a line
+    for each difference; ``tensors`` compares the outputs that differ. ``shrunk``: it is the smallest such request
+    that hypothesis found. ``steady``: its answers differed each time it was sent.
     """
 
     what: tuple[str, ...]
@@ -95,7 +94,7 @@ class Unequal(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Package(Record):
-    """A package that the model imports, with its version on both sides; empty where it is not installed."""
+    """A package that the model imports, and its versions here and on the server; empty if not installed."""
 
     name: str
     here: str = ""
@@ -104,10 +103,10 @@ class Package(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelCounts(Record):
-    """How often a model was asked and ran on both sides: what Triton's statistics grew by.
+    """Growth of a model's statistics during a proof, on both sides.
 
-    Each side has the requests that were answered, those that failed, inferences (rows) and executions; the
-    last is to be the same only where ``batches`` are formed by whoever asks.
+    Each side has successful requests, failed requests, inferences (rows) and executions. ``batches``: clients
+    form the batches, so that executions must be equal too; otherwise they may depend on timing.
     """
 
     model: str
@@ -117,24 +116,22 @@ class ModelCounts(Record):
 
     @property
     def equal(self) -> bool:
-        """Whether both have counted the same."""
+        """Whether the counts of both sides are equal."""
         return self.here[: 3 + self.batches] == self.there[: 3 + self.batches]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Record):
-    """The same requests to a model in this process and on a real server, compared bit by bit.
+    """The result of a proof: a model here and its copy on a real server answered the same requests.
 
-    ``given`` and ``generated`` are how many requests (or sequences of them) were asked for in both places,
-    ``failed`` how many of those were answered by the same error. ``tolerance`` and ``ulps`` are what floats
-    were allowed to differ by. ``files`` are the SHA-256 of what was served, the models that it calls
-    included. ``here_ns`` and ``there_ns`` are medians of how long an answer took: a call in this process, and
-    a request over loopback to the server.
+    ``given`` and ``generated`` are the numbers of compared requests (or sequences) by origin; ``failed`` is the
+    number that failed with the same error on both sides. ``tolerance`` and ``ulps`` are the allowed differences
+    of floats. ``files`` are the SHA-256 hashes of the served files, those of callees included. ``here_ns`` and
+    ``there_ns`` are median latencies: of a call in this process, and of a request to the server over loopback.
 
-    ``alone`` is how many rows of batches were asked for once more by themselves, ``instances`` the instance
-    counts with which requests were sent once more, side by side. ``counted`` has the statistics of the model
-    and of those that it calls. ``notes`` are what was equal and is still worth knowing. ``seconds`` is how
-    long it took to compare.
+    ``alone`` is the number of rows of batches that were sent again one by one; ``instances`` are the instance
+    counts with which requests were sent again in parallel. ``counted`` compares the statistics of the model and
+    its callees. ``notes`` are remarks about equal answers. ``seconds`` is the duration of the comparison.
     """
 
     model: str
@@ -160,18 +157,18 @@ class Certificate(Record):
 
     @property
     def equal(self) -> bool:
-        """Whether every request was answered alike, and counted alike."""
+        """Whether all answers and statistics were equal."""
         return not self.unequal and self.requests > 0 and all(each.equal for each in self.counted)
 
     @property
     def requests(self) -> int:
-        """How many requests, or sequences of them, were compared."""
+        """The number of compared requests or sequences."""
         return self.given + self.generated
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServedModel(Record):
-    """A model on the server: its versions, state and why, in the server's words; and what it calls."""
+    """A model on the server: its callees, and its versions, state and reason from the server's index."""
 
     name: str
     versions: tuple[int, ...] = (1,)
@@ -183,12 +180,12 @@ class ServedModel(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ServerRecord(Record):
-    """A tritonserver beside the notebook, as it was when somebody looked.
+    """Snapshot of a local tritonserver.
 
-    ``state`` is ``READY``, ``NOT READY``, ``STOPPED`` or ``ENDED`` (by itself). ``program`` says which server
-    it is; ``http``, ``grpc`` and ``metrics`` are addresses (host and port). ``log_file`` is there while it
-    runs; ``log`` are the last lines of it. ``seconds`` is what starting took, all in all. ``notes`` say what
-    is otherwise than in the notebook.
+    ``state`` is ``READY``, ``NOT READY``, ``STOPPED`` or ``ENDED`` (without `stop`). ``program`` describes the
+    server program. ``http`` and ``metrics`` are URLs, ``grpc`` is host and port. ``log_file`` exists while the
+    server runs; ``log`` has its last lines. ``seconds`` is the time from the call of `serve` until the server was
+    ready. ``notes`` are differences from the notebook's environment.
     """
 
     state: str

@@ -1,4 +1,4 @@
-"""``%tritonrepo export``, ``serve`` and ``prove``."""
+"""The verbs ``export``, ``serve`` and ``prove`` of ``%tritonrepo``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
     names = arguments.names
     if arguments.inputs and len(names) != 1:
-        raise UsageError("%tritonrepo export: inputs are of one model; name it before them.")
+        raise UsageError("%tritonrepo export: inputs need exactly one model; name it before them.")
     if arguments.inputs and arguments.requests:
-        raise UsageError("%tritonrepo export: give inputs or --requests, and not both.")
+        raise UsageError("%tritonrepo export: give either inputs or --requests, not both.")
     with reported(notebook):
         requests: Any = {names[0]: [arguments.inputs]} if arguments.inputs else None
         if arguments.requests:
@@ -37,14 +37,14 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
 
 
 EXPORT = Verb(
-    "export", "write models as a model repository for a server, with all that they call", _export,
-    "Each model as it serves here: its code and files, its config.pbtxt, the models that it calls, and "
-    "beside them requirements.txt and a README.md with the commands to serve, test and measure it. A model "
-    "that reads a notebook variable, or cannot ship for another reason, is refused, and nothing is written. "
-    "A folder is replaced only where an export wrote all that is in it. With requests (INPUT=EXPRESSION, as "
-    "in %bls, or --requests) it has their answers, too: prove.py proves them on a machine with a server, and "
-    "there is input data for perf_analyzer. In scripts: "
-    "bls.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER.",
+    "export", "write models and their callees as a model repository for a server", _export,
+    "Writes each loaded model with its files, its config.pbtxt and the models that it calls, and adds "
+    "requirements.txt and a README.md with the commands to serve, test and measure them. If a model cannot "
+    "run on a server, for example because it reads a notebook variable, export reports why and writes "
+    "nothing. It replaces a folder only if an export wrote all files in it. Given requests "
+    "(INPUT=EXPRESSION, as in %bls, or --requests), it also writes their answers: prove.py compares them "
+    "with a server's on another machine, and perf_analyzer gets input data. In scripts: bls.export(); in a "
+    "shell: python -m bls_notebook export REPOSITORY FOLDER.",
     "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
     "  %tritonrepo export ../ship --for kubernetes\n"
     "  %tritonrepo export ../ship --for compose --replicas 3\n"
@@ -54,54 +54,52 @@ EXPORT = Verb(
     takes_inputs=True,
 )  # fmt: skip
 EXPORT.parser.usage = "%(prog)s FOLDER [MODEL ...] [INPUT=EXPRESSION ...] [options]"
-EXPORT.parser.add_argument("place", metavar="FOLDER", help="a folder, or a file that ends with .zip")
-EXPORT.parser.add_argument("names", nargs="*", metavar="MODEL", help="models that serve (default: all)")
+EXPORT.parser.add_argument("place", metavar="FOLDER", help="folder or .zip file to write")
+EXPORT.parser.add_argument("names", nargs="*", metavar="MODEL", help="loaded models (default: all)")
 add_target_options(EXPORT.parser)
-EXPORT.parser.add_argument(
-    "--requests", default="", metavar="FILE", help="a recording (bls.record), of which the requests are taken"
-)
+EXPORT.parser.add_argument("--requests", default="", metavar="FILE", help="a recording (bls.record) with the requests")
 
 
 def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
-    before: LocalServer | None = notebook.state.get("shipping.server")
-    if arguments.stop and (before is None or arguments.names):
-        wrong = "takes no models" if arguments.names else "no server runs; start one by %tritonrepo serve"
-        raise UsageError(f"%tritonrepo serve --stop: {wrong}")
+    previous: LocalServer | None = notebook.state.get("shipping.server")
+    if arguments.stop and (previous is None or arguments.names):
+        problem = "takes no models" if arguments.names else "no server runs; start one with %tritonrepo serve"
+        raise UsageError(f"%tritonrepo serve --stop: {problem}")
     with reported(notebook):
-        if arguments.stop and before is not None:
-            before.stop()
+        if arguments.stop and previous is not None:
+            previous.stop()
             notebook.state.pop("shipping.server", None)
-            return before
-        made = bls.serve(*arguments.names, start_timeout=arguments.start_timeout, container=arguments.container)
-        notebook.state["shipping.server"] = made
-        if before is not None:
-            before.stop(graceful=False)
-            notebook.say("the server before was stopped", "info")
-        return made
+            return previous
+        server = bls.serve(*arguments.names, start_timeout=arguments.start_timeout, container=arguments.container)
+        notebook.state["shipping.server"] = server
+        if previous is not None:
+            previous.stop(graceful=False)
+            notebook.say("the previous server was stopped", "info")
+        return server
 
 
 SERVE = Verb(
-    "serve", "serve models by the real tritonserver, on a copy of what they are now", _serve,
-    "Exports the models with all that they call, starts a tritonserver on the copy and waits until it is "
-    "ready: the one on PATH, or else that of the wheel nvidia-pytriton, installed once into an environment "
-    "of its own with what the models import (Linux on x86-64); with --container NVIDIA's "
-    "image, by docker. It listens on 127.0.0.1 alone, and ends with the kernel. One runs at a time: a "
-    "second one takes the place of the first once it is ready. The value "
-    "is the server: server.infer(...), server.log(), server.stop(). In scripts: bls.serve(); in a shell: "
+    "serve", "serve a copy of the models with the real tritonserver", _serve,
+    "Exports the models and their callees, starts a tritonserver on the copy and waits until it is ready. It "
+    "uses the tritonserver on PATH, or else the one in the wheel nvidia-pytriton (Linux on x86-64), which it "
+    "installs once into a separate environment with the packages that the models import; with --container, "
+    "NVIDIA's image in docker. The server listens on 127.0.0.1 only and ends with the kernel. One server "
+    "runs at a time: a new one replaces the previous one when it is ready. The value is the server: "
+    "server.infer(...), server.log(), server.stop(). In scripts: bls.serve(); in a shell: "
     "python -m bls_notebook serve REPOSITORY.",
     "  %tritonrepo serve\n  server = %tritonrepo serve digit_reader\n  %tritonrepo serve --stop\n"
     "  %tritonrepo serve --container --start-timeout 10m\n",
     suggests=serves,
 )  # fmt: skip
-SERVE.parser.add_argument("names", nargs="*", metavar="MODEL", help="models that serve (default: all)")
+SERVE.parser.add_argument("names", nargs="*", metavar="MODEL", help="loaded models (default: all)")
 SERVE.parser.add_argument("--stop", action="store_true", help="stop the server that runs")
 SERVE.parser.add_argument(
     "--start-timeout", type=seconds, default=120.0, metavar="TIME",
-    help="how long loading all of them may take (default: 120s)",
+    help="timeout for loading all models (default: 120s)",
 )  # fmt: skip
 add_container_option(SERVE.parser)
 
-_GENERATED = 100  # requests, if none are given
+_GENERATED = 100  # generated requests, if the user gives none
 
 
 def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
@@ -109,26 +107,26 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     with reported(notebook):
         if arguments.requests:
             requests.append(bls.load(arguments.requests))
-        number = arguments.generate
-        if number is None:
-            number = 0 if requests else _GENERATED
+        count = arguments.generate
+        if count is None:
+            count = 0 if requests else _GENERATED
         return bls.prove(
-            arguments.model, *requests, generate=number, seed=arguments.seed,
+            arguments.model, *requests, generate=count, seed=arguments.seed,
             tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
             server=arguments.server,
         )  # fmt: skip
 
 
 PROVE = Verb(
-    "prove", "send the same requests here and to a real server, and compare the answers", _prove,
-    "A tritonserver runs a copy of the model and of all that it calls, as export writes them (the first time "
-    "it is installed, in an environment of its own). Outputs are compared bit by bit, errors by text and "
-    "code, of decoupled models the whole stream, rows of batches once more alone; then Triton's counts of "
-    "requests and executions, those of the models that it calls included. Requests are given "
-    "(INPUT=EXPRESSION, as in %bls), recorded (--requests), or "
-    f"generated from the model's config ({_GENERATED} where nothing is given); generated ones sometimes reuse given "
-    "inputs. The smallest request that shows a difference is reported. In scripts: "
-    "bls.prove(); in a shell: python -m bls_notebook prove REPOSITORY.",
+    "prove", "compare a model's answers with those of the real tritonserver", _prove,
+    "Sends the same requests to the model and to a tritonserver that runs an exported copy of it and of its "
+    "callees. (The first time, it installs the server into a separate environment.) It compares outputs bit "
+    "by bit, errors by text and code, and the whole stream of decoupled models; it sends the rows of batches "
+    "again one by one; and it compares Triton's counts of requests and executions, those of callees "
+    "included. Requests are given (INPUT=EXPRESSION, as in %bls), recorded (--requests), or generated from "
+    f"the model's config ({_GENERATED} by default if none are given); generated ones sometimes reuse given inputs. "
+    "A difference is shown with the smallest request that reproduces it. In scripts: bls.prove(); in a "
+    "shell: python -m bls_notebook prove REPOSITORY.",
     "  %tritonrepo prove add_sub --generate 200\n"
     "  %tritonrepo prove add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
     "  proof = %tritonrepo prove classify IMAGE=image --generate 50 --tolerance 1e-6\n"
@@ -138,8 +136,8 @@ PROVE = Verb(
 )  # fmt: skip
 PROVE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add_to_prove = PROVE.parser.add_argument
-_add_to_prove("model", metavar="MODEL", help="a model that serves")
-_add_to_prove("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
+_add_to_prove("model", metavar="MODEL", help="a loaded model")
+_add_to_prove("--generate", type=whole_number(0), metavar="N", help="generate N requests from the model's config")
 _add_to_prove(
     "--seed", type=whole_number(0), default=0, metavar="N",
     help="the same seed makes the same requests, with the same version of hypothesis and the same imported modules",
@@ -147,10 +145,10 @@ _add_to_prove(
 add_tolerance(PROVE.parser)
 _add_to_prove(
     "--instances", type=counts, default=(), metavar="N,...",
-    help="send requests once more, side by side, to so many instances here and there",
+    help="send requests again, in parallel, with these instance counts",
 )  # fmt: skip
-_add_to_prove("--requests", default="", metavar="FILE", help="a recording (bls.record), whose requests are sent")
+_add_to_prove("--requests", default="", metavar="FILE", help="a recording (bls.record) with requests")
 _add_to_prove(
     "--server", default="", metavar="URL",
-    help="compare with a server that runs: grpc://host:port or http://host:port",
+    help="compare with a running server: grpc://host:port or http://host:port",
 )  # fmt: skip

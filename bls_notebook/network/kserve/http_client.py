@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -105,6 +107,7 @@ def _is_quiet(connection: socket.socket) -> bool:
     return not poll.poll(0)
 
 
+_RESET_ON_CLOSE = struct.pack("ii" if os.name == "posix" else "hh", 1, 0)
 _JOINED_BYTES = 1 << 16  # a request body up to this size is sent in one piece
 _READ_BYTES = 1 << 22
 _ANSWER_BYTES = 64 << 20  # of metadata, configurations and statistics
@@ -214,7 +217,10 @@ class HttpExchange:
             answer = HttpAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
         except BaseException as error:
             with self._lock:
-                self._socket = None
+                sock, self._socket = self._socket, None
+            if sock is not None:
+                with suppress(OSError):  # close with a reset: else a server that still sends could block for minutes
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             connection.close()
             if isinstance(error, Exception):
                 raise self._problem(error, True, seconds) from error

@@ -53,7 +53,7 @@ def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpClient]:
                 except OSError:  # the client has closed it
                     pass
 
-    serving = threading.Thread(target=serve)
+    serving = threading.Thread(target=serve, daemon=True)
     serving.start()
     link = HttpClient(address_of(f"http://127.0.0.1:{listening.getsockname()[1]}"))
     try:
@@ -62,7 +62,8 @@ def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpClient]:
         link.close()
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
-        serving.join()
+        serving.join(20)
+        assert not serving.is_alive(), "the server still sends: the client left the connection open"
 
 
 @pytest.mark.parametrize(
