@@ -73,10 +73,10 @@ def _run_serve(arguments: argparse.Namespace) -> int:
         load_with_callees(repository, arguments.models)
         server = bls.serve(*arguments.models, repo=repository, container=arguments.container)
     with server:
-        print_record(server.record, arguments.json)
-        sys.stdout.flush()  # a process that reads the addresses from a pipe needs them now
-        print("Ctrl-C stops it.", file=sys.stderr)
         try:
+            print_record(server.record, arguments.json)
+            sys.stdout.flush()  # a process that reads the addresses from a pipe needs them now
+            print("Ctrl-C stops it.", file=sys.stderr)
             server.wait()
         except KeyboardInterrupt:
             return 0

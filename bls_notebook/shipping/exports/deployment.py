@@ -1,6 +1,6 @@
-"""The files of an export beside its models: the README, and what a place to serve needs, filled in from `files/`.
+"""The README and the deployment files of an export, from the templates in `files/`.
 
-What only a person can know is marked in them with ``# <-``.
+Values that the user must fill in are marked with ``# <-``.
 """
 
 from __future__ import annotations
@@ -18,39 +18,38 @@ from bls_notebook.shipping.records import Exported
 
 IMAGE = "nvcr.io/nvidia/tritonserver"
 RELEASE = "26.07"
-"""Of Triton, by default."""
+"""Default release of Triton."""
 PYTHON = "3.12"
-"""Of the Python models in its image, from release 24.11 on."""
+"""Python version of that image (from release 24.11 on)."""
 
 
 def shm_mib(record: Exported) -> int:
-    """Return how many MiB of ``/dev/shm`` to ask for: a quarter more than needed."""
+    """Return the MiB of ``/dev/shm`` to reserve: a quarter more than the models need, at least 64."""
     return max(64, -(-record.shm_bytes * 5 // 4 // (1 << 20)))
 
 
 def guide(record: Exported) -> str:
-    """Return the README: how to serve, test and measure the models, in Markdown."""
+    """Return the README in Markdown: how to serve, test and measure the models."""
     calls = sorted({(name, m.name) for m in record.models for name in m.absent})
     remote = dict(record.elsewhere)
     notes = [
-        f"The models' processes need {size(record.shm_bytes)} of `/dev/shm`, tensors of unknown sizes aside; "
-        "a container has 64 MiB unless it asks for more.",
+        f"The models' processes need at least {size(record.shm_bytes)} of `/dev/shm`, and more for tensors of "
+        "unknown size; a container has 64 MiB by default.",
         *(
-            f"`{caller}` calls `{name}`, which is served at {remote[name]}: have it served there, by the same "
-            "server as its callers, for a BLS request does not leave its server."
+            f"`{caller}` calls `{name}`, which is served at {remote[name]}: add it to this server, because a BLS "
+            "request cannot leave its server."
             if name in remote
-            else f"`{caller}` calls `{name}`, which is not in here: add it."
+            else f"`{caller}` calls `{name}`, which is not in this folder: add it."
             for name, caller in calls
         ),
-        *(f"`{name}` is imported, and its package is not known: add it." for name in record.unknown),
+        *(f"`{name}` is imported, but its package is unknown: add it." for name in record.unknown),
     ]
     if record.replicas > 1:
-        shared = (
-            f"`docker compose up --build` runs {record.replicas} servers behind HAProxy, at the same ports; "
-            "a request goes to one that is ready. Statistics, metrics and the control of models are each "
-            "server's own."
+        balanced = (
+            f"`docker compose up --build` runs {record.replicas} servers behind HAProxy, on the same ports; each "
+            "request goes to a ready server. Statistics, metrics and model control apply to single servers."
         )
-        notes.insert(0, shared)
+        notes.insert(0, balanced)
     measured = [name for name in record.names if f"perf_{name}.json" in record.files]
     commands = [_measure(record, name, f"perf_{name}.json") for name in measured]
     first = record.entries[0]
@@ -74,7 +73,7 @@ def guide(record: Exported) -> str:
 
 
 def _measure(record: Exported, name: str, data: str = "") -> str:
-    """Return the command that measures a model: with data from a file, or random data of the smallest shapes."""
+    """Return perf_analyzer's command for a model: with data from a file, or random data of the smallest shapes."""
     model = next(each for each in record.models if each.name == name)
     options = ["perf_analyzer", "-m", name]
     if model.decoupled:
@@ -101,29 +100,30 @@ _COMPOSE_GPUS = """\
           devices:
             - {driver: nvidia, count: all, capabilities: [gpu]}
 """
-_REPLICAS = 4  # at most, where any of them may serve a request
+_REPLICAS = 4  # limit of autoscaling, if any replica may serve any request
 MOST_REPLICAS = 64
 _REPLICATED = {"Dockerfile": "Dockerfile", "compose.yaml": "replicas.yaml", "haproxy.cfg": "haproxy.cfg"}
 
 
 def refuse_replicas(target: str, replicas: int, record: Exported) -> None:
-    """Raise BLSError if so many servers cannot share the requests to these models."""
+    """Raise BLSError if these models cannot run on several servers, or the number is invalid."""
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 1 <= replicas <= MOST_REPLICAS:
         raise BLSError(f"export: replicas: got {replicas!r}, expected a number from 1 to {MOST_REPLICAS}")
     if replicas == 1:
         return
     if target != "compose":
-        raise BLSError(f"export: replicas: got {replicas} for {target or 'no place'!r}, expected 1: compose takes more")
-    if kept := [model.name for model in record.models if model.sequences]:
+        wrong = f"got {replicas} for {target or 'no target'!r}, expected 1"
+        raise BLSError(f"export: replicas: {wrong}: only compose supports several servers")
+    if stateful := [model.name for model in record.models if model.sequences]:
         raise BLSError(
-            f"export: replicas: {', '.join(kept)} batches sequences: all requests of one have to reach the "
-            "same replica, and a proxy cannot see which these are, as the correlation ID is inside the "
-            "message. Export it with one replica, apart from models that keep no state"
+            f"export: replicas: {', '.join(stateful)} batches sequences: all requests of a sequence must reach "
+            "the same replica, but a proxy cannot see the correlation ID inside the message. Export it with "
+            "one replica, separately from the models without state"
         )
 
 
 def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str]:
-    """Return the files that a target needs, by name."""
+    """Return the files of a deployment target: text by file name."""
     mib, gpu = shm_mib(record), record.on_gpu
     values = {
         "tag": f"{RELEASE}-py3",
@@ -142,8 +142,8 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
         "grpc_servers": _servers(replicas, "GRPC", 8001, " proto h2"),
     }
     folder = resources.files(__package__) / "files"
-    wanted = _REPLICATED if replicas > 1 else {name: name for name in TARGETS[target]}
-    texts = {name: (folder / file).read_text(encoding="utf-8") for name, file in wanted.items()}
+    templates = _REPLICATED if replicas > 1 else {name: name for name in TARGETS[target]}
+    texts = {name: (folder / file).read_text(encoding="utf-8") for name, file in templates.items()}
     return {name: Template(text).substitute(values).rstrip() + "\n" for name, text in texts.items()}
 
 
@@ -151,9 +151,9 @@ def _hosts(replicas: int) -> list[str]:
     return [f"triton-{number}" for number in range(1, replicas + 1)]
 
 
-def _servers(replicas: int, protocol: str, port: int, more: str = "") -> str:
-    """Return HAProxy's lines: each replica by its name, or where an environment variable says."""
+def _servers(replicas: int, protocol: str, port: int, options: str = "") -> str:
+    """Return HAProxy's server lines: each replica by its host name, unless an environment variable is set."""
     return "\n".join(
-        f'    server {host} "${{TRITON_{number}_{protocol}-{host}:{port}}}"{more}'
+        f'    server {host} "${{TRITON_{number}_{protocol}-{host}:{port}}}"{options}'
         for number, host in enumerate(_hosts(replicas), 1)
     )

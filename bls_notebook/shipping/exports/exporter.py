@@ -1,9 +1,9 @@
-"""`export`: write the models that serve here as a model repository for a server, a folder or an archive.
+"""`export`: writes loaded models as a model repository for a server, into a folder or an archive.
 
-A model ships as it is loaded: its files, and the configuration that it was loaded with.
+Each model is written with its files and the configuration with which it was loaded.
 
-Guarantees: nothing is written if a model cannot ship; the folder is written completely or not at all; the same
-models give the same bytes, and so does an export of what was loaded from one.
+Guarantees: if a model cannot run on a server, nothing is written. The folder is written completely or not at all.
+The same models give the same bytes, also after loading them from an export.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"}
 
 @dataclass(frozen=True)
 class Model:
-    """One model that ships: its files by their paths in its folder, its configuration among them."""
+    """One model to export: its files by path in its folder, config.pbtxt included."""
 
     loaded: LoadedModel  # the newest version
     source: ModelSource
     files: Mapping[str, Content]
-    calls: tuple[str, ...]  # models that it has called, names in its code, or has as steps
+    calls: tuple[str, ...]  # models that it has called or names in its code, and ensemble steps
 
     def imported(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the path of each Python file, and the top-level modules that it imports, with their lines."""
+        """Yield the path of each Python file, and the line of each top-level module that it imports."""
         for path, text in _python_files(self.files):
             tree = syntax_tree(text)
             yield path, {} if tree is None else imported_modules(tree)
@@ -65,22 +65,22 @@ def export(
     requests: Any = None,
     repo: ModelRepository | None = None,
 ) -> Exported:
-    """Write models as a model repository for a server, with all that they call and that serves.
+    """Write models and their loaded callees as a model repository for a server.
 
     Parameters
     ----------
     place : str or Path
-        A folder (replaced if an export wrote it), or a file that ends with ``.zip``.
+        A folder (replaced if an export wrote it), or a file whose name ends with ``.zip``.
     *names : str
         Names of loaded models; by default all.
     target : str
-        Where they are to be served: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``.
+        Deployment target: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``. Default: none.
     replicas : int
-        Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
+        Servers behind HAProxy; more than one only for ``compose``, and not for models that batch sequences.
     completed : bool
-        Whether each config.pbtxt is written as completed; else it is as it was given.
+        Write the completed config.pbtxt files; by default as the user wrote them.
     requests : mapping of str to sequence of mapping, or recording, optional
-        What models are asked. The export has the answers then, to prove and to measure elsewhere.
+        Requests by model name. The export then has their answers, to compare and measure on another machine.
     repo : ModelRepository, optional
         Default: `current_repository`.
 
@@ -91,36 +91,36 @@ def export(
     Raises
     ------
     BLSError
-        A model cannot ship, or something in the folder was not exported; nothing has changed then.
+        A model cannot run on a server, or the folder has files that no export wrote. Nothing is written then.
     """
     host = host_of(repo)
     if target and target not in TARGETS:
-        raise BLSError(f"export: for: got {target!r}, expected one of {', '.join(TARGETS)}")
+        raise BLSError(f"export: target: got {target!r}, expected one of {', '.join(TARGETS)}")
     for name in names:
         host.ready(name)  # or ModelNotFoundError
-    found = filter(None, map(host.find, host.names()))
-    remote = {model.name: model.seen.remote for model in found if model.seen.remote}
+    loaded = filter(None, map(host.find, host.names()))
+    remote = {model.name: model.seen.remote for model in loaded if model.seen.remote}
     if refused := [f"'{name}' ({remote[name]})" for name in names if name in remote]:
         raise BLSError(
-            f"export: {', '.join(refused)}: a remote model is served already, and its files are there; export "
-            "the others, and have a server with both"
+            f"export: {', '.join(refused)}: the files of a remote model are on its server; export the other "
+            "models, and deploy them on that server or add the remote model to theirs"
         )
-    named = list(names) or [name for name in host.names() if name not in remote]
-    if not named:
+    selected = list(names) or [name for name in host.names() if name not in remote]
+    if not selected:
         raise BLSError("export: no model is loaded; load or define one first")
     if not isinstance(place, (str, Path)) or not str(place).strip():
-        raise BLSError(f"export: got {place!r}, expected the path of a folder, or of a file that ends with .zip")
+        raise BLSError(f"export: got {place!r}, expected the path of a folder or of a .zip file")
     folder = Path(place).expanduser()
     with progress(f"exporting to {shown_path(folder)}"):
-        models = _collect(host, named, completed)
+        models = _collect(host, selected, completed)
         if reasons := [reason for model in models.values() for reason in _obstacles(model)]:
             lines = "\n  ".join(reasons)
-            raise BLSError(f"export: nothing was written, since this would fail on a server:\n  {lines}")
-        record = _describe(models, named, folder, remote)
+            raise BLSError(f"export: nothing was written, because this would fail on a server:\n  {lines}")
+        record = _describe(models, selected, folder, remote)
         refuse_replicas(target, replicas, record)
         texts = files_for(target, record, replicas) if target else {}
         if requests is not None:
-            specs = {name: models[name].loaded.spec for name in named if name in models}
+            specs = {name: models[name].loaded.spec for name in selected if name in models}
             texts |= proof_files(specs, requests, host.repository)
         record = replace(record, target=target, files=tuple(texts), replicas=replicas)
         files: dict[str, Content] = {
@@ -133,7 +133,7 @@ def export(
 
 
 def _collect(host: Host, names: Iterable[str], completed: bool) -> dict[str, Model]:
-    """Return these models and their direct and indirect callees, as far as they serve here."""
+    """Return these models and their direct and indirect callees, if they are loaded here."""
     known = frozenset(host.names())
     models: dict[str, Model] = {}
     todo = list(names)
@@ -150,7 +150,7 @@ def _collect(host: Host, names: Iterable[str], completed: bool) -> dict[str, Mod
         called = {*loaded.calls, *steps}
         texts = [text for _, text in _python_files(files)]
         if any("InferenceRequest" in text for text in texts):
-            # A request often gets the name from a helper or a parameter, so names of models anywhere count.
+            # Code often computes a callee's name or reads it from a parameter, so every mention of a model counts.
             requested, mentioned = callees(texts, known)
             called |= requested | mentioned | (known & set(loaded.spec.parameters.values()))
         models[name] = Model(loaded, source, files, tuple(sorted(called - {name})))
@@ -166,9 +166,9 @@ def _python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
 
 
 def _files(loaded: LoadedModel, source: ModelSource, completed: bool) -> Iterator[tuple[str, Content]]:
-    given = source.config
-    if isinstance(given, str) and not source.config_is_json and not completed:
-        yield _CONFIG, given.encode()
+    config = source.config
+    if isinstance(config, str) and not source.config_is_json and not completed:
+        yield _CONFIG, config.encode()
     else:
         yield _CONFIG, to_pbtxt(loaded.spec.config).encode()
     for path in map(Path, files_below(source.folder)):
@@ -181,31 +181,31 @@ def _files(loaded: LoadedModel, source: ModelSource, completed: bool) -> Iterato
 
 
 def _obstacles(model: Model) -> Iterator[str]:
-    """Yield why a model would not run on a server as it runs here."""
+    """Yield each reason why a model would not run on a server as it runs here."""
     if model.source.origin == "cell":
         yield from model.source.warnings
     if model.loaded.seen.stub:
-        yield f"model '{model.source.name}' is a stub, which a server has no use for; unload it, or make it real"
+        yield f"model '{model.source.name}' is a stub, which cannot run on a server; unload it, or load a real model"
     for path, modules in model.imported():
         if _PACKAGE in modules:
             yield (
-                f"model '{model.source.name}', {path}, line {modules[_PACKAGE]}: it imports {_PACKAGE}, which is no "
-                "part of a server; use triton_python_backend_utils alone, and move the rest to the notebook"
+                f"model '{model.source.name}', {path}, line {modules[_PACKAGE]}: it imports {_PACKAGE}, which servers "
+                "do not have; use only triton_python_backend_utils, and move the other code to the notebook"
             )
 
 
-def _describe(models: Mapping[str, Model], named: Sequence[str], place: Path, remote: Mapping[str, str]) -> Exported:
-    """Return the record of an export before it is written."""
+def _describe(models: Mapping[str, Model], selected: Sequence[str], place: Path, remote: Mapping[str, str]) -> Exported:
+    """Return the record of an export that is about to be written."""
     imported: set[str] = set()
     for model in models.values():
-        own = {part for path, _ in _python_files(model.files) for part in path.removesuffix(".py").split("/")}
-        imported |= {name for _, modules in model.imported() for name in modules} - own
+        own_modules = {part for path, _ in _python_files(model.files) for part in path.removesuffix(".py").split("/")}
+        imported |= {name for _, modules in model.imported() for name in modules} - own_modules
     requirements, unknown = _requirements(imported - _OF_TRITON - sys.stdlib_module_names)
     needs = shared_memory({name: read_model(model.source, model.loaded) for name, model in models.items()})
     called = {name for model in models.values() for name in model.calls}
     return Exported(
         place=shown_path(place),
-        models=tuple(_record(model, models, name in named) for name, model in models.items()),
+        models=tuple(_record(model, models, name in selected) for name, model in models.items()),
         requirements=requirements,
         unknown=unknown,
         shm_bytes=sum(need.bytes for need in needs),
@@ -214,7 +214,7 @@ def _describe(models: Mapping[str, Model], named: Sequence[str], place: Path, re
     )
 
 
-def _record(model: Model, models: Mapping[str, Model], named: bool) -> ExportedModel:
+def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedModel:
     spec = model.loaded.spec
     sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in model.files.values())
     return ExportedModel(
@@ -224,7 +224,7 @@ def _record(model: Model, models: Mapping[str, Model], named: bool) -> ExportedM
         source=model.source.origin,
         files=len(model.files),
         bytes=sum(sizes),
-        asked=named,
+        asked=asked,
         calls=model.calls,
         absent=tuple(name for name in model.calls if name not in models),
         on_gpu=any(group.kind == group.KIND_GPU for group in spec.config.instance_group),
@@ -244,8 +244,8 @@ _distributions = cache(metadata.packages_distributions)  # takes some 0.3 s
 def _requirements(modules: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the pip requirements of modules, pinned to the installed versions, and the modules not installed.
 
-    A version's local part (``+cpu``) is left out: it names a build that an index may not have. Python models
-    on a server take NumPy 1, for which their process is built, whatever is installed here (server/build.py).
+    A version's local part (``+cpu``) is omitted, because an index may not have that build. NumPy is always 1.x,
+    because the stub process of a server's Python backend is built for it (build.py in Triton's server repository).
     """
     distributions = _distributions()
     pinned: set[str] = set()
@@ -259,7 +259,7 @@ def _requirements(modules: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, .
 def _requirements_file(record: Exported) -> dict[str, str]:
     if not record.requirements and not record.unknown:
         return {}
-    lines = [f"# What the models import, as it is where they ran (Python {record.python})."]
+    lines = [f"# Packages that the models import, as installed where they were exported (Python {record.python})."]
     lines += record.requirements
-    lines += [f"# imported, and not installed where they ran: {name}" for name in record.unknown]
+    lines += [f"# imported, but not installed where the models were exported: {name}" for name in record.unknown]
     return {"requirements.txt": "\n".join(lines) + "\n"}

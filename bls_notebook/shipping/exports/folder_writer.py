@@ -1,8 +1,8 @@
-"""Write a folder or an archive completely or not at all, and never over files that an export did not write.
+"""Writes a folder or an archive completely or not at all, and never over files that an export did not write.
 
-Guarantees: a folder of the same name is replaced only if an export wrote every file in it and none has
-changed since. It stays as it was until the last moment; a failure (also Ctrl-C or a full disk) leaves nothing
-of the new one. The same files give the same bytes, in archives too.
+Guarantees: an existing folder is replaced only if an export wrote every file in it and none has changed since. It
+stays unchanged until the new one is complete; a failure (also Ctrl-C or a full disk) leaves no new files. The same
+files give the same bytes, in archives too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MANIFEST = "bls_notebook_export.json"
 """The file that lists the written files, with the SHA-256 of each."""
 
 _KIND = "bls_notebook export"
-_CACHES = ("__pycache__", ".ipynb_checkpoints")  # that servers and editors leave in folders
-_TIME = (1980, 1, 1, 0, 0, 0)  # of every file in an archive; the first that zip has
+_CACHES = ("__pycache__", ".ipynb_checkpoints")  # folders that servers and editors create
+_TIME = (1980, 1, 1, 0, 0, 0)  # of every file in an archive: the earliest time in the zip format
 
 
 def is_cache(path: PurePosixPath | Path) -> bool:
@@ -37,7 +37,7 @@ def is_cache(path: PurePosixPath | Path) -> bool:
 
 
 def write_folder(target: Path, files: Mapping[str, Content]) -> None:
-    """Write files, by their paths in it, as a folder; BLSError if the folder has other files."""
+    """Write files, given by path, as a folder; BLSError if the folder has files that no export wrote."""
     target = Path(os.path.abspath(target))
     with _write_errors(target):
         _refuse_foreign(target)
@@ -46,7 +46,7 @@ def write_folder(target: Path, files: Mapping[str, Content]) -> None:
             hashes = {path: _write(new / path, content) for path, content in sorted(files.items())}
             manifest = {"kind": _KIND, "schema": 1, "files": hashes}
             (new / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-            _refuse_foreign(target)  # it may have changed meanwhile
+            _refuse_foreign(target)  # it may have changed in the meantime
             try:
                 if target.exists():
                     target.rename(old)
@@ -58,11 +58,11 @@ def write_folder(target: Path, files: Mapping[str, Content]) -> None:
 
 
 def write_archive(target: Path, files: Mapping[str, Content]) -> None:
-    """Write files, by their paths in it, as a zip archive."""
+    """Write files, given by path, as a zip archive; BLSError if the file exists and no export wrote it."""
     target = Path(os.path.abspath(target))
     with _write_errors(target):
         if os.path.lexists(target) and not _is_exported_archive(target):
-            raise BLSError(f"export: {target} is there and was not written by an export; give another name")
+            raise BLSError(f"export: {target} exists and was not written by an export; choose another name")
         with _staging(target) as staging:
             new = staging / "new"
             with zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -70,8 +70,8 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
                 for path, content in sorted(files.items()):
                     if encodable(path) != path:
                         raise BLSError(
-                            f"export: {encodable(path)}: its name is no UTF-8, as archives want it; rename "
-                            "it, or export to a folder"
+                            f"export: {encodable(path)}: archives need file names in UTF-8; rename the file, or "
+                            "export to a folder"
                         )
                     entry = zipfile.ZipInfo(path, _TIME)
                     entry.compress_type = zipfile.ZIP_DEFLATED
@@ -84,7 +84,7 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
 
 @contextlib.contextmanager
 def _staging(target: Path) -> Iterator[Path]:
-    """A temporary folder beside the target, on the same file system."""
+    """Yield a temporary folder next to the target, on the same file system."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=f".{target.name}.", dir=target.parent, ignore_cleanup_errors=True
@@ -93,8 +93,8 @@ def _staging(target: Path) -> Iterator[Path]:
 
 
 def _mode(path: str, content: Content) -> int:
-    runs = path.endswith(".sh") or (isinstance(content, Path) and content.stat().st_mode & stat.S_IXUSR)
-    return 0o755 if runs else 0o644
+    is_executable = path.endswith(".sh") or (isinstance(content, Path) and content.stat().st_mode & stat.S_IXUSR)
+    return 0o755 if is_executable else 0o644
 
 
 @contextlib.contextmanager
@@ -116,37 +116,37 @@ def _write(path: Path, content: Content) -> str:
 
 
 def _refuse_foreign(target: Path) -> None:
-    hint = "give another folder, or move what is in it"
+    hint = "choose another folder, or move its files"
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_dir():
-        raise BLSError(f"export: {target} is there and is no folder; give another")
-    wrote = _manifest(target)
+        raise BLSError(f"export: {target} exists and is not a folder; choose another")
+    exported = _manifest(target)
     for path in sorted(target.rglob("*")):
         name = path.relative_to(target).as_posix()
         if name == MANIFEST or is_cache(PurePosixPath(name)) or (path.is_dir() and not path.is_symlink()):
             continue
-        if name not in wrote:
-            raise BLSError(f"export: {target} has {name!r} in it, which no export wrote there; {hint}")
-        if path.is_symlink() or wrote[name] != _hash(path):
+        if name not in exported:
+            raise BLSError(f"export: {target} contains {name!r}, which no export wrote; {hint}")
+        if path.is_symlink() or exported[name] != _hash(path):
             raise BLSError(f"export: {name!r} in {target} was changed since it was exported; {hint}")
 
 
 def _manifest(target: Path) -> dict[str, str]:
     try:
-        found = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    ours = isinstance(found, dict) and found.get("kind") == _KIND and isinstance(found.get("files"), dict)
-    return found["files"] if ours else {}
+    is_export = isinstance(manifest, dict) and manifest.get("kind") == _KIND and isinstance(manifest.get("files"), dict)
+    return manifest["files"] if is_export else {}
 
 
 def _hash(path: Path) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with _opened(path) as pieces:
         for piece in pieces:
-            found.update(piece)
-    return found.hexdigest()
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _is_exported_archive(target: Path) -> bool:

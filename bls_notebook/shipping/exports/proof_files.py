@@ -1,7 +1,7 @@
-"""Files of an export that prove and measure its models elsewhere: requests and the answers of the models here.
+"""Files of an export for proving and measuring its models on another machine: requests, and the models' answers here.
 
-``requests.json`` and ``prove.py`` need tritonclient and NumPy alone. ``perf_MODEL.json`` is input data for
-perf_analyzer with the expected outputs (docs/input_data.md there).
+``requests.json`` and ``prove.py`` need only tritonclient and NumPy. ``perf_MODEL.json`` is input data for
+perf_analyzer with the expected outputs (format: docs/input_data.md of perf_analyzer).
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from bls_notebook.repository.requests.response import Response
 
 AnsweredCase = Sequence[tuple[ProofRequest, "Sequence[Response]"]]
-"""One request, or those of a sequence, each with its responses."""
+"""One request, or all requests of a sequence, each with its responses."""
 
-_CORRELATION = (1 << 63) - 1  # unlikely to be in use here
+_CORRELATION = (1 << 63) - 1  # unlikely to be in use
 
 
 def proof_files(specs: Mapping[str, ModelSpec], requests: Any, repository: ModelRepository) -> dict[str, str]:
-    """Return the files, by name. `requests` is a recording, or has the inputs of each model's requests."""
+    """Return the files: text by name. `requests` is a recording, or maps models to the inputs of their requests."""
     answered: dict[str, list[AnsweredCase]] = {}
     for name, spec in specs.items():
         if isinstance(requests, Mapping):
-            given = requests.get(name, ())
+            inputs = requests.get(name, ())
         else:
-            given = requests.requests(name) if name in requests.models else ()
-        cases = cases_of(spec, given, {})
+            inputs = requests.requests(name) if name in requests.models else ()
+        cases = cases_of(spec, inputs, {})
         if cases:
             answered[name] = [_answered(repository, spec, case) for case in cases]
     if not answered:
-        raise BLSError(f"export: there are no requests for {', '.join(specs)}")
+        raise BLSError(f"export: requests: none is for {', '.join(specs)}")
     models = {
         name: {
             "decoupled": specs[name].decoupled,
@@ -70,10 +70,10 @@ def _answered(repository: ModelRepository, spec: ModelSpec, case: Case) -> Answe
 
 def _step(request: ProofRequest, responses: Sequence[Response]) -> dict[str, Any]:
     answers = [
-        {"error": each.error.message()}
-        if each.error is not None
-        else {"outputs": [_plain(tensor) for tensor in each.output_tensors()]}
-        for each in responses
+        {"error": response.error.message()}
+        if response.error is not None
+        else {"outputs": [_plain(tensor) for tensor in response.output_tensors()]}
+        for response in responses
     ]
     inputs = [_plain(tensor) for tensor in request.inputs.values()]
     return {"inputs": inputs, "parameters": dict(request.parameters), "answers": answers}
@@ -93,8 +93,8 @@ def _plain(tensor: Tensor, row: int | None = None) -> dict[str, Any]:
 def _perf_data(spec: ModelSpec, cases: Sequence[AnsweredCase]) -> dict[str, Any]:
     """Return input data for perf_analyzer, without requests that fail.
 
-    It has rows, since perf_analyzer makes the batches. It has expected outputs only if every request has one
-    response with all outputs, since perf_analyzer compares their bytes.
+    Batches are split into rows, because perf_analyzer forms batches itself. Expected outputs are included only if
+    every request has one response with all outputs, because perf_analyzer compares their bytes.
     """
     data: list[Any] = []
     expected: list[Any] = []
@@ -103,24 +103,24 @@ def _perf_data(spec: ModelSpec, cases: Sequence[AnsweredCase]) -> dict[str, Any]
         if any(response.error is not None for _, responses in case for response in responses):
             continue
         rows = [list(_rows(spec, list(request.inputs.values()))) for request, _ in case]
-        wanted = [list(_rows(spec, responses[0].output_tensors())) for _, responses in case]
+        outputs = [list(_rows(spec, responses[0].output_tensors())) for _, responses in case]
         complete = complete and all(
             len(a) == len(b) and all(row.keys() == spec.outputs.keys() for row in b)
-            for a, b in zip(rows, wanted, strict=True)
+            for a, b in zip(rows, outputs, strict=True)
         )
         if spec.scheduler == "sequence":
             data.append([row for step in rows for row in step])
-            expected.append([row for step in wanted for row in step])
+            expected.append([row for step in outputs for row in step])
         else:
             data += rows[0]
-            expected += wanted[0]
+            expected += outputs[0]
     if not data:
         return {}
     return {"data": data, "validation_data": expected} if complete else {"data": data}
 
 
 def _rows(spec: ModelSpec, tensors: Sequence[Tensor]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch; of a model without batches, all as one row."""
+    """Yield the rows of a batch; for a model without batching, all tensors as one row."""
     numbers: Sequence[int | None] = [None]
     if spec.max_batch_size:
         numbers = range(min((len(tensor._array) for tensor in tensors), default=0))

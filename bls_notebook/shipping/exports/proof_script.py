@@ -1,11 +1,11 @@
-"""Sends the requests of requests.json to a server, and says whether it answers as the models did before.
+"""Compare the answers of a Triton server with the expected answers in requests.json.
 
     pip install "tritonclient[grpc]" numpy
-    python prove.py [localhost:8001] [--model NAME ...] [--tolerance 1e-6] [--timeout 60]
+    python prove.py [localhost:8001] [--model NAME ...] [--tolerance 1e-6] [--timeout 60s]
 
-It reads requests.json beside it, and needs nothing else of where the models come from. Answers are compared
-bit by bit: names, data types, shapes and values of outputs, texts of errors, of decoupled models every
-response in order. Exits with 0 where all are equal, 1 where one differs, 2 where the server cannot be asked.
+The script needs only requests.json in its own folder. It sends each request to the server and compares the
+answers bit by bit: names, data types, shapes and values of outputs, texts of errors, and every response of a
+decoupled model in order. Exit status: 0 if all answers are equal, 1 if some differ, 2 if the server does not answer.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 
 Tensor = tuple[str, str, list[int], bytes]  # name, data type, shape, bytes
-Answer = tuple[str, dict[str, Tensor]]  # an error, or outputs by name
+Answer = tuple[str, dict[str, Tensor]]  # the text of an error or "", and the outputs by name
 
 REQUESTS = "requests.json"
-_SHOWN = 5  # requests that differ
+_SHOWN = 5  # differing requests of a model that are printed
 _CORRELATIONS = itertools.count(1)
 _FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 
-# What only one of two entrances says: HTTP has "[request id: ...]" before some errors; a request from a
-# notebook comes in as a model's calls do, and what is wrong with it is told as they are told.
+# Prefixes that depend on how a request was sent: HTTP adds "[request id: ...]" to some errors. The engine treats a
+# notebook's request like a model's BLS call, whose errors begin with "Model ... - Error when running inference".
 PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
-# Two errors that a front finds by itself, and words in its own way.
-_ENTRANCE = [
+# Two errors whose texts differ between HTTP, gRPC and BLS calls.
+_SYNONYMS = [
     (
         re.compile(
             r"Failed for execute the inference request. Model '(\S+)' is not ready.*"
@@ -47,22 +47,22 @@ _ENTRANCE = [
         "decoupled",
     ),
 ]
-# Both sides' own classes, in texts that name a class.
+# Class names in errors: their modules differ between the two sides.
 _CLASS = re.compile(r"<class '[\w.]*\.(\w+)'>")
-# A traceback with the files and lines of one side.
+# A traceback has files and lines of one side.
 _TRACEBACK = re.compile(r"\s*\bAt:\s.*", re.DOTALL)
-# Which of the instances ran: 'name_0_0', and 'name' in newer servers.
+# The name of the instance: 'name_0_0', or 'name' in newer servers.
 _INSTANCE = re.compile(r"_\d+(_\d+)?'")
 _FOLDER = re.compile(r"[^\s'\"]*/models/")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
 def normal(text: str) -> str:
-    """Return an error's text without what differs from run to run, and without a front's prefix."""
+    """Return an error's text without the parts that differ from run to run or between protocols."""
     text = _TRACEBACK.sub("", PREFIX.sub("", text))
-    for pattern, told in _ENTRANCE:
+    for pattern, synonym in _SYNONYMS:
         if pattern.fullmatch(text):
-            return told
+            return synonym
     text = _CLASS.sub(r"<class '\1'>", text)
     text = _ADDRESS.sub("0x", _INSTANCE.sub("'", _FOLDER.sub("", text)))
     return " ".join(text.split()).strip(" ;")
@@ -71,7 +71,7 @@ def normal(text: str) -> str:
 def ask(
     stub: Any, model: str, inputs: Iterable[Tensor], parameters: Mapping[str, Any], decoupled: bool, seconds: float
 ) -> list[Answer]:
-    """Send a request by gRPC, and return its responses; a final flag alone is none, but where it is all."""
+    """Send a request over gRPC and return its responses, without an empty final one unless it is the only one."""
     import grpc
     from tritonclient.grpc import service_pb2
 
@@ -84,8 +84,10 @@ def ask(
         setattr(message.parameters[key], kind, value)
     if decoupled:
         message.parameters["triton_enable_empty_final_response"].bool_param = True
-        told = list(stub.ModelStreamInfer(iter([message]), timeout=seconds))
-        return [_answer(each.error_message, each.infer_response) for each in told if _says(each)] or [("", {})]
+        stream = stub.ModelStreamInfer(iter([message]), timeout=seconds)
+        return [_answer(each.error_message, each.infer_response) for each in stream if not _is_final(each)] or [
+            ("", {})
+        ]
     try:
         return [_answer("", stub.ModelInfer(message, timeout=seconds))]
     except grpc.RpcError as error:
@@ -94,60 +96,60 @@ def ask(
         return [(error.details() or str(error.code()), {})]
 
 
-def _says(told: Any) -> bool:
-    """Whether it is a response, and no final flag alone."""
-    response = told.infer_response
-    alone = not response.outputs and response.parameters["triton_final_response"].bool_param
-    return bool(told.error_message) or not alone
+def _is_final(message: Any) -> bool:
+    """Whether a message of a stream is only the mark of its end, without outputs or an error."""
+    response = message.infer_response
+    is_empty = not response.outputs and response.parameters["triton_final_response"].bool_param
+    return is_empty and not message.error_message
 
 
 def _answer(error: str, response: Any) -> Answer:
     if error:
         return error, {}
-    outputs = zip(response.outputs, response.raw_output_contents)  # noqa: B905  (Python 3.8 has no strict)
+    outputs = zip(response.outputs, response.raw_output_contents)  # noqa: B905  (Python 3.8 lacks `strict`)
     return "", {each.name: (each.name, each.datatype, list(each.shape), data) for each, data in outputs}
 
 
 def differences(expected: list[Answer], got: list[Answer], tolerance: float) -> Iterator[str]:
-    """Yield what differs between the responses to a request."""
+    """Yield a line for each difference between the responses to a request."""
     if len(expected) != len(got):
         yield f"{len(expected)} responses expected, got {len(got)}"
     for number, (first, second) in enumerate(zip(expected, got)):  # noqa: B905
-        at = f"response {number}: " if len(expected) > 1 else ""
+        prefix = f"response {number}: " if len(expected) > 1 else ""
         if normal(first[0]) != normal(second[0]):
-            yield f"{at}error {first[0][:200]!r} expected, got {second[0][:200]!r}"
+            yield f"{prefix}error {first[0][:200]!r} expected, got {second[0][:200]!r}"
             continue
         for name in sorted({*first[1], *second[1]}):
-            wanted, found = first[1].get(name), second[1].get(name)
-            if wanted is None or found is None:
-                yield f"{at}output {name!r} is {'not expected' if wanted is None else 'missing'}"
-            elif wanted[1:3] != found[1:3]:
-                yield f"{at}output {name!r}: {wanted[1]} {wanted[2]} expected, got {found[1]} {found[2]}"
-            elif not _equal(wanted, found, tolerance):
-                yield f"{at}output {name!r}: other values"
+            wanted, output = first[1].get(name), second[1].get(name)
+            if wanted is None or output is None:
+                yield f"{prefix}output {name!r} is {'not expected' if wanted is None else 'missing'}"
+            elif wanted[1:3] != output[1:3]:
+                yield f"{prefix}output {name!r}: {wanted[1]} {wanted[2]} expected, got {output[1]} {output[2]}"
+            elif not _equal(wanted, output, tolerance):
+                yield f"{prefix}output {name!r}: other values"
 
 
-def _equal(wanted: Tensor, found: Tensor, tolerance: float) -> bool:
-    if wanted[3] == found[3]:
+def _equal(expected: Tensor, got: Tensor, tolerance: float) -> bool:
+    if expected[3] == got[3]:
         return True
-    if wanted[1] not in _FLOATS:
+    if expected[1] not in _FLOATS:
         return False
-    a, b = (np.frombuffer(each[3], _FLOATS[wanted[1]]) for each in (wanted, found))
+    a, b = (np.frombuffer(tensor[3], _FLOATS[expected[1]]) for tensor in (expected, got))
     if np.array_equal(np.signbit(a), np.signbit(b)) and np.array_equal(a, b, equal_nan=True):
-        return True  # any NaN equals any other
+        return True  # all NaN are equal
     return bool(tolerance) and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
 
 
-def _tensor(told: Mapping[str, Any]) -> Tensor:
-    return told["name"], told["datatype"], told["shape"], base64.b64decode(told["b64"])
+def _tensor(saved: Mapping[str, Any]) -> Tensor:
+    return saved["name"], saved["datatype"], saved["shape"], base64.b64decode(saved["b64"])
 
 
-def _expected(told: Mapping[str, Any]) -> Answer:
-    return told.get("error", ""), {each["name"]: _tensor(each) for each in told.get("outputs", ())}
+def _expected(saved: Mapping[str, Any]) -> Answer:
+    return saved.get("error", ""), {each["name"]: _tensor(each) for each in saved.get("outputs", ())}
 
 
 def _prove(stub: Any, name: str, model: Mapping[str, Any], tolerance: float, seconds: float) -> bool:
-    unlike = 0
+    differing = 0
     for number, steps in enumerate(model["cases"]):
         correlation = next(_CORRELATIONS)
         for step, request in enumerate(steps):
@@ -157,37 +159,52 @@ def _prove(stub: Any, name: str, model: Mapping[str, Any], tolerance: float, sec
                 parameters["sequence_start"], parameters["sequence_end"] = step == 0, step == len(steps) - 1
             inputs = map(_tensor, request["inputs"])
             got = ask(stub, name, inputs, parameters, model["decoupled"], seconds)
-            said = list(differences(list(map(_expected, request["answers"])), got, tolerance))
-            unlike += bool(said)
-            if said and unlike <= _SHOWN:
-                print(f"{name}: request {number}{f', step {step}' if len(steps) > 1 else ''}: {'; '.join(said)}")
+            lines = list(differences(list(map(_expected, request["answers"])), got, tolerance))
+            differing += bool(lines)
+            if lines and differing <= _SHOWN:
+                print(f"{name}: request {number}{f', step {step}' if len(steps) > 1 else ''}: {'; '.join(lines)}")
     count = sum(map(len, model["cases"]))
-    print(f"{name}: {count - unlike} of {count} requests answered as expected")
-    return not unlike
+    print(f"{name}: {count - differing} of {count} requests answered as expected")
+    return not differing
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a time with its unit: ``500ms``, ``60s``, ``2m``, ``1h``."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    seconds = float(match[1]) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time with its unit, such as 500ms, 60s or 2m")
+    return seconds
 
 
 def main(arguments: list[str]) -> int:
-    """Prove what the arguments name; return the exit status."""
+    """Compare the models that the arguments select; return the exit status."""
     parser = argparse.ArgumentParser("prove.py", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("server", nargs="?", default="localhost:8001", help="host and port of gRPC")
-    parser.add_argument("--model", action="append", default=[], metavar="NAME", help="this one (several)")
-    parser.add_argument("--tolerance", type=float, default=0.0, help="floats may differ by so much")
-    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that an answer may take")
-    given = parser.parse_args(arguments)
+    parser.add_argument("server", nargs="?", default="localhost:8001", help="host and gRPC port")
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="compare only this model (repeatable)"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, default=0.0, help="allowed absolute or relative difference of floats"
+    )
+    parser.add_argument("--timeout", type=_seconds, default=60.0, metavar="TIME", help="of a request (default: 60s)")
+    options = parser.parse_args(arguments)
     models = json.loads(Path(__file__).with_name(REQUESTS).read_text(encoding="utf-8"))["models"]
-    for name in given.model:
+    for name in options.model:
         if name not in models:
             parser.error(f"{REQUESTS} has no model {name!r}; it has {', '.join(models)}")
     import grpc
     from tritonclient.grpc import service_pb2_grpc
 
     most = [(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")]
-    with grpc.insecure_channel(given.server.rpartition("://")[2], most) as channel:
+    with grpc.insecure_channel(options.server.rpartition("://")[2], most) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         try:
-            equal = [_prove(stub, name, models[name], given.tolerance, given.timeout) for name in given.model or models]
+            equal = [
+                _prove(stub, name, models[name], options.tolerance, options.timeout) for name in options.model or models
+            ]
         except grpc.RpcError as error:
-            print(f"{given.server}: {error.details() or error.code()}", file=sys.stderr)
+            print(f"{options.server}: {error.details() or error.code()}", file=sys.stderr)
             return 2
     return 0 if all(equal) else 1
 

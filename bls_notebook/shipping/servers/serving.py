@@ -1,7 +1,7 @@
-"""`serve`: the real tritonserver on an exported copy of what serves here.
+"""`serve`: runs the real tritonserver on an exported copy of loaded models.
 
-Guarantees: it listens on loopback only; no process, shared memory or file is left when it is stopped, when
-starting fails or is interrupted, when Python ends, and when this process is killed.
+Guarantees: the server listens on loopback only. No process, shared memory or file remains after `stop`, after a
+failed or interrupted start, after Python ends, and after this process is killed.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from .environment import (
 from .tritonserver import PrivateFolder, TritonServer
 
 _LOG_LINES = 12
-_SAID = re.compile(r"\s*[^\s|+]")  # and no part of a table of options
-_PATIENCE = 5.0  # seconds, for a look at how it is
+_MESSAGE = re.compile(r"\s*[^\s|+]")  # a line of the log that is not part of a table
+_PATIENCE = 5.0  # timeout in seconds of queries for the server's state
 
 
 class LocalServer(TritonServer):
     """A tritonserver on a copy of the notebook's models; a context manager.
 
-    It has the methods of `TritonServer`: ``infer``, ``statistics``, ``log``, ``stop``. Once stopped it does not
-    start again, because its copy of the models is gone.
+    It has the methods of `TritonServer`, such as ``infer``, ``statistics``, ``log`` and ``stop``. A stopped server
+    cannot start again, because its copy of the models is removed.
 
     Attributes
     ----------
     exported : Exported
-        What it serves.
+        The served copy of the models.
     """
 
     def __init__(
@@ -64,20 +64,22 @@ class LocalServer(TritonServer):
         self._last: tuple[ServedModel, ...] = ()
 
     def start(self) -> LocalServer:
-        """Start it and wait until it is ready."""
+        """Start the server and wait until it is ready."""
         if not self._copy.remove.alive:
-            raise TritonServerError("this server was stopped, and its models are gone; serve them again")
+            raise TritonServerError(
+                "this server was stopped, which removed its copy of the models; call bls.serve again"
+            )
         super().start()
         self._version = str(self.metadata().get("version", ""))
         self._seconds = time.monotonic() - self._copy.made
         return self
 
     def __enter__(self) -> LocalServer:
-        """Return the server; start it if it is not running."""
+        """Return the server; start it if it does not run."""
         return self if self.pid is not None else self.start()
 
     def stop(self, graceful: bool = True) -> None:
-        """Stop the server and remove its copy of the models; nothing happens where it was stopped."""
+        """Stop the server and remove its copy of the models. May be called twice."""
         self._notes += self._ended()
         try:
             with progress("stopping tritonserver"):
@@ -86,18 +88,18 @@ class LocalServer(TritonServer):
             self._copy.remove()
 
     def restart(self) -> None:
-        """Kill it and start it again on the same copy of the models."""
+        """Kill the server and start it again on the same copy of the models."""
         super().stop(graceful=False)
         super().start()
 
     @property
     def site_packages(self) -> Path | None:
-        """The folder of the packages that its models import; None if unknown."""
+        """The folder with the packages of the server's models; None if unknown."""
         return self.environment.site_packages if isinstance(self.environment, ServerEnvironment) else None
 
     @property
     def python(self) -> str:
-        """The version of Python that its models run in; empty if unknown."""
+        """The version of the Python that runs the server's models; empty if unknown."""
         return self.environment.version if isinstance(self.environment, ServerEnvironment) else ""
 
     def wait(self) -> None:
@@ -106,7 +108,7 @@ class LocalServer(TritonServer):
         Raises
         ------
         TritonServerError
-            It ended by itself; the message has the last lines of its log.
+            The server ended without `stop`; the message has the last lines of its log.
         """
         run = self._running()
         run.process.wait()
@@ -115,7 +117,7 @@ class LocalServer(TritonServer):
 
     @property
     def record(self) -> ServerRecord:
-        """The state of the server now; what a notebook shows."""
+        """The current state of the server, which a notebook displays."""
         state = self._state()
         if state in ("READY", "NOT READY"):
             self._last = self._models()
@@ -129,7 +131,7 @@ class LocalServer(TritonServer):
             metrics=f"http://{HOST}:{self.metrics_port}/metrics",
             models=self._last,
             log_file=str(self._run.folder / "log") if self._run is not None else "",
-            log=tuple(filter(_SAID.match, self.log().splitlines()))[-_LOG_LINES:],
+            log=tuple(filter(_MESSAGE.match, self.log().splitlines()))[-_LOG_LINES:],
             seconds=self._seconds,
             notes=(*self._notes, *self._ended()),
         )
@@ -147,7 +149,7 @@ class LocalServer(TritonServer):
         return "READY" if ready else "NOT READY"
 
     def _ended(self) -> tuple[str, ...]:
-        """Return how the server ended, if it ended by itself."""
+        """Return the exit status of a server that ended without `stop`; empty otherwise."""
         run = self._run
         return () if run is None or run.process.poll() is None else (f"tritonserver {run.how_it_ended()}",)
 
@@ -183,52 +185,52 @@ def serve(
     options: Sequence[str] = (),
     start_timeout: float = 120.0,
 ) -> LocalServer:
-    """Serve models, with all that they call, by the real tritonserver, on a copy of what they are now.
+    """Serve a copy of loaded models and their callees with the real tritonserver.
 
-    The server is the ``tritonserver`` on PATH; without one, that of the wheel ``nvidia-pytriton``, which is
-    installed once into an environment of its own (see `make_environment`), with what the models import; and
-    where that does not run, NVIDIA's image in a container, if there is docker. It listens on free ports of
-    127.0.0.1 alone.
+    The server is the ``tritonserver`` on PATH. Without one, it is the server in the wheel ``nvidia-pytriton``,
+    installed once into a separate environment (see `make_environment`) with the packages that the models import.
+    If the wheel does not support this system, it is NVIDIA's image in a container, if docker is installed. The
+    server listens on free ports of 127.0.0.1 only.
 
     Parameters
     ----------
     *models : str
         Names of loaded models; by default all.
     repo : ModelRepository, optional
-        Where they serve; default: `current_repository`.
+        Default: `current_repository`.
     environment : ServerEnvironment, InstalledServer or Container, optional
-        What to serve them with; nothing is installed into it.
+        The server program; nothing is installed into it.
     container : bool or str
-        Whether to serve them in a container, or the image to do so with.
+        True to serve in a container, or the name of its image.
     requirements : sequence of str, optional
-        What the models import, as pip requirements; default: what they import here, in the versions that are
-        here, or in others where those cannot be had beside NumPy 1.
+        The models' packages, as pip requirements. Default: the packages that they import, in the versions
+        installed here; in other versions if those cannot be installed with NumPy 1.
     options : sequence of str
-        More options of tritonserver.
+        Additional options of tritonserver.
     start_timeout : float
-        Seconds that loading all models may take.
+        Timeout for loading all models, in seconds.
 
     Returns
     -------
     LocalServer
-        It is ready; stop it by ``stop()``, or use it as a context manager.
+        A ready server; stop it with ``stop()``, or use it as a context manager.
 
     Raises
     ------
     BLSError
-        A model cannot ship, or this server cannot run it.
+        A model cannot be exported, or this server cannot run it.
     TritonServerError
-        The server cannot be had here, or did not start; the message has the last lines of its log.
+        The server cannot be installed or did not start; the message has the last lines of its log.
 
     Examples
     --------
     >>> with bls.serve("add_sub") as server:  # doctest: +SKIP
     ...     server.infer("add_sub", {"INPUT0": a, "INPUT1": b})["OUTPUT0"]
     """
-    found = environment
-    if found is None and not container and (program := shutil.which("tritonserver")):
-        found = InstalledServer(Path(program))
-    if found is None and not container and not is_supported():
+    program = environment
+    if program is None and not container and (path := shutil.which("tritonserver")):
+        program = InstalledServer(Path(path))
+    if program is None and not container and not is_supported():
         container = has_docker()
         if not container:
             make_environment()  # raises TritonServerError
@@ -236,21 +238,21 @@ def serve(
     try:
         exported = export(copy.path / "models", *models, repo=repo)
         notes: list[str] = []
-        if found is None and container:
+        if program is None and container:
             image = container if isinstance(container, str) else ""
-            found = container_for(exported, copy.path / "models", image, requirements)
-        elif found is None:
-            found, notes = _with_packages(exported.requirements if requirements is None else requirements)
+            program = container_for(exported, copy.path / "models", image, requirements)
+        elif program is None:
+            program, notes = _with_packages(exported.requirements if requirements is None else requirements)
         elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
-            notes = [f"its own Python has to have what the models import: {', '.join(needs)}"]
-        _refuse_backends(exported, found)
+            notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
+        _refuse_backends(exported, program)
         notes += [
-            f"the models import {each}, which neither this environment nor the server has; name its package in "
-            "requirements="
-            for each in exported.unknown
+            f"the models import {module}, which is not installed here, and so not on the server; name its package "
+            "in requirements="
+            for module in exported.unknown
             if requirements is None
         ]
-        server = LocalServer(copy, exported, found, options, start_timeout, notes)
+        server = LocalServer(copy, exported, program, options, start_timeout, notes)
         server.start()
         return server
     except BaseException:
@@ -258,21 +260,21 @@ def serve(
         raise
 
 
-def _with_packages(wanted: Sequence[str]) -> tuple[ServerEnvironment, list[str]]:
-    """Return the wheel's server with packages: in other versions if these cannot be installed."""
-    packages = [each for each in wanted if not each.startswith("numpy")]  # it has its own NumPy
+def _with_packages(requirements: Sequence[str]) -> tuple[ServerEnvironment, list[str]]:
+    """Return the wheel's server with packages, and notes; in other versions if these cannot be installed."""
+    packages = [each for each in requirements if not each.startswith("numpy")]  # the environment has its NumPy
     try:
         return make_environment(requirements=packages), []
     except TritonServerError:
         if not any("==" in each for each in packages):
             raise
-    made = make_environment(requirements=[each.partition("==")[0] for each in packages])
-    failed = f"{', '.join(packages)} could not be installed there together"
-    return made, [f"{failed}: the server has the versions that fit its Python and NumPy 1"]
+    environment = make_environment(requirements=[each.partition("==")[0] for each in packages])
+    failed = f"{', '.join(packages)} could not be installed together for the server"
+    return environment, [f"{failed}: it has other versions, which suit its Python and NumPy 1"]
 
 
 def _refuse_backends(exported: Exported, environment: Program) -> None:
-    """Raise BLSError for models that the wheel's server cannot run."""
+    """Raise BLSError if the wheel's server cannot run a model."""
     if not isinstance(environment, ServerEnvironment):
         return
     folder = environment.server / "backends"
@@ -281,12 +283,12 @@ def _refuse_backends(exported: Exported, environment: Program) -> None:
         if model.backend == "python" and len(model.name.split()) > 1:
             raise BLSError(
                 f"serve: model {model.name!r}: the tritonserver in {environment.folder} starts Python models "
-                "by a shell, where a name with a space falls apart, and would never be ready; give the model "
-                "another name, or put a newer tritonserver on PATH"
+                "through a shell, which splits a name with spaces, and the model would never be ready; rename the "
+                "model, or put a newer tritonserver on PATH"
             )
         if backends and model.backend and model.backend not in backends:
             raise BLSError(
                 f"serve: model {model.name!r} needs the backend {model.backend!r}; the tritonserver in "
-                f"{environment.folder} has {', '.join(backends)}; put a tritonserver that has it on PATH, or "
+                f"{environment.folder} has {', '.join(backends)}; put a tritonserver with that backend on PATH, or "
                 "serve other models"
             )

@@ -1,9 +1,9 @@
-"""A real tritonserver beside this process: started, called over HTTP, watched and stopped.
+"""Starts, calls, watches and stops a real tritonserver on this machine.
 
-Guarantees: the server listens on loopback only, on free ports; whatever it writes is in a private temporary
-folder, in its environment, or in shared memory under a prefix of its own; the server, its model processes and
-those leftovers are gone when the object is closed or collected, when the interpreter ends, and also when this
-process is killed. A `TritonServer` may be used from several threads.
+Guarantees: the server listens on free ports of loopback only. It writes only to a private temporary folder, to its
+environment, and to shared memory with a private prefix. The server, its model processes and these files are removed
+when the object is closed or collected, when the interpreter ends, and also when this process is killed. A
+`TritonServer` may be used from several threads.
 
 Linux on x86-64 only.
 """
@@ -53,15 +53,15 @@ from .environment import (
     make_environment,
 )
 
-# Shell scripts that wait for the end of their input, which is the end of this process, however it ends.
-# The folder is removed several times: other processes that end with this one may still be writing.
+# Shell scripts that wait for the end of their input: the kernel closes it when this process ends, for any reason.
+# The folder is removed several times, because processes that end with this one may still write into it.
 _FOLDER_WATCHDOG = 'cat >/dev/null; for i in 1 2 3 4 5 6 7 8; do rm -rf -- "$1" && break; sleep 0.5; done'
 
 
 class PrivateFolder:
-    """A temporary folder, removed by `remove`, when it is collected, and when this process is killed.
+    """A temporary folder; removed by `remove`, when the object is collected, and when this process is killed.
 
-    ``made`` is its time of creation, by `time.monotonic`.
+    ``made`` is its time of creation (`time.monotonic`).
     """
 
     def __init__(self, prefix: str) -> None:
@@ -78,7 +78,7 @@ def _watched(script: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _remove(owner: int, path: Path, watchdog: subprocess.Popen[bytes]) -> None:
-    if os.getpid() != owner:  # a forked child leaves it alone
+    if os.getpid() != owner:  # a forked child must not remove the folder
         return
     shutil.rmtree(path, ignore_errors=True)
     watchdog.kill()
@@ -115,15 +115,15 @@ class ServerRun:
         self.watchdog = _watched(_SERVER_WATCHDOG, *ends, *self.cleanup)
 
     def end(self, graceful: bool) -> None:
-        """Stop everything and remove what it left; the log can still be read."""
-        if os.getpid() != self.owner:  # a forked child must leave the server alone
+        """Stop all processes and remove their files; `log` still works afterwards."""
+        if os.getpid() != self.owner:  # a forked child must not stop the server
             return
         try:
             if graceful and self.process.poll() is None:
                 self.process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(30.0)
-        finally:  # Ctrl-C while it waits is no reason to leave anything
+        finally:  # also after Ctrl-C during the wait
             self._kill()
 
     def _kill(self) -> None:
@@ -143,22 +143,22 @@ class ServerRun:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self) -> str:
-        """All that the server and its models have written so far."""
+        """Return the output of the server and its models so far."""
         if self.kept_log is not None:
             return self.kept_log
         try:
             return (self.folder / "log").read_text(errors="replace")
-        except OSError:  # whoever keeps temporary folders clean has taken it
+        except OSError:  # the system may clean temporary folders
             return ""
 
     def last_lines(self, count: int = 6) -> str:
-        """The last lines of the log that say what went wrong; failing those, the last lines."""
+        """Return the last lines of the log that report errors; without such lines, the last lines."""
         lines = [line for line in self.log().splitlines() if line.strip() and not _NOISE.search(line)]
         errors = [line for line in lines if _TROUBLE.match(line)]
         return "\n".join(f"  {line[:500]}" for line in (errors or lines)[-count:])
 
     def how_it_ended(self) -> str:
-        """Exit status or signal, in words."""
+        """Return the exit status or signal as text."""
         status = self.process.returncode
         if status is not None and status < 0:
             return f"died of {signal.Signals(-status).name}"
@@ -166,7 +166,7 @@ class ServerRun:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody listens on at this moment."""
+    """Return ports on loopback that are free now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for item in sockets:
@@ -203,10 +203,10 @@ class TritonRequestError(TritonServerError):
 
 @dataclass(frozen=True)
 class InferResult:
-    """A server's response: the model and version that answered, the request's ID, outputs, parameters.
+    """A response of the server: model, version, request ID, outputs and parameters.
 
-    The outputs are writeable arrays of their own, by name: ``BYTES`` gives objects of type `bytes`, ``BF16``
-    gives ``float32``. ``datatypes`` has Triton's name of each output's data type.
+    ``outputs`` are writeable arrays by name: for ``BYTES`` of `bytes` objects, for ``BF16`` of float32.
+    ``datatypes`` has the Triton data type of each output.
     """
 
     model: str
@@ -217,16 +217,16 @@ class InferResult:
     parameters: dict[str, Any]
 
     def __getitem__(self, name: str) -> Array:
-        """The output of that name."""
+        """Return the output of this name."""
         return self.outputs[name]
 
     def as_numpy(self) -> dict[str, Array]:
-        """The outputs, by name."""
+        """Return the outputs by name."""
         return dict(self.outputs)
 
 
 class TritonServer(Listening):
-    """A tritonserver of one's own, started by `start` or by ``with``.
+    """A tritonserver that this process starts with `start` or ``with``.
 
     Parameters
     ----------
@@ -235,16 +235,16 @@ class TritonServer(Listening):
     environment : Program, optional
         A ServerEnvironment, InstalledServer or Container. Default: ``make_environment()``.
     load : sequence of str
-        Models to load at the start; ``"*"`` means all. Others load on request.
+        Models to load at the start; ``"*"`` means all. Load others with `load`.
     options : sequence of str
-        More options of tritonserver, as ``"--cache-config=local,size=1048576"``.
+        Additional options of tritonserver, such as ``"--cache-config=local,size=1048576"``.
     start_timeout : float
-        Seconds that starting may take, loading of the models included.
+        Timeout of the start in seconds, including the loading of models.
 
     Attributes
     ----------
     http_port, grpc_port, metrics_port : int
-        Ports on 127.0.0.1, once started.
+        Ports on 127.0.0.1; 0 before the first start.
 
     Examples
     --------
@@ -261,7 +261,7 @@ class TritonServer(Listening):
         start_timeout: float = 120.0,
     ) -> None:
         if not repositories:
-            raise TritonServerError("no model repository given; tritonserver needs one at least")
+            raise TritonServerError("no model repository; tritonserver needs at least one")
         self.repositories = tuple(Path(item).absolute() for item in repositories)
         for folder in self.repositories:
             if not folder.is_dir():
@@ -277,15 +277,15 @@ class TritonServer(Listening):
         self._end: weakref.finalize[Any, Any] | None = None
 
     def start(self) -> TritonServer:
-        """Start the server and wait until it is ready; a stopped one starts again on its ports if they are free.
+        """Start the server and wait until it is ready; a stopped one starts again, on the same ports if they are free.
 
         Raises
         ------
         TritonServerError
-            It ended or did not get ready in time; the message has the last lines of its log.
+            The server ended or was not ready in time; the message has the last lines of its log.
         """
         if self._run is not None:
-            raise TritonServerError("tritonserver has been started already; stop it first")
+            raise TritonServerError("tritonserver runs already; stop it first")
         if self.environment is None:
             self.environment = make_environment()
         for attempt in range(3):
@@ -293,7 +293,7 @@ class TritonServer(Listening):
                 self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
             self._run = ServerRun(self.environment, self._arguments())
             self._client = HttpClient(Address("http", HOST, self.http_port))
-            self._client.server = "triton"  # so that names are sent as it takes them
+            self._client.server = "triton"  # so that the client quotes model names as Triton expects
             self._end = weakref.finalize(self, self._run.end, graceful=False)
             try:
                 with progress("starting tritonserver"):
@@ -301,18 +301,18 @@ class TritonServer(Listening):
                 return self
             except BaseException as error:
                 taken = isinstance(error, TritonServerError) and _PORT_TAKEN.search(self._run.log())
-                TritonServer.stop(self, graceful=False)  # a subclass's `stop` does more
-                if not taken or attempt == 2:  # another program may take a port between the look and its use
+                TritonServer.stop(self, graceful=False)  # not a subclass's `stop`, which removes more
+                if not taken or attempt == 2:  # another program may take a free port first
                     raise
         raise AssertionError("unreachable")
 
     def stop(self, graceful: bool = True) -> None:
-        """Stop the server and remove what it left; does nothing if it does not run.
+        """Stop the server and remove its files; does nothing if it does not run.
 
         Parameters
         ----------
         graceful : bool
-            Let the models finalize (1 to 3 seconds); else kill at once.
+            Let the models finalize (1 to 3 seconds); otherwise kill the server at once.
         """
         run, end, client = self._run, self._end, self._client
         self._run = self._end = self._client = None
@@ -333,16 +333,16 @@ class TritonServer(Listening):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server; kill it where the body ended with an error."""
+        """Stop the server; kill it if the body raised."""
         self.stop(graceful=kind is None)
 
     @property
     def pid(self) -> int | None:
-        """Process number of the server; None where it does not run."""
+        """Process ID of the server; None if it does not run."""
         return self._run.process.pid if self._run and self._run.process.poll() is None else None
 
     def log(self) -> str:
-        """All that the server and its models have written so far, or wrote in the run that was stopped."""
+        """Return the output of the server and its models in the current run, or else in the last one."""
         return self._run.log() if self._run else self._last_log
 
     def _http_client(self) -> HttpClient:
@@ -354,9 +354,9 @@ class TritonServer(Listening):
         self, method: str, path: str, body: Sequence[Any] = (), headers: Mapping[str, str] | None = None,
         wait: float = 60.0,
     ) -> HttpAnswer:  # fmt: skip
-        """Send an HTTP request and return the answer, whatever its status; TritonServerError if there is none.
+        """Send an HTTP request and return the answer with any status; TritonServerError if there is none.
 
-        `wait`, here and below: seconds that the answer may take.
+        `wait`, here and below: timeout in seconds.
         """
         run = self._running()
         try:
@@ -365,7 +365,7 @@ class TritonServer(Listening):
             if isinstance(error.__cause__, TimeoutError) or "no answer within" in error.lost:
                 raise TritonServerError(f"tritonserver did not answer {method} {path} within {wait:g} s") from None
             with contextlib.suppress(subprocess.TimeoutExpired):
-                run.process.wait(2.0)  # the connection may break a little before the process is gone
+                run.process.wait(2.0)  # the connection may break shortly before the process ends
             if run.process.returncode is None:
                 message = f"tritonserver broke off {method} {path}: {error.lost or error}"
             else:
@@ -381,8 +381,8 @@ class TritonServer(Listening):
     ) -> None:
         """Load or reload a model.
 
-        `config` overrides config.pbtxt: JSON text, or a mapping. `files` are the model's files by path
-        (``"1/model.py"``), instead of those on disk; they need `config`.
+        `config` replaces config.pbtxt: JSON text, or a mapping. `files` are the model's files by path
+        (``"1/model.py"``) and replace the files on disk; they need `config`.
         """
         parameters: dict[str, str] = {}
         if config is not None:
@@ -392,30 +392,30 @@ class TritonServer(Listening):
         self._json("POST", f"{self._repository_path(name)}/load", {"parameters": parameters}, wait)
 
     def unload(self, name: str, unload_dependents: bool = False, wait: float = 120.0) -> None:
-        """Unload a model. The answer may come before the model is gone: see `index`."""
+        """Unload a model. The server may answer before the model is unloaded: see `index`."""
         body = {"parameters": {"unload_dependents": unload_dependents}}
         self._json("POST", f"{self._repository_path(name)}/unload", body, wait)
 
     def ready(self, name: str | None = None, version: int | None = None) -> bool:
-        """Whether the server, or a model of it, is ready."""
+        """Whether the server is ready, or one of its models."""
         path = "/v2/health/ready" if name is None else f"{self._path(name, version)}/ready"
         return self.send("GET", path).status == 200
 
     def index(self, wait: float = 60.0) -> list[dict[str, str]]:
-        """The repository index: name, version, state, reason."""
+        """Return the repository index: name, version, state and reason of each version."""
         rows: list[dict[str, str]] = self._json("POST", "/v2/repository/index", wait=wait)
         return rows
 
     def config(self, name: str, version: int | None = None) -> dict[str, Any]:
-        """A model's completed configuration."""
+        """Return a model's completed configuration."""
         return dict(self._json("GET", f"{self._path(name, version)}/config"))
 
     def statistics(self, name: str, version: int | None = None) -> dict[str, Any]:
-        """A model's statistics."""
+        """Return a model's statistics."""
         return dict(self._json("GET", f"{self._path(name, version)}/stats"))
 
     def metadata(self) -> dict[str, Any]:
-        """The server's name, version and extensions."""
+        """Return the server's name, version and extensions."""
         return dict(self._json("GET", "/v2"))
 
     def infer(
@@ -432,21 +432,21 @@ class TritonServer(Listening):
         headers: Mapping[str, str] | None = None,
         wait: float = 60.0,
     ) -> InferResult:
-        """Send one request and return the response. Not for decoupled models, which HTTP cannot serve.
+        """Send one request and return the response. Decoupled models need gRPC.
 
-        The parameters are those of `ModelRepository.infer`, then the HTTP `headers`. TypeError: an array's dtype
-        has no Triton data type.
+        The parameters are the same as in `ModelRepository.infer`; `headers` are HTTP headers. TypeError: an
+        array's dtype has no Triton data type.
         """
         tensors = [tensor_of_array(key, value) for key, value in inputs.items()]
         request = InferenceRequest(
             request_id, correlation_id, tensors, list(outputs or ()), name, version, flags, timeout
         )
-        own, priority = client_parameters(parameters or {})
-        request._options = replace(request._options, parameters=own, priority=priority)
+        parameters_json, priority = client_parameters(parameters or {})
+        request._options = replace(request._options, parameters=parameters_json, priority=priority)
         parts = encode_request(request, outputs is None, binary=True)
-        sent = {**(headers or {}), JSON_LENGTH: str(len(parts[0])), "Content-Type": "application/octet-stream"}
+        all_headers = {**(headers or {}), JSON_LENGTH: str(len(parts[0])), "Content-Type": "application/octet-stream"}
         path = f"{self._path(name, None if version == -1 else version)}/infer"
-        answer = self.send("POST", path, parts, sent, wait)
+        answer = self.send("POST", path, parts, all_headers, wait)
         if answer.status != 200:
             raise TritonRequestError(error_text(answer), answer.status)
         return decode_result(answer.body, answer.headers.get(JSON_LENGTH.lower()))
@@ -458,9 +458,9 @@ class TritonServer(Listening):
 
     def _arguments(self) -> list[str]:
         arguments = [f"--model-repository={folder}" for folder in self.repositories]
-        for what in ("http", "grpc", "metrics"):
-            port = getattr(self, f"{what}_port")
-            arguments += [f"--{what}-address={HOST}", f"--{what}-port={port}"]
+        for service in ("http", "grpc", "metrics"):
+            port = getattr(self, f"{service}_port")
+            arguments += [f"--{service}-address={HOST}", f"--{service}-port={port}"]
         loaded = [f"--load-model={name}" for name in self.load_at_start]
         return [*arguments, "--model-control-mode=explicit", *loaded, *self.options]
 
@@ -468,15 +468,15 @@ class TritonServer(Listening):
         run, deadline = self._running(), time.monotonic() + self.start_timeout
         while time.monotonic() < deadline:
             if run.process.poll() is not None:
-                ended = run.how_it_ended()
-                raise TritonServerError(f"tritonserver {ended} while starting:\n{run.last_lines()}")
+                status = run.how_it_ended()
+                raise TritonServerError(f"tritonserver {status} while starting:\n{run.last_lines()}")
             with contextlib.suppress(ServerError):
                 probe = HttpExchange(self._http_client(), "GET", "/v2/health/ready", (), {})
                 if probe.answer(5.0, pauses=()).status == 200:
                     return
             time.sleep(0.02)
-        late = f"tritonserver was not ready within {self.start_timeout:g} s"
-        raise TritonServerError(f"{late}:\n{run.last_lines()}")
+        message = f"tritonserver was not ready within {self.start_timeout:g} s"
+        raise TritonServerError(f"{message}:\n{run.last_lines()}")
 
     def _path(self, name: str, version: int | None) -> str:
         return self._http_client().model_path(name, "" if version is None else str(version))
@@ -492,7 +492,7 @@ class TritonServer(Listening):
 
 
 def decode_result(body: bytes, length: str | None) -> InferResult:
-    """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, None without one."""
+    """Return the response in a body; `length` is the value of the header `JSON_LENGTH`, or None."""
     document, tensors = decode_outputs(body, length)
     arrays = {t._name: from_bits(t._array) if t._datatype == "BF16" else t._array for t in tensors}
     datatypes = {t._name: t._datatype for t in tensors}
@@ -501,7 +501,7 @@ def decode_result(body: bytes, length: str | None) -> InferResult:
 
 
 def tensor_of_array(name: str, value: npt.ArrayLike | Tensor) -> Tensor:
-    """Return an input tensor of an array, or of what NumPy makes one of."""
+    """Return an input tensor with the values of an array or a sequence."""
     if isinstance(value, Tensor):
         return value
     array = np.asarray(value)

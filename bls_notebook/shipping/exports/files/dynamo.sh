@@ -1,9 +1,9 @@
 #!/bin/sh
-# Serves the models by Dynamo: clients talk KServe's gRPC to its frontend. For an image that has Dynamo beside
-# Triton, with at least ${shm} MiB of /dev/shm. What is given is handed to the worker.
+# Serve the models with Dynamo: clients use the KServe gRPC protocol of its frontend. Needs an image with Dynamo and
+# Triton, and at least ${shm} MiB of /dev/shm. Arguments are passed to the worker.
 set -eu
 cd "$$(dirname "$$0")"
-export DYN_DISCOVERY_BACKEND="$${DYN_DISCOVERY_BACKEND:-file}" # where the two find each other: this machine
+export DYN_DISCOVERY_BACKEND="$${DYN_DISCOVERY_BACKEND:-file}" # worker and frontend find each other through files on this machine
 python3 -m dynamo.frontend --kserve-grpc-server &
 trap 'kill $$!' EXIT INT TERM
 python3 -m dynamo.triton --model-repository "$$PWD" "$$@"

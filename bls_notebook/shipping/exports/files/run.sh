@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the image and serves the models; what is given is handed to docker run.
+# Build the image and serve the models. Arguments are passed to docker run.
 set -eu
 cd "$$(dirname "$$0")"
 docker build --tag triton-models .
