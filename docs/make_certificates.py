@@ -180,7 +180,7 @@ def row(subject: Subject) -> str:
 def why(error: bls.BLSError) -> str:
     """Return the reason in an error message, without paths of this machine."""
     line = str(error).splitlines()[-1].partition(";")[0].rpartition("Internal: ")[2]
-    return re.sub(r"^\s*\w+: |, which a server has no use for", "", line)
+    return re.sub(r"^\s*\w+: |, which cannot run on a server", "", line)
 
 
 def on_cpu(repository: bls.ModelRepository, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Backends of compiled models: onnxruntime and PyTorch."""
+"""Backends for model files: onnxruntime (ONNX) and pytorch (TorchScript and Python modules)."""
 
 from bls_notebook.extending import lazily
 

@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the engines capability: the onnxruntime and pytorch backends."""
 
 from bls_notebook.extending import Capability
 

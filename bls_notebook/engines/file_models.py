@@ -1,8 +1,8 @@
-"""What backends of model files share: reading a completed configuration, and running requests as one batch.
+"""Common parts of backends for model files: reading a completed configuration, and running requests as a batch.
 
-Guarantees of `BatchedInstance`: every request gets one response; requests of equal shapes run as one batch; a
-request that cannot run does not fail the others of its batch; outputs of an instance on a GPU are on that GPU,
-as on Triton, unless the requester prefers other memory.
+Guarantees of `BatchedInstance`: every request gets one response. Requests of equal shapes run as one batch. If a
+request's inputs are invalid, the other requests still run. As on Triton, outputs of an instance on a GPU are on that
+GPU, unless the requester prefers other memory.
 """
 
 from __future__ import annotations
@@ -29,61 +29,61 @@ INVALID = "Invalid argument"
 
 
 def parameter(config: dict[str, Any], key: str) -> str | None:
-    """Return the text of a parameter, or None."""
-    found = config.get("parameters", {}).get(key)
-    return None if found is None else str(found.get("string_value", ""))
+    """Return the text of a configuration parameter, or None."""
+    entry = config.get("parameters", {}).get(key)
+    return None if entry is None else str(entry.get("string_value", ""))
 
 
-def whole(config: dict[str, Any], key: str) -> int | None:
+def int_parameter(config: dict[str, Any], key: str) -> int | None:
     """Return a parameter as an int, or None; text after the number is ignored, as in C."""
     value = parameter(config, key)
     if value is None:
         return None
-    digits = re.match(r"\s*[+-]?\d+", value)  # what follows the number is ignored, as in C
+    digits = re.match(r"\s*[+-]?\d+", value)
     if digits is None:
         raise BackendError(f"failed to convert '{value}' to integral number", INVALID)
     return int(digits[0])
 
 
-def truth(config: dict[str, Any], key: str) -> bool | None:
+def bool_parameter(config: dict[str, Any], key: str) -> bool | None:
     """Return a parameter as a bool, or None."""
     value = parameter(config, key)
     if value is None:
         return None
-    words = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-    if value.lower() not in words:
+    values = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    if value.lower() not in values:
         raise BackendError(f"failed to convert '{value}' to boolean", INVALID)
-    return words[value.lower()]
+    return values[value.lower()]
 
 
 def dims_of(tensor: dict[str, Any]) -> list[int]:
-    """Return the dims of an input or output as the model sees it, after its `reshape`."""
+    """Return the dims of an input or output after its `reshape`, as the model file has them."""
     dims = tensor["reshape"].get("shape", ()) if "reshape" in tensor else tensor["dims"]
     return [int(d) for d in dims]
 
 
 def controls_of(config: dict[str, Any]) -> dict[str, str]:
-    """Return the inputs of sequence controls: data types by name; "" if the control's values imply the type."""
+    """Return the data types of sequence control inputs by name; "" if the control's values imply the type."""
     controls = config.get("sequence_batching", {}).get("control_input", ())
     return {c["name"]: c["control"][0].get("data_type", "") for c in controls if c.get("control")}
 
 
 def refuse_parts(config: dict[str, Any]) -> None:
-    """Reject configurations that backends of model files do not support here."""
+    """Raise BackendError for configuration parts that these backends do not support here."""
     parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
     parts += [f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]]
     if config.get("sequence_batching", {}).get("state"):
         parts.append("sequence_batching.state")
     if parts:
         raise BackendError(
-            f"model '{config['name']}': {', '.join(parts)}: not supported for {config['backend']} models "
-            "here (a real Triton server does it); leave it out to try the model in the notebook",
+            f"model '{config['name']}': {', '.join(parts)}: not supported for {config['backend']} models in the "
+            "notebook (a real Triton server supports it); remove it to try the model here",
             "Unsupported",
         )
 
 
 class BatchError(Exception):
-    """Why a request cannot be run, or a result not be given; the text is the response's error."""
+    """A request cannot run, or its result cannot be returned; the message becomes the response's error."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class BatchError(Exception):
 
 
 class BatchedInstance(ABC):
-    """One instance of a model; `gpu` is the number of its GPU, None where it has none."""
+    """One instance of a model; `gpu` is the number of its GPU, or None."""
 
     is_async = False
 
@@ -103,18 +103,18 @@ class BatchedInstance(ABC):
 
     @abstractmethod
     def _feed(self, request: InferenceRequest) -> dict[str, Any]:
-        """Return what the runtime takes of a request's inputs: arrays, tensors or lists, by name."""
+        """Return a request's inputs in the runtime's form: arrays, tensors or lists by name."""
 
     @abstractmethod
     def _run(self, names: list[str], feed: dict[str, Any]) -> Sequence[Any]:
-        """Return the outputs of these names, in their order."""
+        """Run the model and return these outputs, in this order."""
 
     @abstractmethod
     def _tensor(self, name: str, result: Any) -> Tensor:
-        """Return a result, or the rows of it that a request gets, as a tensor."""
+        """Return an output, or one request's rows of it, as a tensor."""
 
     def _join(self, parts: list[Any]) -> Any:
-        """Return what `_feed` made of one input of several requests as one."""
+        """Concatenate one input of several requests, in the form that `_feed` returns."""
         return np.concatenate(parts)
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
@@ -126,7 +126,7 @@ class BatchedInstance(ABC):
             except BatchError as error:
                 responses[i] = self._failed(error)
                 continue
-            # Without a batch dimension there is nothing to join along.
+            # Without a batch dimension, requests cannot be joined.
             joins = self._batching and len(requests) > 1
             key = tuple(sorted((n, _shape(a)[1:]) for n, a in feed.items())) if joins else i
             groups.setdefault(key, []).append((i, feed))
@@ -139,7 +139,7 @@ class BatchedInstance(ABC):
         try:
             return self._feed(request)
         except (MemoryError, DeviceError) as error:
-            raise BatchError(f"model '{self.name}': its inputs: {error}") from error
+            raise BatchError(f"model '{self.name}', inputs: {error}") from error
 
     def _run_group(self, requests: list[InferenceRequest], feeds: list[dict[str, Any]]) -> list[InferenceResponse]:
         names = [name for name in self._names if any(name in r._requested for r in requests)]
@@ -178,12 +178,12 @@ class BatchedInstance(ABC):
                     if tensor._datatype != "BYTES":
                         tensor._array = to_gpu(tensor._array, self.gpu)
             except (MemoryError, DeviceError) as error:
-                raise BatchError(f"model '{self.name}': its outputs: {error}") from error
+                raise BatchError(f"model '{self.name}', outputs: {error}") from error
         return InferenceResponse(tensors)
 
-    def _failed(self, why: BatchError) -> InferenceResponse:
-        error = TritonError(encodable(str(why)), why.code)
-        error._origin = ErrorRecord(error._message, why.code.name, (self.name,))  # it was run, and failed
+    def _failed(self, cause: BatchError) -> InferenceResponse:
+        error = TritonError(encodable(str(cause)), cause.code)
+        error._origin = ErrorRecord(error._message, cause.code.name, (self.name,))  # marks an error of the model itself
         return InferenceResponse([], error)
 
 
@@ -192,4 +192,4 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def _rows(feed: dict[str, Any]) -> int:
-    return next((_shape(each)[0] for each in feed.values()), 1)
+    return next((_shape(value)[0] for value in feed.values()), 1)

@@ -1,7 +1,7 @@
-"""Signature of an ONNX graph, from a session or from a file; complete and check a configuration with it.
+"""The signature of an ONNX graph, read from a session or a file, and the completion and check of configurations.
 
-Mirrors Triton's backend. Reading a file takes no onnxruntime: the parser of its protobuf message skips weights
-without reading them from the disk.
+Mirrors Triton's backend. Reading a file needs no onnxruntime: the protobuf parser here skips the weights without
+reading them from the disk.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class TensorInfo:
 
     @property
     def config_datatype(self) -> str:
-        """As config.pbtxt spells it."""
+        """The data type in the spelling of config.pbtxt."""
         return "TYPE_STRING" if self.datatype == "BYTES" else f"TYPE_{self.datatype}"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs, outputs and the initializers that a request may override, in the graph's order."""
+    """Inputs, outputs, and the initializers that a request may override, in the order of the graph."""
 
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
@@ -69,14 +69,14 @@ def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:
             raise BackendError(
                 f"Unsupported ONNX Type '{kind}' for I/O '{node.name}', expected 'ONNX_TYPE_TENSOR'.", "Unsupported"
             )
-        # A variable dimension has a name, or None.
+        # A variable dimension is a name or None.
         dims = tuple(d if isinstance(d, int) and d >= 0 else -1 for d in node.shape)
         infos[node.name] = TensorInfo(node.name, _DATATYPES.get(tensor[1], "INVALID"), dims)
     return infos
 
 
 def needs_completing(config: dict[str, Any]) -> bool:
-    """Whether inputs or outputs are missing; otherwise Triton completes nothing."""
+    """Whether a configuration lacks inputs or outputs; otherwise Triton completes nothing."""
     inputs = len(config.get("input", ())) + len(config.get("batch_input", ()))
     return not inputs or not config.get("output")
 
@@ -199,7 +199,7 @@ def _shown(dims: Sequence[int]) -> str:
     return f"[{','.join(map(str, dims))}]"
 
 
-# onnx.proto: numbers of fields, and of element types.
+# Numbers from onnx.proto: of fields, and of element types.
 _VERSION, _GRAPH = 1, 7
 _INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
 _NAME_OF_TENSOR = 8
@@ -211,9 +211,9 @@ _Field = tuple[int, int, int, int]  # number, first byte, last byte + 1, value o
 
 
 def signature_in(file: Path) -> Signature | None:
-    """Return the signature of a file's graph, or None if it is unknown.
+    """Return the signature of the graph in a file.
 
-    It is unknown if the file is not ONNX, or if an input or output is not a tensor or has no shape.
+    None if the file is not ONNX, or if an input or output is not a tensor or has no shape.
     """
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -225,22 +225,22 @@ def signature_in(file: Path) -> Signature | None:
 def _signature(data: mmap.mmap) -> Signature:
     top = _message(data, 0, len(data))
     if _GRAPH not in top:
-        raise ValueError("no ONNX")
-    found: dict[int, dict[str, TensorInfo]] = {_INPUT: {}, _OUTPUT: {}}
+        raise ValueError("not ONNX")
+    tensors: dict[int, dict[str, TensorInfo]] = {_INPUT: {}, _OUTPUT: {}}
     initialized: set[str] = set()
     for number, first, end, _ in _fields(data, *top[_GRAPH][1:3]):
         if number == _INITIALIZER:
             initialized.add(_text(data, _message(data, first, end)[_NAME_OF_TENSOR]))
-        elif number in found:
+        elif number in tensors:
             info = _info(data, first, end)
-            found[number][info.name] = info
-    if not found[_OUTPUT]:
+            tensors[number][info.name] = info
+    if not tensors[_OUTPUT]:
         raise ValueError("no outputs")
-    inputs = {name: info for name, info in found[_INPUT].items() if name not in initialized}
+    inputs = {name: info for name, info in tensors[_INPUT].items() if name not in initialized}
     overridable: dict[str, TensorInfo] = {}
     if _VERSION in top and top[_VERSION][3] >= 4:  # older graphs list weights among the inputs
-        overridable = {name: info for name, info in found[_INPUT].items() if name in initialized}
-    return Signature(inputs, found[_OUTPUT], overridable)
+        overridable = {name: info for name, info in tensors[_INPUT].items() if name in initialized}
+    return Signature(inputs, tensors[_OUTPUT], overridable)
 
 
 def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
@@ -249,7 +249,7 @@ def _info(data: mmap.mmap, first: int, end: int) -> TensorInfo:
     kind = _message(data, *value[2][1:3]) if 2 in value else {}
     tensor = _message(data, *kind[1][1:3]) if 1 in kind else {}
     if 2 not in tensor:
-        raise ValueError("no tensor, or no shape")
+        raise ValueError("not a tensor, or without a shape")
     dims = tuple(_size(data, *dim[1:3]) for dim in _fields(data, *tensor[2][1:3]) if dim[0] == 1)
     datatype = _TYPES.get(tensor[1][3], "INVALID") if 1 in tensor else "INVALID"
     return TensorInfo(_text(data, value[1]), datatype, dims)
@@ -265,7 +265,7 @@ def _text(data: mmap.mmap, field: _Field) -> str:
 
 
 def _message(data: mmap.mmap, first: int, end: int) -> dict[int, _Field]:
-    """Return the last field of each number."""
+    """Return the fields of a message by number; the last one if a number repeats."""
     return {field[0]: field for field in _fields(data, first, end)}
 
 

@@ -1,10 +1,10 @@
-"""The onnxruntime backend: ONNX Runtime runs `model.onnx` on the CPU or on a GPU, one run of a session per batch.
+"""The onnxruntime backend: ONNX Runtime runs `model.onnx` on the CPU or on a GPU, one session run per batch.
 
-Mirrors triton-inference-server/onnxruntime_backend (src/onnxruntime.cc): its auto-completion, its checks,
-its parameters and its error messages. The package onnxruntime is imported when the first model is opened.
+Mirrors triton-inference-server/onnxruntime_backend (src/onnxruntime.cc): its auto-completion, checks, parameters
+and error messages. The first model that is opened imports the package onnxruntime.
 
-Outputs that were not requested are not copied, although their nodes run, as on Triton. The session releases
-the GIL while it runs.
+As on Triton, nodes of outputs that were not requested still run, but these outputs are not copied. The session
+releases the GIL while it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .file_models import INVALID, BatchedInstance, BatchError, parameter, truth, whole
+from .file_models import INVALID, BatchedInstance, BatchError, bool_parameter, int_parameter, parameter
 from .onnx_graph import Signature, check_config, complete_config, needs_completing, signature_of
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
@@ -55,14 +55,14 @@ def has_gpu() -> bool:
 
 
 def ort_message(error: BaseException) -> str:
-    """Return the message of Triton's backend for an error of ONNX Runtime."""
-    found = _ERROR.match(str(error))
-    code, text = (found[1], found[2]) if found else ("1", str(error))
+    """Return the message of Triton's onnxruntime backend for an error of ONNX Runtime."""
+    match = _ERROR.match(str(error))
+    code, text = (match[1], match[2]) if match else ("1", str(error))
     return f"onnx runtime error {code}: {text}"
 
 
 def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> Any:
-    """Create a session for instances of a kind (``CPU``, ``GPU`` or ``MODEL``) on a device."""
+    """Create a session for instances of `kind` (``CPU``, ``GPU`` or ``MODEL``) on a device."""
     ort = runtime()
     try:
         providers = _providers(ort, config, kind, device)
@@ -93,19 +93,19 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
         1: levels.ORT_ENABLE_EXTENDED,
         2: levels.ORT_DISABLE_ALL,
     }.get(config.get("optimization", {}).get("graph", {}).get("level", 0), levels.ORT_ENABLE_ALL)
-    mode = whole(config, "execution_mode") or 0
+    mode = int_parameter(config, "execution_mode") or 0
     if mode not in (0, 1):
         raise BackendError(
             f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got {mode} .",
             INVALID,
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL
-    for which in ("intra", "inter"):
-        count = whole(config, f"{which}_op_thread_count") or 0
+    for scope in ("intra", "inter"):
+        count = int_parameter(config, f"{scope}_op_thread_count") or 0
         if count > 0:
-            setattr(options, f"{which}_op_num_threads", count)
+            setattr(options, f"{scope}_op_num_threads", count)
     for name, attribute in (("enable_mem_arena", "enable_cpu_mem_arena"), ("enable_mem_pattern", "enable_mem_pattern")):
-        enabled = truth(config, name)
+        enabled = bool_parameter(config, name)
         if enabled is not None:
             setattr(options, attribute, enabled)
     key = "session.use_device_allocator_for_initializers"
@@ -119,32 +119,32 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
 
 def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list[Any]:
     if kind == "GPU" and simulated_gpus():
-        return ["CPUExecutionProvider"]  # the host computes for a simulated GPU
-    there = ort.get_available_providers()
+        return ["CPUExecutionProvider"]  # the CPU computes for a simulated GPU
+    available = ort.get_available_providers()
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     providers: list[Any] = []
     if kind == "GPU":
-        if "CUDAExecutionProvider" not in there:
+        if "CUDAExecutionProvider" not in available:
             raise BackendError(
-                "an instance of kind KIND_GPU needs a build of ONNX Runtime with CUDA, and this one has only "
-                f"{', '.join(there)}; install onnxruntime-gpu in place of onnxruntime, or use kind: KIND_CPU",
+                "an instance of kind KIND_GPU needs a build of ONNX Runtime with CUDA, but this one has only "
+                f"{', '.join(available)}; install onnxruntime-gpu in place of onnxruntime, or use kind: KIND_CPU",
                 INVALID,
             )
         providers.append(("CUDAExecutionProvider", {"device_id": str(device)}))
-        wanted = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
-        asked = accelerators.get("gpu_execution_accelerator", ())
+        known = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+        requested = accelerators.get("gpu_execution_accelerator", ())
     else:
-        wanted = {"openvino": "OpenVINOExecutionProvider"}
-        asked = accelerators.get("cpu_execution_accelerator", ())
-    for accelerator in asked:
+        known = {"openvino": "OpenVINOExecutionProvider"}
+        requested = accelerators.get("cpu_execution_accelerator", ())
+    for accelerator in requested:
         name = accelerator.get("name", "")
-        provider = wanted.get(name)
+        provider = known.get(name)
         if provider is None:
             raise BackendError(f"unknown Execution Accelerator '{name}' is requested", INVALID)
-        if provider not in there:
+        if provider not in available:
             raise BackendError(
-                f"execution accelerator '{name}' needs {provider}, and ONNX Runtime has only "
-                f"{', '.join(there)} here; leave the accelerator out, or install a build that has it",
+                f"execution accelerator '{name}' needs {provider}, but this build of ONNX Runtime has only "
+                f"{', '.join(available)}; remove the accelerator, or install a build that has it",
                 INVALID,
             )
         if provider != "CUDAExecutionProvider":
@@ -153,9 +153,9 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
 
 
 def run_with_bfloat16(session: Any, names: list[str], feed: dict[str, _Array], options: Any) -> list[_Array]:
-    """Run a session; BF16 arrays are uint16, which NumPy has instead.
+    """Run a session with BF16 tensors, which are uint16 arrays here because NumPy lacks BF16.
 
-    A graph with BF16 tensors cannot have BYTES tensors.
+    Such a graph cannot have BYTES tensors.
     """
     make = runtime().OrtValue
     types = {i.name: i.type for i in [*session.get_inputs(), *session.get_overridable_initializers()]}
@@ -176,9 +176,9 @@ def run_with_bfloat16(session: Any, names: list[str], feed: dict[str, _Array], o
 
 
 def open_model(files: VersionFiles) -> OnnxModel:
-    """Open a model whose file exists."""
+    """Open a model; BackendError if its file is missing."""
     path = files.folder / (files.filename or _FILE)
-    if path.is_dir():  # the graph and files with its weights
+    if path.is_dir():  # a folder with the graph and files of weights
         path = path / _FILE
     if not path.is_file():
         raise BackendError(f"unable to find '{path}' for model instance '{files.name}'", "Unavailable")
@@ -188,8 +188,8 @@ def open_model(files: VersionFiles) -> OnnxModel:
 class OnnxModel:
     """One version of an ONNX model.
 
-    Instances of the same kind and device share a session, whose `run` is thread-safe: the weights are in
-    memory once, and more instances do not take longer to load.
+    Instances of the same kind and device share a session, whose `run` is thread-safe. So the weights are in memory
+    only once, and additional instances load immediately.
     """
 
     def __init__(self, file: Path) -> None:
@@ -223,7 +223,7 @@ class OnnxModel:
 
 
 class OnnxInstance(BatchedInstance):
-    """One instance of an ONNX model, with `onnxruntime.RunOptions` for every run, or None."""
+    """One instance of an ONNX model; `options` are the `onnxruntime.RunOptions` of every run, or None."""
 
     def __init__(
         self, session: Any, options: Any, config: dict[str, Any], signature: Signature, gpu: int | None
@@ -243,11 +243,11 @@ class OnnxInstance(BatchedInstance):
         self._has_bfloat16 = any(t.datatype == "BF16" for t in tensors)
 
     def finalize(self) -> None:
-        """Drop the session; the last instance that shares it ends it."""
+        """Drop the session; it is freed with the last instance that shares it."""
         self._session = None
 
     def ready(self) -> bool:
-        """Whether the instance has not been finalized."""
+        """Return False after `finalize`."""
         return self._session is not None
 
     def _feed(self, request: InferenceRequest) -> dict[str, _Array]:
@@ -274,7 +274,7 @@ class OnnxInstance(BatchedInstance):
 
 
 def _text(tensor: Tensor) -> _Array:
-    """Convert BYTES to str for ONNX Runtime; text ends at the first zero byte, as on Triton."""
+    """Convert BYTES to str for ONNX Runtime; as on Triton, a text ends at its first zero byte."""
     array = tensor._array
     out = np.empty(array.shape, np.object_)
     flat = out.reshape(-1)
@@ -284,7 +284,7 @@ def _text(tensor: Tensor) -> _Array:
         except UnicodeDecodeError as error:
             raise BatchError(
                 f"input '{tensor._name}': element {i} is not UTF-8 text ({error.reason} at byte "
-                f"{error.start}), which ONNX Runtime's Python package cannot take"
+                f"{error.start}), which ONNX Runtime's Python package does not accept"
             ) from error
         flat[i] = text.partition("\0")[0]
     return out

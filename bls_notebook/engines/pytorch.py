@@ -1,18 +1,18 @@
 """The pytorch backend: PyTorch runs TorchScript (`model.pt`) or Python modules on the CPU or on a GPU.
 
-Mirrors triton-inference-server/pytorch_backend (src/pt): its names, checks, parameters and error messages.
-Inputs are named like the arguments of `forward`, or all are called `<name>__<index>`, or else they keep the
-configuration's order; outputs are called `<name>__<index>`, or keep their order. A model that takes one dict
-gets the inputs by name. BYTES tensors become lists of strings, TorchScript's only text type. It completes no
-configuration: TorchScript has neither data types nor shapes. PyTorch is imported when the first model is
-opened, and releases the GIL while it runs.
+Mirrors triton-inference-server/pytorch_backend (src/pt): its names, checks, parameters and error messages. Inputs
+are matched to the arguments of `forward` by name; if not all names match, by the index in `<name>__<index>`; else by
+their order in the configuration. Outputs are matched by index or order. A model whose only argument is a dict gets
+the inputs by name. BYTES tensors become lists of strings, TorchScript's only text type. Configurations are not
+completed, because TorchScript has neither data types nor shapes. The first model that is opened imports PyTorch,
+which releases the GIL while it runs.
 
-Models with `runtime: "model.py"` are a `torch.nn.Module` in Python, with its weights in a file (src/model.py):
-their tensors keep the configuration's order, and data types are not checked. `torch.compile` is left out: it
-changes the speed of a model and not its responses.
+Models with `runtime: "model.py"` are a `torch.nn.Module` in Python, with its weights in a file (src/model.py).
+Their tensors are matched by order, and data types are not checked. `torch.compile` is not applied, because it
+changes only the speed of a model.
 
-With a simulated GPU, the host computes instead, whatever GPU the file names. Inputs and outputs use memory
-of that GPU; weights do not.
+On a simulated GPU, the CPU computes, even if the file names a GPU. Inputs and outputs use memory of the simulated
+GPU; weights do not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,16 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor, TextOnGPU
 
-from .file_models import INVALID, BatchedInstance, BatchError, controls_of, dims_of, refuse_parts, truth, whole
+from .file_models import (
+    INVALID,
+    BatchedInstance,
+    BatchError,
+    bool_parameter,
+    controls_of,
+    dims_of,
+    int_parameter,
+    refuse_parts,
+)
 
 _CONFIG_TYPES = frozenset(
     f"TYPE_{t}" for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")
@@ -49,7 +58,7 @@ _AS_TORCHSCRIPT = "save it as TorchScript: torch.jit.script(module).save(...), o
 
 
 def open_model(files: VersionFiles) -> BackendModel:
-    """Open a model whose file exists; PyTorch is imported here."""
+    """Import PyTorch and open a model; BackendError if its file is missing."""
     runtime()
     if files.runtime == PYTHON_RUNTIME:
         return ModuleModel(files)
@@ -70,7 +79,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class TensorPositions:
-    """Positions of arguments and results by tensor name, from 0."""
+    """Positions of arguments and results by tensor name, counted from 0."""
 
     inputs: dict[str, int]
     outputs: dict[str, int]
@@ -78,7 +87,7 @@ class TensorPositions:
 
 
 def positions_of(config: dict[str, Any], arguments: list[Argument]) -> TensorPositions:
-    """Return the positions of a completed configuration's tensors; BackendError if it does not fit."""
+    """Return the positions of a completed configuration's tensors; BackendError if they contradict `forward`."""
     inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
     takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
     if not takes_dict:
@@ -86,10 +95,10 @@ def positions_of(config: dict[str, Any], arguments: list[Argument]) -> TensorPos
     inputs |= _positions(config, "input", [] if takes_dict else [a.name for a in arguments])
     outputs = _positions(config, "output", [])
     if not takes_dict and sorted(inputs.values()) != list(range(len(arguments))):
-        given = ", ".join(f"'{name}' is argument {place}" for name, place in inputs.items())
+        assigned = ", ".join(f"'{name}' is argument {place}" for name, place in inputs.items())
         raise BackendError(
             f"model '{config['name']}': each of the {len(arguments)} arguments of its forward needs one "
-            f"input, but of the configuration's {given}; count the indexes of <name>__<index> from 0",
+            f"input, but of the configuration's {assigned}; count the indexes of <name>__<index> from 0",
             INVALID,
         )
     return TensorPositions(inputs, outputs, takes_dict)
@@ -116,17 +125,17 @@ def _check_arguments(config: dict[str, Any], arguments: list[Argument], controls
         )
 
 
-def _positions(config: dict[str, Any], which: str, arguments: list[str]) -> dict[str, int]:
-    """Return positions of the configuration's inputs or outputs."""
-    tensors = config[which]
+def _positions(config: dict[str, Any], kind: str, arguments: list[str]) -> dict[str, int]:
+    """Return the positions of the configuration's inputs or outputs (`kind`)."""
+    tensors = config[kind]
     if not tensors:
         raise BackendError(
-            f"model configuration must contain at least one {which}, none were specified. Triton cannot "
-            f"complete it from TorchScript: add {which} {{ name data_type dims }} to config.pbtxt"
+            f"model configuration must contain at least one {kind}, none were specified. Triton cannot "
+            f"complete it from TorchScript; add {kind} {{ name data_type dims }} to config.pbtxt"
             + (f", for the arguments {', '.join(arguments)}" if arguments else "")
         )
     for tensor in tensors:
-        _check_tensor(config, which, tensor)
+        _check_tensor(config, kind, tensor)
     names = [tensor["name"] for tensor in tensors]
     if arguments and all(name in arguments for name in names):
         return {name: arguments.index(name) for name in names}
@@ -134,13 +143,13 @@ def _positions(config: dict[str, Any], which: str, arguments: list[str]) -> dict
     return indexes if len(indexes) == len(names) else {name: i for i, name in enumerate(names)}
 
 
-def _check_tensor(config: dict[str, Any], which: str, tensor: dict[str, Any]) -> None:
+def _check_tensor(config: dict[str, Any], kind: str, tensor: dict[str, Any]) -> None:
     model, name, datatype = config["name"], tensor["name"], tensor["data_type"]
     if datatype not in _CONFIG_TYPES:
-        raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
+        raise BackendError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{model}'")
     if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
         raise BackendError(
-            f"Triton only supports 1 dimensional List of String as {which} for '{name}' for model '{model}'"
+            f"Triton only supports 1 dimensional List of String as {kind} for '{name}' for model '{model}'"
         )
 
 
@@ -183,14 +192,14 @@ def has_gpu() -> bool:
 
 
 def device_of(kind: str, number: int) -> str | None:
-    """Return PyTorch's device for an instance, or None for kind ``MODEL``, whose file names devices."""
+    """Return PyTorch's device for an instance; None for kind ``MODEL``, whose file names the devices."""
     torch = runtime()
     if kind == "CPU" or simulated_gpus():
         return "cpu"
     if kind == "GPU" and not torch.cuda.is_available():
         raise BackendError(
-            "an instance of kind KIND_GPU needs a build of PyTorch with CUDA, and this one "
-            f"({torch.__version__}) finds no GPU; install one, or use kind: KIND_CPU",
+            "an instance of kind KIND_GPU needs a GPU and a build of PyTorch with CUDA, but this build "
+            f"({torch.__version__}) finds no GPU; install a CUDA build, or use kind: KIND_CPU",
             "Invalid argument",
         )
     return f"cuda:{number}" if kind == "GPU" else None
@@ -199,13 +208,13 @@ def device_of(kind: str, number: int) -> str | None:
 def load(file: Path, model: str, kind: str, number: int) -> Any:
     """Load a module for an instance of a kind: ``CPU``, ``GPU`` or ``MODEL``."""
     torch, device = runtime(), device_of(kind, number)
-    # PyTorch deprecates TorchScript; the warning is for authors of models, and Triton still runs it.
+    # Triton still runs TorchScript; PyTorch's deprecation warning is for authors of models.
     warnings.filterwarnings("ignore", r"`torch\.jit\.load` is ", DeprecationWarning)
     try:
         module = torch.jit.load(str(file), map_location=device)
     except Exception as error:  # PyTorch's exceptions have no common base class
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
+        why = _other_format(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
     if simulated_gpus() and kind != "CPU":
         from bls_notebook.simulation.torch.installation import compute_on_host
@@ -215,16 +224,16 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
 
 
 def arguments_of(module: Any) -> list[Argument]:
-    """Return the arguments of a module's `forward` without `self`."""
+    """Return the arguments of a module's `forward`, without `self`."""
     forward = getattr(module, "forward", None)
     if forward is None:
         raise BackendError("Method 'forward' is not defined.")
-    found = [Argument(a.name, a.type.kind(), str(a.type)) for a in forward.schema.arguments]
-    return found[1:] if found and found[0].kind == "ClassType" else found
+    arguments = [Argument(a.name, a.type.kind(), str(a.type)) for a in forward.schema.arguments]
+    return arguments[1:] if arguments and arguments[0].kind == "ClassType" else arguments
 
 
-def _what_else(file: Path) -> str:
-    """Return what a file contains instead of TorchScript and what to do, or "" if unknown."""
+def _other_format(file: Path) -> str:
+    """Describe the content of a file that is not TorchScript, with a remedy; "" if it is unknown."""
     with file.open("rb") as opened:
         start = opened.read(64)
     if not start:
@@ -233,41 +242,39 @@ def _what_else(file: Path) -> str:
         return "the file is a pointer of Git LFS, not the model itself; fetch it: git lfs pull"
     if not start.startswith(b"\x80"):  # a pickle
         if not zipfile.is_zipfile(file):
-            return (
-                f"the file begins with {start[:16]!r} and is no archive, expected TorchScript; copy it here once more"
-            )
+            return f"the file begins with {start[:16]!r} and is not an archive, expected TorchScript; copy it again"
         try:
             with zipfile.ZipFile(file) as archive:
                 members = {name.partition("/")[2] for name in archive.namelist()}
                 listed = ", ".join(sorted(archive.namelist())[:4])
         except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
-            return f"the archive is damaged ({error}); copy it here once more"
+            return f"the archive is damaged ({error}); copy the file again"
         if "constants.pkl" in members:
             return ""
         if members & {"archive_format", "models/model.json"}:
             return (
-                "the file is an archive of torch.export (.pt2), expected TorchScript; load it by "
+                "the file is an archive of torch.export (.pt2), expected TorchScript; load it with "
                 f"torch.export.load(...).module(), and {_AS_TORCHSCRIPT}"
             )
         if "data.pkl" not in members:
-            return f"the file is a zip archive of something else ({listed}), expected TorchScript"
+            return f"the file is another kind of zip archive ({listed}), expected TorchScript"
     return (
-        "the file holds weights or a module that torch.save wrote, without the code that uses them, expected "
-        f"TorchScript; make the module, load the file into it, and {_AS_TORCHSCRIPT}"
+        "the file has weights or a module written by torch.save, without code, expected TorchScript; create the "
+        f"module, load the file into it, and {_AS_TORCHSCRIPT}"
     )
 
 
-# They configure PyTorch for a whole process, which on a server is Triton's own.
-_OF_THE_PROCESS = {
-    **dict.fromkeys(("ENABLE_TENSOR_FUSER", "ENABLE_JIT_PROFILING", "ENABLE_JIT_EXECUTOR"), truth),
-    **dict.fromkeys(("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"), whole),
-    **dict.fromkeys(("NUM_THREADS", "NUM_INTEROP_THREADS"), whole),  # of modules in Python
+# Parameters that configure PyTorch for the whole process.
+_PROCESS_PARAMETERS = {
+    **dict.fromkeys(("ENABLE_TENSOR_FUSER", "ENABLE_JIT_PROFILING", "ENABLE_JIT_EXECUTOR"), bool_parameter),
+    **dict.fromkeys(("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT"), int_parameter),
+    **dict.fromkeys(("NUM_THREADS", "NUM_INTEROP_THREADS"), int_parameter),  # for Python modules
 }
 
 
 @dataclass(frozen=True)
 class TorchSettings:
-    """Parameters of a model; `warnings` name those that are not applied here."""
+    """Parameters of a model; `warnings` name the parameters that are not applied here."""
 
     optimized: bool
     cache_cleaning: bool
@@ -279,26 +286,26 @@ class TorchSettings:
 
 def settings_of(config: dict[str, Any]) -> TorchSettings:
     """Parse the parameters of a configuration; BackendError for an invalid one."""
-    given = [key for key, read in _OF_THE_PROCESS.items() if read(config, key) is not None]
+    ignored = [key for key, read in _PROCESS_PARAMETERS.items() if read(config, key) is not None]
     warning = (
-        f"model '{config['name']}': not applied here: {', '.join(given)}. On a server it sets up the process "
-        "that runs the model; here that is the notebook, whose own PyTorch it would change"
+        f"model '{config['name']}': not applied here: {', '.join(ignored)}. It configures PyTorch for the whole "
+        "process, which here is the notebook"
     )
     return TorchSettings(
-        optimized=not truth(config, "DISABLE_OPTIMIZED_EXECUTION"),
-        cache_cleaning=bool(truth(config, "ENABLE_CACHE_CLEANING")),
-        inference_mode=truth(config, "INFERENCE_MODE") is not False,
-        cudnn=not truth(config, "DISABLE_CUDNN"),
-        weight_sharing=bool(truth(config, "ENABLE_WEIGHT_SHARING")),
-        warnings=(warning,) if given else (),
+        optimized=not bool_parameter(config, "DISABLE_OPTIMIZED_EXECUTION"),
+        cache_cleaning=bool(bool_parameter(config, "ENABLE_CACHE_CLEANING")),
+        inference_mode=bool_parameter(config, "INFERENCE_MODE") is not False,
+        cudnn=not bool_parameter(config, "DISABLE_CUDNN"),
+        weight_sharing=bool(bool_parameter(config, "ENABLE_WEIGHT_SHARING")),
+        warnings=(warning,) if ignored else (),
     )
 
 
 class TorchModel:
     """One version of a TorchScript model.
 
-    Every instance has its own module and buffers, as on Triton; with ENABLE_WEIGHT_SHARING, the instances of
-    a device share one module.
+    As on Triton, every instance has its own module and buffers; with ENABLE_WEIGHT_SHARING, instances on the same
+    device share one module.
     """
 
     auto_complete_config = None
@@ -313,9 +320,8 @@ class TorchModel:
         config = json.loads(arguments["model_config"])
         if config["platform"] == "torch_aoti":
             raise BackendError(
-                f"model '{config['name']}': platform torch_aoti (archives that torch.export compiled for one "
-                "kind of processor) is not run here; save the module as TorchScript, with platform: "
-                '"pytorch_libtorch"',
+                f"model '{config['name']}': platform torch_aoti (archives compiled for one kind of processor) is "
+                'not supported here; save the module as TorchScript, with platform: "pytorch_libtorch"',
                 "Unsupported",
             )
         refuse_parts(config)
@@ -360,21 +366,21 @@ class TorchInstance(BatchedInstance):
         self._clean()
 
     def ready(self) -> bool:
-        """Whether the instance has not been finalized."""
+        """Return False after `finalize`."""
         return self._module is not None
 
     def _feed(self, request: InferenceRequest) -> dict[str, Any]:
-        return {tensor._name: self._given(tensor) for tensor in request._inputs}
+        return {tensor._name: self._converted(tensor) for tensor in request._inputs}
 
-    def _given(self, tensor: Tensor) -> Any:
+    def _converted(self, tensor: Tensor) -> Any:
         array: Any = tensor._array
         if tensor._datatype == "BYTES":
             text = array.on_cpu() if isinstance(array, TextOnGPU) else array
-            return [element_bytes(each) for each in text.reshape(-1).tolist()]
+            return [element_bytes(element) for element in text.reshape(-1).tolist()]
         if self.gpu is None:
             return self._torch.from_numpy(to_cpu(array))
-        there = to_gpu(array, self.gpu)
-        return self._torch.from_numpy(there._host) if self._simulated else self._torch.from_dlpack(there)
+        on_gpu = to_gpu(array, self.gpu)
+        return self._torch.from_numpy(on_gpu._host) if self._simulated else self._torch.from_dlpack(on_gpu)
 
     def _join(self, parts: list[Any]) -> Any:
         if isinstance(parts[0], list):
@@ -385,7 +391,7 @@ class TorchInstance(BatchedInstance):
         try:
             with self._as_set():
                 results = self._results(self._module(*self._arguments(feed)))
-                found = {name: self._checked(name, results) for name in sorted(self._positions.outputs)}
+                outputs = {name: self._checked(name, results) for name in sorted(self._positions.outputs)}
         except BatchError:
             raise
         except Exception as error:  # PyTorch's exceptions have no common base class
@@ -393,11 +399,11 @@ class TorchInstance(BatchedInstance):
         finally:
             if self._settings.cache_cleaning:
                 self._clean()
-        return [found[name] for name in names]
+        return [outputs[name] for name in names]
 
     @contextmanager
     def _as_set(self) -> Iterator[None]:
-        """Apply the model's settings."""
+        """Apply the model's settings during the ``with``."""
         torch, settings = self._torch, self._settings
         off = nullcontext()
         on_cuda = self.gpu is not None and not self._simulated
@@ -415,8 +421,8 @@ class TorchInstance(BatchedInstance):
         for name, place in self._positions.inputs.items():
             if name not in feed:
                 raise BatchError(
-                    f"model '{self.name}': input '{name}' is missing: TorchScript takes all of its "
-                    "arguments, optional or not",
+                    f"model '{self.name}': input '{name}' is missing: TorchScript needs all of its arguments, "
+                    "also optional inputs",
                     ErrorCode.INVALID_ARG,
                 )
             arguments[place] = feed[name]
@@ -431,7 +437,7 @@ class TorchInstance(BatchedInstance):
                 continue
             where = f"output at index {i}" if is_tuple else "output"
             if isinstance(result, list):
-                if all(isinstance(each, str) for each in result):
+                if all(isinstance(element, str) for element in result):
                     continue
                 raise BatchError(
                     f"PyTorch execute failure: {where} must be of type Tensor or List[str], received "
@@ -482,16 +488,16 @@ class TorchInstance(BatchedInstance):
 
 
 class ModuleModel:
-    """One version of a model; every instance imports its file again and has its own module."""
+    """One version of a model that is a Python module; every instance imports its file and has its own module."""
 
     auto_complete_config = None
 
     def __init__(self, files: VersionFiles) -> None:
         names = [name for name in (files.filename, "model.py", "model.pt") if name]
-        found = next((files.folder / name for name in names if (files.folder / name).is_file()), None)
-        if found is None:
+        file = next((files.folder / name for name in names if (files.folder / name).is_file()), None)
+        if file is None:
             raise BackendError(f"No model found in {files.folder}/{names}")
-        self._file, self._files = found, files
+        self._file, self._files = file, files
         self.warnings: tuple[str, ...] = ()
 
     def make_instance(self, arguments: dict[str, str]) -> ModuleInstance:
@@ -502,26 +508,26 @@ class ModuleModel:
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
         inputs, outputs = ({t["name"]: i for i, t in enumerate(config[of])} for of in ("input", "output"))
         gpu, own = number if kind == "GPU" else None, OwnGPU()
-        # Code of the model sees a simulated GPU as a CUDA device.
+        # The model's code sees a simulated GPU as a CUDA device.
         device = f"cuda:{gpu}" if gpu is not None and simulated_gpus() else device_of(kind, number)
         modules = self._files.new_modules() if self._file.suffix == ".py" else None
         with own.current():
             if modules is None:
                 module = load(self._file, config["name"], kind, number)
             else:
-                module = _made(modules.load(self._file.stem, self._file), self._file, device)
+                module = _instantiate(modules.load(self._file.stem, self._file), self._file, device)
             module = (module if device is None else module.to(device)).eval()
         return ModuleInstance(own, modules, module, config, TensorPositions(inputs, outputs), settings, gpu)
 
 
-def _made(loaded: Any, file: Path, device: str | None) -> Any:
-    """Instantiate the module class in the file, and load its weights."""
+def _instantiate(loaded: Any, file: Path, device: str | None) -> Any:
+    """Instantiate the first module class of the file, and load its weights."""
     torch = runtime()
-    classes = [each for each in map(loaded.__dict__.get, dir(loaded)) if isinstance(each, type)]
-    found = next((each for each in classes if issubclass(each, torch.nn.Module)), None)
-    if found is None:
+    classes = [value for value in map(loaded.__dict__.get, dir(loaded)) if isinstance(value, type)]
+    module_class = next((value for value in classes if issubclass(value, torch.nn.Module)), None)
+    if module_class is None:
         raise BackendError(f"Cannot find a subclass of torch.nn.Module in {file.name}")
-    module = found()
+    module = module_class()
     weights = file.with_suffix(".pt")
     if weights.is_file():
         module.load_state_dict(torch.load(weights, map_location=device, weights_only=True))
@@ -529,7 +535,7 @@ def _made(loaded: Any, file: Path, device: str | None) -> Any:
 
 
 class ModuleInstance(TorchInstance):
-    """One instance, with its own GPU state and its own import system."""
+    """One instance of a Python module, with its own GPU state and its own imported modules."""
 
     def __init__(self, own: OwnGPU, modules: Modules | None, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -548,10 +554,10 @@ class ModuleInstance(TorchInstance):
         if self._modules is not None:
             self._modules.forget()
 
-    def _given(self, tensor: Tensor) -> Any:
+    def _converted(self, tensor: Tensor) -> Any:
         if tensor._datatype in ("BYTES", "BF16"):
-            return self._torch.from_dlpack(tensor.to_dlpack())  # BYTES: Triton's own words say that it cannot
-        return super()._given(tensor)
+            return self._torch.from_dlpack(tensor.to_dlpack())  # for BYTES this raises the same error as on Triton
+        return super()._converted(tensor)
 
     def _results(self, returned: Any) -> list[Any]:
         results = list(returned) if isinstance(returned, (list, tuple)) else [returned]

@@ -1,4 +1,4 @@
-"""Simulated GPUs in host memory, for CuPy's and PyTorch's interfaces, on machines without a GPU."""
+"""Simulated GPUs in host memory, with CuPy's and PyTorch's interfaces, for machines without a GPU."""
 
 from bls_notebook.extending import lazily
 

@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the simulation capability: the public name and the core's hook."""
 
 from bls_notebook.extending import Capability
 

@@ -1,8 +1,8 @@
 """`ndarray`: an array on a simulated GPU, in host memory, that behaves like CuPy's; and its DLPack capsules.
 
-Operators, NumPy's ufuncs and functions, slices and `.get()` work as with CuPy. What CuPy refuses is refused
-with CuPy's message: implicit conversion to NumPy, NumPy arrays as operands, and arrays of a GPU that is not
-the current one. Names of NumPy that CuPy (14.2) lacks are missing here too.
+Operators, NumPy's ufuncs and functions, slices and `.get()` work as with CuPy. Operations that CuPy rejects raise
+CuPy's errors: implicit conversion to NumPy, NumPy arrays as operands, and arrays of a GPU other than the current
+one. NumPy functions that CuPy (14.2) lacks are missing here, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABSENT: dict[str, frozenset[str]] = {
     "numpy.fft": frozenset({"test"}),
     "numpy.random": frozenset(_RANDOM.split()),
 }
-"""By NumPy's modules."""
+"""Names that CuPy lacks, by NumPy module."""
 
 _Array = np.ndarray[Any, Any]
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -52,7 +52,7 @@ def is_absent(module: str, name: str) -> bool:
     return name in ABSENT.get(module, ())
 
 
-# By the address of a capsule's tensor.
+# Blocks of exported capsules, by the address of the capsule's tensor.
 _exported: WeakValueDictionary[int, SimulatedBlock] = WeakValueDictionary()
 
 
@@ -69,15 +69,14 @@ def block_of_capsule(capsule: object) -> SimulatedBlock:
     memory = _exported.pop(dlpack.address_of_capsule(capsule), None)
     if kind not in dlpack.CUDA_DEVICES or memory is None:
         raise DLPackError(
-            f"The DLPack capsule holds memory of device type {kind}, number {index}, which is not that of a "
-            "simulated GPU"
+            f"The DLPack capsule has memory of device type {kind}, number {index}, which is not a simulated GPU"
         )
     return memory
 
 
 @dataclass(eq=False, slots=True, repr=False)
 class Pointer:
-    """Where an array's elements begin (`ndarray.data`)."""
+    """The address of an array's first element (`ndarray.data`)."""
 
     mem: SimulatedBlock
     ptr: int
@@ -94,7 +93,7 @@ class Pointer:
 
 
 class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
-    """An array on a simulated GPU; made by the functions of `bls_notebook.cupy()`, never directly."""
+    """An array on a simulated GPU; created by the functions of `bls_notebook.cupy()`."""
 
     __slots__ = ("__weakref__", "_host", "_memory")
     __array_priority__ = 100
@@ -103,7 +102,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     _memory: SimulatedBlock
 
     def __new__(cls, shape: Any = (), dtype: Any = float) -> ndarray:
-        """Return an array without contents, as `cupy.ndarray(shape, dtype)`."""
+        """Return an uninitialized array, as `cupy.ndarray(shape, dtype)` does."""
         return place(np.empty(shape, dtype))
 
     @property
@@ -114,15 +113,15 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     @property
     def data(self) -> Pointer:
-        """Where its elements begin."""
+        """The address of the first element."""
         return Pointer(self._memory, self._host.ctypes.data)
 
     @property
     def base(self) -> Any:
-        """None for an array that has its memory to itself."""
+        """The memory block of a view; None for an array that covers its whole block."""
         return None if self._host.size * self._host.itemsize == self._memory.size else self._memory
 
-    if TYPE_CHECKING:  # the names in the tables below
+    if TYPE_CHECKING:  # the tables below add these attributes
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -223,7 +222,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         result = func(*unwrapped(args), **unwrapped(kwargs))
         if isinstance(result, bool) and func.__name__ in ("allclose", "array_equal", "array_equiv"):
             result = np.bool_(result)
-        elif type(result) is int and func is np.count_nonzero:  # as older versions of NumPy count
+        elif type(result) is int and func is np.count_nonzero:  # as in older versions of NumPy
             result = np.intp(result)
         return wrapped(result, *memories(args))
 
@@ -242,17 +241,17 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return self.toDlpack()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's device type, which is CUDA's, and the number of the GPU."""
+        """Return DLPack's type of CUDA devices, and the number of the GPU."""
         return (2, self._memory.device_id)
 
     def toDlpack(self) -> object:  # noqa: N802 - CuPy's name
-        """Return a DLPack capsule that shares the array's memory, and keeps it."""
-        # A broadcast view, say, cannot be written to, and NumPy does not export it.
+        """Return a DLPack capsule that shares the array's memory and keeps it alive."""
+        # NumPy does not export read-only arrays, such as broadcast views.
         array = self if self._host.flags.writeable else self.copy()
         return exported(array._host.__dlpack__(), array._memory)
 
 
-# They do no work on the GPU, so they accept an array of any GPU, whichever is current.
+# Attributes and methods that run no GPU work, so they accept arrays of a GPU that is not the current one.
 _ATTRIBUTES = "T dtype flags imag itemsize nbytes ndim real shape size strides"
 _PLAIN_METHODS = """
     __bool__ __complex__ __float__ __int__ __len__ __str__ diagonal fill item ravel reshape sort squeeze
@@ -288,7 +287,7 @@ for _name in _METHODS.split():
 
 
 def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
-    """Return unshared host memory as an array on a GPU, by default the current one.
+    """Return host memory that nothing else uses as an array on a GPU, by default the current one.
 
     Raises OutOfMemoryError if the GPU has too little free memory.
     """
@@ -299,7 +298,7 @@ def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
 
 
 def over(host: _Array, memory: SimulatedBlock) -> ndarray:
-    """Return host memory in a block as an array on the block's GPU."""
+    """Return host memory of a block as an array on the block's GPU."""
     array = object.__new__(ndarray)
     array._host = host
     array._memory = memory
@@ -316,7 +315,7 @@ def memories(args: Any) -> Iterator[SimulatedBlock]:
 
 
 def _memory_of(host: _Array, known: tuple[SimulatedBlock, ...]) -> SimulatedBlock | None:
-    """Return the block of a host array; `known` are blocks that its bases do not lead to."""
+    """Return the block of a host array: that of its base, or the one of `known` that contains its address."""
     base: Any = host
     while isinstance(base, np.ndarray):
         base = base.base
@@ -327,7 +326,7 @@ def _memory_of(host: _Array, known: tuple[SimulatedBlock, ...]) -> SimulatedBloc
 
 
 def wrapped(result: Any, *known: SimulatedBlock) -> Any:
-    """Return a result of NumPy on the GPU: a new array gets its own block, a view that of its base."""
+    """Return NumPy's result as an array on the GPU: a new array gets a new block, a view shares its base's."""
     if isinstance(result, np.ndarray):
         if result.dtype.hasobject:
             raise TypeError(f"Unsupported dtype {result.dtype}")
@@ -342,12 +341,12 @@ def wrapped(result: Any, *known: SimulatedBlock) -> Any:
 
 
 def on_gpu(array: ndarray) -> ndarray:
-    """Return an array if the current GPU can work on it, else raise a ValueError worded as CuPy's."""
-    here = current_gpu()
-    if array._memory.gpu is not here:
+    """Return an array of the current GPU; raise CuPy's ValueError for an array of another GPU."""
+    current = current_gpu()
+    if array._memory.gpu is not current:
         raise ValueError(
             f"The device where the array resides ({array._memory.device_id}) is different from the current "
-            f"device ({here.index}). Peer access is unavailable between these devices."
+            f"device ({current.index}). Peer access is unavailable between these devices."
         )
     return array
 
@@ -355,13 +354,13 @@ def on_gpu(array: ndarray) -> ndarray:
 def unsupported(value: object) -> TypeError:
     """Return CuPy's error for a NumPy array among arguments."""
     return TypeError(
-        f"Unsupported type {type(value)}: an array on a GPU does not mix with one of NumPy; "
-        "use cupy.asarray to move it there first"
+        f"Unsupported type {type(value)}: GPU arrays and NumPy arrays cannot be combined; "
+        "use cupy.asarray to copy the NumPy array to the GPU first"
     )
 
 
 def unwrapped(value: Any, indices: bool = False) -> Any:
-    """Return arguments for NumPy; a NumPy array among them is a TypeError, except in `indices`."""
+    """Return arguments as host arrays; TypeError for a NumPy array among them, except in `indices`."""
     if isinstance(value, ndarray):
         return value._host if indices else on_gpu(value)._host
     if isinstance(value, np.ndarray):

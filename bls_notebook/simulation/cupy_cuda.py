@@ -1,4 +1,4 @@
-"""`cupy.cuda` of the simulation: devices, streams, events and memory pools. Work finishes at once."""
+"""The simulated `cupy.cuda`: devices, streams, events and memory pools. All work finishes immediately."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from . import gpu_memory
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Nothing to do: work is finished at once."""
+    """Do nothing: no work is pending."""
 
 
 class CudaDevice:
-    """A simulated GPU, by default the current one; as a context manager, the current one of the thread."""
+    """A simulated GPU, by default the current one; as a context manager, the thread's current GPU."""
 
     def __init__(self, device: Any = None) -> None:
         self.id = gpu_memory.current_gpu().index if device is None else int(device)
@@ -56,7 +56,7 @@ class CudaDevice:
 
 
 class CudaStream:
-    """A stream, whose work is finished at once."""
+    """A stream without pending work."""
 
     null: CudaStream
     ptr = 0
@@ -91,8 +91,8 @@ _streams = threading.local()  # each thread's current stream
 
 
 def current_stream() -> CudaStream:
-    found: CudaStream = getattr(_streams, "current", CudaStream.null)
-    return found
+    stream: CudaStream = getattr(_streams, "current", CudaStream.null)
+    return stream
 
 
 class CudaEvent:

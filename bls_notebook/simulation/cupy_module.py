@@ -1,6 +1,6 @@
-"""The module that models import as `cupy` while GPUs are simulated: NumPy's functions, for simulated arrays.
+"""The module that models import as `cupy` while GPUs are simulated: NumPy's functions on simulated arrays.
 
-A function has NumPy's name and arguments, like CuPy's; new arrays are on the current GPU.
+Functions have NumPy's names and arguments, as CuPy's do; new arrays are on the current GPU.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Namespace(ModuleType):
-    """A module of NumPy (`source`) on the simulated GPU; `own` are names that it does not take from NumPy."""
+    """A NumPy module (`source`) with its functions on the simulated GPU; `own` are additional or replaced names."""
 
     def __init__(self, name: str, source: ModuleType, own: dict[str, Any]) -> None:
-        super().__init__(name, f"Stands in for {name} on a simulated GPU.")
+        super().__init__(name, f"Simulation of {name} without a GPU.")
         self._source = source
         vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._source, name, None)
+        attribute = getattr(self._source, name, None)
         absent = name.startswith("_") or is_absent(self._source.__name__, name)
-        if absent or found is None or (isinstance(found, ModuleType) and name not in _MODULES):
+        if absent or attribute is None or (isinstance(attribute, ModuleType) and name not in _MODULES):
             raise AttributeError(
-                f"{self.__name__}.{name} is not there on a simulated GPU: it knows what NumPy and CuPy both "
-                "have; for the rest of CuPy it takes a CUDA GPU"
+                f"{self.__name__}.{name} does not exist on a simulated GPU, which has only the functions that NumPy "
+                "and CuPy share; the rest of CuPy needs a CUDA GPU"
             )
-        if isinstance(found, ModuleType):
-            found = Namespace(f"{self.__name__}.{name}", found, {})
-        elif not isinstance(found, type) and callable(found):
-            found = _on_gpu(found)
-        setattr(self, name, found)
-        return found
+        if isinstance(attribute, ModuleType):
+            attribute = Namespace(f"{self.__name__}.{name}", attribute, {})
+        elif not isinstance(attribute, type) and callable(attribute):
+            attribute = _on_gpu(attribute)
+        setattr(self, name, attribute)
+        return attribute
 
     def __dir__(self) -> list[str]:
         absent = ABSENT.get(self._source.__name__, frozenset())
@@ -67,7 +67,7 @@ _MODULES = {"fft", "linalg", "random", "testing"}
 def array(
     obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subok: bool = False, ndmin: int = 0
 ) -> ndarray:
-    """Return an array on the current GPU, a copy of anything that NumPy or CuPy accepts."""
+    """Return a copy of a value as an array on the current GPU; accepts everything that NumPy or CuPy accepts."""
     if isinstance(obj, ndarray):
         same = dtype is None or np.dtype(dtype) == obj.dtype
         if not copy and same and obj._memory.gpu is gpu_memory.current_gpu() and ndmin <= obj.ndim:
@@ -89,7 +89,7 @@ def array(
 
 
 def _is_of_gpu(value: Any) -> bool:
-    """Whether a value is a tensor of another library on a GPU."""
+    """Whether a value is another library's tensor on a GPU."""
     try:
         return value.__dlpack_device__()[0] in dlpack.CUDA_DEVICES
     except (AttributeError, TypeError):
@@ -101,7 +101,7 @@ def _hosts(items: Any) -> Any:
 
 
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
-    """Return an array on the current GPU, the same one if it is there already."""
+    """Return a value as an array on the current GPU; an array of that GPU is returned itself."""
     return array(a, dtype, copy=False, order=order or "K")
 
 
@@ -112,7 +112,7 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
 
 
 def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
-    """Return an array on the current GPU, contiguous in Fortran's order."""
+    """Return an array on the current GPU, contiguous in Fortran order."""
     out = asarray(a, dtype)
     return out if out.flags.f_contiguous else place(np.asfortranarray(out._host))
 
@@ -129,13 +129,13 @@ def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, bl
 
 
 def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
-    """Return an array that shares the memory of a DLPack capsule, or of an object that has DLPack.
+    """Return an array that shares the memory of a DLPack capsule, or of an object with ``__dlpack__``.
 
-    Raises CuPy's errors for host memory, and DLPackError for memory of a GPU that is not simulated.
+    Raises CuPy's errors for host memory, and DLPackError for memory of a real GPU.
     """
     if dlpack.is_capsule(array):
         if dlpack.device_of_capsule(array)[0] in dlpack.CPU_DEVICES:
-            raise RuntimeError("the DLPack capsule holds memory of the CPU; use cupy.asarray")
+            raise RuntimeError("the DLPack capsule has CPU memory; use cupy.asarray")
         return array_of(array)
     kind, _ = array.__dlpack_device__()
     if kind in dlpack.CPU_DEVICES:

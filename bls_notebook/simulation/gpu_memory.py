@@ -1,9 +1,8 @@
 """The simulated GPUs, their memory, and the current GPU of each thread.
 
-Guarantees: thread-safe. As with CUDA, each thread has its own current GPU. Removed GPUs stay usable for
-arrays that are still on them. A memory block counts from before it is usable until its last array, view or
-DLPack capsule is gone, and is released at that moment; `free` takes no lock, so it may run in a garbage
-collection.
+Guarantees: thread-safe. As with CUDA, each thread has its own current GPU. Removed GPUs stay usable for their
+existing arrays. A memory block counts as used before code can use it, and until its last array, view or DLPack
+capsule is destroyed. `free` takes no lock, so it may run during a garbage collection.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bls_notebook.devices import allocation_log
 from bls_notebook.devices.device import Device, DeviceError, OutOfMemoryError
 
 _Array = np.ndarray[Any, Any]
-_keys = itertools.count(-1, -1)  # no addresses
+_keys = itertools.count(-1, -1)  # negative, to differ from addresses
 
 
 class SimulatedGPU:
@@ -30,7 +29,7 @@ class SimulatedGPU:
         self.index = index
         self.capacity = capacity
         self._used = 0
-        self.peak = 0  # the most that was in use at once
+        self.peak = 0  # most bytes in use so far
         self._freed: deque[int] = deque()
         self._lock = threading.RLock()
         self._settling = False
@@ -42,7 +41,7 @@ class SimulatedGPU:
             return self._used
 
     def _settle(self) -> None:
-        # A garbage collection inside this loop may free more, which only appends.
+        # A garbage collection during this loop may call `free`, which only appends.
         if self._settling:
             return
         self._settling = True
@@ -53,7 +52,7 @@ class SimulatedGPU:
             self._settling = False
 
     def check(self, size: int) -> None:
-        """Raise OutOfMemoryError if too little is free."""
+        """Raise OutOfMemoryError unless `size` bytes are free."""
         used = self.used
         if used + size > self.capacity:
             raise OutOfMemoryError(size, used, self.capacity, self.device.label)
@@ -71,9 +70,9 @@ class SimulatedGPU:
 
 
 class SimulatedBlock:
-    """A block of a simulated GPU's memory, counted for as long as this object lives.
+    """A block of a simulated GPU's memory; counts as used as long as this object exists.
 
-    Its address is the host's, so CUDA refuses it. Its `key` is below 0 and unique in the process.
+    Its address is one of host memory, so CUDA rejects it. Its `key` is negative and unique in the process.
     """
 
     __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
@@ -110,7 +109,7 @@ class SimulatedBlock:
 
 
 class SimulatedMemory(SimulatedBlock):
-    """A block that arrays have as their base; `host` is its memory, which is not shared."""
+    """A block that is the base of its arrays; `host` is its memory, which nothing else uses."""
 
     __slots__ = ("__array_interface__", "_host")
 
@@ -131,20 +130,20 @@ def gpus() -> tuple[SimulatedGPU, ...]:
 def set_gpus(count: int, capacity: int) -> None:
     """Create or remove simulated GPUs and set their capacity (bytes).
 
-    Existing GPUs keep their arrays; a capacity below the bytes in use only prevents new arrays.
+    Existing GPUs keep their arrays, even if they exceed the new capacity; new arrays need free capacity.
     """
     global _gpus
     kept = _gpus[:count]
-    for one in kept:
-        one.capacity = capacity
+    for gpu in kept:
+        gpu.capacity = capacity
     _gpus = (*kept, *(SimulatedGPU(i, capacity) for i in range(len(kept), count)))
 
 
 def gpu_at(index: int) -> SimulatedGPU:
-    """Return a simulated GPU; DeviceError, worded as CUDA's, if there is none."""
+    """Return a simulated GPU; DeviceError with CUDA's text if there is none."""
     if not 0 <= index < len(_gpus):
-        there = ", ".join(str(g.device) for g in _gpus) or "none"
-        raise DeviceError(f"cudaErrorInvalidDevice: invalid device ordinal {index}; GPUs here: {there}")
+        known = ", ".join(str(g.device) for g in _gpus) or "none"
+        raise DeviceError(f"cudaErrorInvalidDevice: invalid device ordinal {index}; GPUs here: {known}")
     return _gpus[index]
 
 

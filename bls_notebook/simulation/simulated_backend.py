@@ -18,7 +18,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class SimulatedGPUs:
-    """Implements `GPUs`. Work finishes at once."""
+    """Implements the engine's `GPUs` protocol; all work finishes immediately."""
 
     simulated = True
     array_class: type[Any] = ndarray
@@ -28,8 +28,8 @@ class SimulatedGPUs:
         return len(gpu_memory.gpus())
 
     def usage(self, index: int) -> DeviceRecord:
-        one = gpu_memory.gpu_at(index)
-        return DeviceRecord(one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity)
+        gpu = gpu_memory.gpu_at(index)
+        return DeviceRecord(gpu.device.name, "simulated in host memory", True, gpu.used, 0, 0, gpu.capacity)
 
     def device_of(self, array: ndarray) -> Device:
         return array._memory.gpu.device
@@ -70,7 +70,7 @@ class SimulatedGPUs:
 
 
 def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:
-    """Create `count` GPUs of `capacity` bytes; with `in_torch`, models see them in PyTorch too."""
+    """Create `count` GPUs of `capacity` bytes; with `in_torch`, models see them in PyTorch, too."""
     if in_torch:
         watch()
     gpu_memory.set_gpus(count, capacity)
@@ -78,18 +78,18 @@ def simulate(count: int, capacity: int, in_torch: bool) -> SimulatedGPUs:
 
 
 def _counts(array: Any) -> tuple[int, ...]:
-    """Return the reference counts of an array's block, its host array, and the host array's base."""
+    """Return the reference counts of an array's block, of its host array, and of the host array's base."""
     memory, host = array._memory, array._host
     base = host.base
     if base is memory:
         return sys.getrefcount(memory), sys.getrefcount(host), 0
     if isinstance(base, np.ndarray) and base.base is memory:
         return sys.getrefcount(memory), sys.getrefcount(host), sys.getrefcount(base)
-    return ()  # such as an array over a DLPack capsule
+    return ()  # for example an array over a DLPack capsule
 
 
 def _calibrate() -> frozenset[tuple[int, ...]]:
-    """Measure `_counts` of arrays without other references; Python versions differ."""
+    """Measure `_counts` of arrays without other references, because Python versions differ."""
     gpu = gpu_memory.SimulatedGPU(0, 1 << 20)
     plain = place(np.zeros(4), gpu)
     view = place(np.zeros(4), gpu).reshape(2, 2)

@@ -105,7 +105,7 @@ def test_the_smallest_request_that_differs(prover: Prover) -> None:
     assert unequal.shrunk
     assert [tensor.shape for tensor in unequal.steps[0]] == [(1,)]
     assert unequal.tensors[0].ulps == 1
-    assert "the smallest request that shows it" in render(found).text
+    assert "the smallest request that shows the difference" in render(found).text
 
 
 def test_what_floats_may_differ_by(prover: Prover) -> None:
@@ -131,7 +131,7 @@ def test_rows_alone_and_in_a_batch(prover: Prover) -> None:
     assert (found.alone, found.notes) == (3, ())
     found = prover.prove("moody", batch, parameters={"mean": True})
     assert found.equal
-    assert "3 of 3 rows are answered otherwise alone" in found.notes[0]
+    assert "3 of 3 rows get other answers alone" in found.notes[0]
     assert found.notes[0] in " ".join(render(found).text.split())
 
 
@@ -145,7 +145,7 @@ def test_several_instances_and_counts(prover: Prover) -> None:
     assert answered + failed >= found.requests == 12
     assert rows >= executions > 0
     (unequal,) = found.unequal
-    assert unequal.what == ("with 2 instances, requests side by side: output 'OUT': 1 of 1 elements differ",)
+    assert unequal.what == ("with 2 instances, requests in parallel: output 'OUT': 1 of 1 elements differ",)
 
 
 def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
@@ -182,7 +182,7 @@ def test_a_server_that_runs_already(prover: Prover) -> None:
         mine.define("scaled", SCALED, CONFIG)
         with pytest.raises(AssertionError, match="scaled answers differently on the server"):
             mine.assert_proven_equal("scaled", {"IN": [6.0]}, server=url)
-    with pytest.raises(bls.BLSError, match="instance counts are tried on a server of one's own"):
+    with pytest.raises(bls.BLSError, match="instance counts can only be changed on a server that prove starts"):
         bls.prove("add_sub", generate=1, instances=(2,), repo=prover.repository, server=url)
 
 
@@ -207,7 +207,7 @@ def test_the_script_of_an_export_proves_the_same(
 
 
 def test_without_a_request_nothing_is_proven(prover: Prover) -> None:
-    with pytest.raises(bls.BLSError, match="no request for model 'add_sub': give inputs"):
+    with pytest.raises(bls.BLSError, match="no requests for model 'add_sub': pass inputs"):
         prover.prove("add_sub")
 
 

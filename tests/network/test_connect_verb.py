@@ -23,4 +23,4 @@ def test_the_magic(cells) -> None:
         assert "disconnected from" in cells("%tritonrepo connect --disconnect").text
         assert "no models" in cells("%tritonrepo").text
     refused = cells(f"%tritonrepo connect {url}")
-    assert "is a server running there" in refused.text + refused.stderr + str(refused.error)
+    assert "check that a server runs there" in refused.text + refused.stderr + str(refused.error)

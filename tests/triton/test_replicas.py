@@ -59,7 +59,7 @@ class TritonPythonModel:
 
 LOST = re.compile(
     "a replica was lost before it had answered|^connection closed|UNAVAILABLE.*RST_STREAM"
-    "|the connection was lost while the request was under way, which the server may have begun"
+    "|the connection was lost during the request, which the server may have started"
 )
 
 # In the notebook: what it is asked, it asks the servers.

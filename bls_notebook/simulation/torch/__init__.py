@@ -1,14 +1,14 @@
-"""PyTorch on simulated GPUs: in a model's code `cuda` works, in host memory; other code is unaffected.
+"""PyTorch on simulated GPUs: `cuda` devices work in the code of models, in host memory; other code is unaffected.
 
-`watch` installs it when PyTorch is imported, and never imports PyTorch itself.
+`watch` installs the simulation when PyTorch is imported, and never imports PyTorch itself.
 
-A tensor on a simulated GPU is a PyTorch tensor in host memory, of a class that reports `cuda:0`
-(`gpu_tensor.py`). PyTorch computes on the CPU, with the same bits: `docs/devices.md` lists what works. A
-`TorchFunctionMode` on threads that run models' code (`installation.py`) sees every function that takes a
-device; `tensor_methods.py` overrides those that differ, and `cuda_functions.py` replaces `torch.cuda`.
+A tensor on a simulated GPU is a PyTorch tensor in host memory whose class reports `cuda:0`
+(`function_dispatch.py`). PyTorch computes on the CPU; `docs/devices.md` lists the supported functions. A
+`TorchFunctionMode` on threads that run models' code (`installation.py`) receives every call of PyTorch;
+`tensor_methods.py` overrides functions that depend on the device, and `cuda_functions.py` replaces `torch.cuda`.
 
-An operation takes 5 us more than on the CPU, a CPU operation in a model's code 2 us more, and entering a
-model's code 3 us (measured with tensors of four elements, for which PyTorch takes 2 us).
+Costs, measured with tensors of four elements, for which PyTorch needs 2 us: 5 us more for an operation on a
+simulated GPU, 2 us more for a CPU operation in a model's code, 3 us for entering a model's code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _installed = False
 
 
 def watch() -> None:
-    """Install the simulated GPUs now if PyTorch is imported, else when it is."""
+    """Install the simulated GPUs as soon as PyTorch is imported, perhaps now."""
     if _installed:
         return
     if getattr(sys.modules.get("torch"), "from_dlpack", None) is not None:  # its import is complete
@@ -46,7 +46,7 @@ def _install() -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds PyTorch with the other finders, and installs the simulated GPUs when its loader is done."""
+    """Finds PyTorch through the other finders, and installs the simulated GPUs after its import."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -56,7 +56,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
         specs = (finder.find_spec(fullname, path, target) for finder in others if hasattr(finder, "find_spec"))
         spec: ModuleSpec | None = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and spec.loader is not None and type(spec.name) is str:  # else a model's own `torch`
+        if (
+            spec is not None and spec.loader is not None and type(spec.name) is str
+        ):  # otherwise it is a model's own module named torch
             loader: Any = spec.loader
             execute = loader.exec_module
 

@@ -1,4 +1,4 @@
-"""Functions, streams and events of `torch.cuda` on simulated GPUs. Work finishes at once."""
+"""Functions, streams and events of `torch.cuda` on simulated GPUs, where all work finishes immediately."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import torch
 from bls_notebook.simulation import gpu_memory
 from bls_notebook.simulation.gpu_memory import SimulatedGPU
 
-from .gpu_tensor import chosen, named
+from .torch_devices import cuda_device, required_index
 
 _numbers = itertools.count(1)
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Nothing to do: work is finished at once."""
+    """Do nothing: no work is pending."""
 
 
 def _true(*args: Any, **kwargs: Any) -> bool:
@@ -58,14 +58,14 @@ class TorchEvent:
 
 
 class TorchStream:
-    """A stream, whose work is finished at once; as a context manager, the current one and its GPU the current GPU."""
+    """A stream; as a context manager, it and its GPU become the current ones."""
 
     synchronize = wait_stream = wait_event = _nothing
     query = _true
     is_capturing = _false
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device = named(chosen(device))
+        self.device = cuda_device(required_index(device))
         self.device_index = self.device.index
         self.priority = priority
         self.cuda_stream = self.stream_id = next(_numbers)
@@ -115,12 +115,12 @@ def _default_stream(index: int) -> TorchStream:
 
 def default_stream(device: Any = None) -> TorchStream:
     """Return the default stream of a GPU."""
-    return _default_stream(chosen(device))
+    return _default_stream(required_index(device))
 
 
 def current_stream(device: Any = None) -> TorchStream:
     """Return the current stream of a GPU on this thread."""
-    index = chosen(device)
+    index = required_index(device)
     return _here.current.get(index) or _default_stream(index)
 
 
@@ -138,18 +138,18 @@ def _set(stream: TorchStream) -> tuple[int, TorchStream | None]:
 
 
 NAME = "simulated GPU"
-CAPABILITY = (8, 0)  # libraries ask before they use bfloat16
+CAPABILITY = (8, 0)  # libraries check it before they use bfloat16
 
 
 def _gpu(device: Any = None) -> SimulatedGPU:
-    return gpu_memory.gpu_at(chosen(device))
+    return gpu_memory.gpu_at(required_index(device))
 
 
 def set_device(device: Any) -> None:
-    """Make a GPU the current one of this thread; a number below 0 changes nothing."""
+    """Make a GPU the current one of this thread; do nothing for a negative number."""
     index = getattr(device, "idx", device)  # `idx` of torch.cuda.device
     if not isinstance(index, int) or index >= 0:
-        gpu_memory.set_current(chosen(index))
+        gpu_memory.set_current(required_index(index))
 
 
 def exchange_device(index: int) -> int:
@@ -212,15 +212,15 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Set the state of random numbers, which the CPU shares."""
+    """Set the state of the random generator, which CPU and simulated GPUs share."""
     torch.set_rng_state(new_state)
 
 
 def _synchronize(device: Any = None) -> None:
-    _gpu(device)  # is it there?
+    _gpu(device)  # raises if there is no such GPU
 
 
-_ALIKE: dict[Callable[..., Any], str] = {
+_NAMES: dict[Callable[..., Any], str] = {
     _nothing: "empty_cache init ipc_collect reset_accumulated_memory_stats",
     exchange_device: "_exchange_device _maybe_exchange_device",
     max_memory_allocated: "max_memory_allocated max_memory_cached max_memory_reserved",
@@ -232,7 +232,7 @@ _ALIKE: dict[Callable[..., Any], str] = {
     (lambda: torch.default_generator.seed()): "seed seed_all",
 }
 CUDA: dict[str, Callable[..., Any]] = {
-    **{name: function for function, names in _ALIKE.items() for name in names.split()},
+    **{name: function for function, names in _NAMES.items() for name in names.split()},
     "current_device": lambda: gpu_memory.current_gpu().index,
     "current_stream": current_stream,
     "default_stream": default_stream,
@@ -257,13 +257,13 @@ CUDA: dict[str, Callable[..., Any]] = {
     "synchronize": _synchronize,
     "utilization": lambda device=None: 0,
 }
-"""Of `torch.cuda`."""
+"""Replacements in `torch.cuda`."""
 
 NVTX: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("mark", "range_end"), _nothing),
     **dict.fromkeys(("range_pop", "range_push", "range_start"), lambda msg="": 0),
 }
-"""Of `torch.cuda.nvtx`."""
+"""Replacements in `torch.cuda.nvtx`."""
 
 ACCELERATOR: dict[str, Callable[..., Any]] = {
     **{name: function for name, function in CUDA.items() if name != "get_device_capability"},  # a different function
@@ -272,4 +272,4 @@ ACCELERATOR: dict[str, Callable[..., Any]] = {
     "get_memory_info": mem_get_info,
     **dict.fromkeys(("set_device_idx", "set_device_index"), set_device),
 }
-"""Of `torch.accelerator`, where PyTorch has these functions."""
+"""Replacements in `torch.accelerator`, if this version of PyTorch has them."""

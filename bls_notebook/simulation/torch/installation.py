@@ -1,9 +1,9 @@
-"""Install the simulated GPUs in PyTorch, once, for threads that run models' code.
+"""Installs the simulated GPUs in PyTorch, once, for threads that run models' code.
 
-Each replaced function tests whether a model's code runs on this thread (`own_gpu`), and otherwise calls
-PyTorch's own. Classes (`torch.cuda.Stream`) are replaced by subclasses that accept both kinds of objects.
+Each replacement checks whether a model's code runs on this thread (`own_gpu`); if not, it calls PyTorch's own
+function. Classes such as `torch.cuda.Stream` are replaced by subclasses that accept both kinds of objects.
 
-Guarantee: a thread that leaves a model's code sees PyTorch unchanged.
+Guarantee: outside models' code, PyTorch behaves as without the simulation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from bls_notebook.devices import own_gpu
 
 from . import cuda_functions
-from .gpu_tensor import NATIVE, block_of, dispatch, gpu_index, named, placed, plainly
+from .function_dispatch import NATIVE, block_of, call_default, dispatch, place_on_gpu
 from .tensor_methods import from_dlpack, to_dlpack, warn_no_effect
+from .torch_devices import cuda_device, gpu_index
 
 
 def compute_on_host(module: Any) -> Any:
-    """Make a loaded module and its submodules use the CPU instead of CUDA devices, in place.
+    """Change a loaded TorchScript module and its submodules, in place, to use the CPU instead of CUDA devices.
 
-    It changes constants that are CUDA devices, and calls of ``Tensor.cuda()``.
+    This replaces constants that are CUDA devices, and calls of ``Tensor.cuda()``.
     """
     for part in module.modules():
         code: Any = getattr(part, "_c", None)  # None if it is not TorchScript
@@ -35,38 +36,38 @@ def compute_on_host(module: Any) -> Any:
                 if constant.output().type().kind() == "DeviceObjType" and "value" in constant.attributeNames():
                     constant.s_("value", "cpu")
             for node in list(graph.findAllNodes("aten::cuda")):
-                made = graph.create("aten::cpu", list(node.inputs()), 1)
-                made.insertBefore(node)
-                made.output().setType(node.output().type())
-                node.output().replaceAllUsesWith(made.output())
+                replacement = graph.create("aten::cpu", list(node.inputs()), 1)
+                replacement.insertBefore(node)
+                replacement.output().setType(node.output().type())
+                node.output().replaceAllUsesWith(replacement.output())
                 node.destroy()
     return module
 
 
 class Generator(torch._C.Generator):  # type: ignore[misc]
-    """A generator on a GPU; the CPU makes its numbers."""
+    """A random generator of a simulated GPU; the CPU computes its numbers."""
 
     _index = 0
 
     @property
     def device(self) -> Any:
-        return named(self._index)
+        return cuda_device(self._index)
 
 
 def generator(original: Any, device: Any = "cpu") -> Any:
     index = gpu_index(device)
     if index < 0:
         return original(device)
-    made = Generator("cpu")
-    made._index = index
-    return made
+    gpu_generator = Generator("cpu")
+    gpu_generator._index = index
+    return gpu_generator
 
 
 def set_default_device(original: Any, device: Any) -> None:
     """Set the default device of the model, not of the notebook."""
     process = own_gpu.here()
     assert process is not None
-    device = named(device) if isinstance(device, int) else device
+    device = cuda_device(device) if isinstance(device, int) else device
     process.default_device = None if device is None else torch.device(device)
 
 
@@ -76,7 +77,7 @@ def get_default_device(original: Any) -> Any:
     if device.type != "cpu" or process is None or process.default_device is None:
         return device
     index = gpu_index(process.default_device)
-    return process.default_device if index < 0 else named(index)
+    return process.default_device if index < 0 else cuda_device(index)
 
 
 def compiled(original: Any, model: Any = None, **options: Any) -> Any:
@@ -94,44 +95,44 @@ def in_parallel(original: Any, module: Any, *args: Any, **options: Any) -> Any:
 
 
 def entered_autocast(original: Any, context: Any) -> Any:
-    """Enter `torch.autocast`; that of CUDA also enters that of the CPU."""
+    """Enter `torch.autocast`; for CUDA, enter the CPU's autocast, too."""
     if context.device == "cuda":
-        beside = torch.autocast("cpu", context.fast_dtype, context._enabled, context._cache_enabled)
-        context._beside = [*getattr(context, "_beside", []), beside]
-        beside.__enter__()
+        on_host = torch.autocast("cpu", context.fast_dtype, context._enabled, context._cache_enabled)
+        context._beside = [*getattr(context, "_beside", []), on_host]
+        on_host.__enter__()
     return original(context)
 
 
 def left_autocast(original: Any, context: Any, *problem: Any) -> Any:
     result = original(context, *problem)
-    beside = getattr(context, "_beside", None)
-    if beside:
-        beside.pop().__exit__(*problem)
+    on_host = getattr(context, "_beside", None)
+    if on_host:
+        on_host.pop().__exit__(*problem)
     return result
 
 
 def on_gpu(storage: Any, index: int) -> Any:
-    """Mark a storage so that tensors made from it are on a GPU."""
+    """Mark a storage, so that tensors made from it are placed on a GPU."""
     if index >= 0:
         storage._simulated_gpu = index
     return storage
 
 
 def storage_on_gpu(original: Any, storage: Any, device: Any = None, **options: Any) -> Any:
-    """`UntypedStorage.cuda`: as `on_gpu`, of a copy."""
+    """`UntypedStorage.cuda`: mark a copy of the storage with `on_gpu`."""
     return on_gpu(storage.clone(), gpu_index("cuda" if device is None else device))
 
 
 def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
     def place(storage: Any, location: str) -> Any:
-        wanted = map_location.get(location, location) if isinstance(map_location, dict) else map_location
-        wanted = location if wanted is None else wanted
-        if location == "meta" or (isinstance(wanted, str) and wanted.partition(":")[0] not in ("cpu", "cuda")):
+        target = map_location.get(location, location) if isinstance(map_location, dict) else map_location
+        target = location if target is None else target
+        if location == "meta" or (isinstance(target, str) and target.partition(":")[0] not in ("cpu", "cuda")):
             return None  # PyTorch's default
-        return on_gpu(storage, gpu_index(wanted))
+        return on_gpu(storage, gpu_index(target))
 
-    takes_part = map_location is None or not callable(map_location)
-    return original(f, place if takes_part else map_location, *args, **options)
+    is_ours = map_location is None or not callable(map_location)
+    return original(f, place if is_ours else map_location, *args, **options)
 
 
 def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
@@ -141,14 +142,14 @@ def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
     if index < 0:
         return tensor
     with NATIVE():
-        return placed(tensor, index)
+        return place_on_gpu(tensor, index)
 
 
 def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.jit.load` to simulated GPUs; code that names CUDA devices runs on the CPU."""
+    """`torch.jit.load` for simulated GPUs: TorchScript that names CUDA devices runs on the CPU."""
     index = gpu_index(map_location)
     if index >= 0:
-        return compute_on_host(original(f, "cpu", *args, **options)).to(named(index))
+        return compute_on_host(original(f, "cpu", *args, **options)).to(cuda_device(index))
     if map_location is not None:
         return original(f, map_location, *args, **options)
     start = f.tell() if hasattr(f, "tell") else None
@@ -163,11 +164,11 @@ def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, *
 
 
 def on_cpu(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function whose tensors pass through PyTorch's C++ code, as CPU tensors."""
-    return plainly(lambda *a, **k: original(function, *a, **k), args, kwargs)
+    """Call a function with CPU tensors, because PyTorch's C++ code handles them."""
+    return call_default(lambda *a, **k: original(function, *a, **k), args, kwargs)
 
 
-# By path below `torch`; each is called with PyTorch's own function first.
+# Replacements by path below `torch`; each gets PyTorch's own function as its first argument.
 OTHERS: dict[str, Callable[..., Any]] = {
     "_functorch.apis.vmap_impl": on_cpu,
     "_functorch.eager_transforms.grad_impl": on_cpu,
@@ -203,13 +204,13 @@ def _turn(on: bool) -> None:
     """Turn the simulated GPUs on or off for this thread."""
     if on:
         _mode.__enter__()
-    elif _mode in _get_current_function_mode_stack():  # else the model removed it
+    elif _mode in _get_current_function_mode_stack():  # otherwise the model removed it
         while torch._C._pop_torch_function_stack() is not _mode:
             pass  # modes that the model pushed
 
 
 def install() -> None:
-    """Replace functions and classes of PyTorch, which is imported."""
+    """Replace functions and classes of the imported PyTorch."""
     for module, functions in (
         (torch.cuda, cuda_functions.CUDA),
         (torch.cuda.memory, cuda_functions.CUDA),
@@ -225,19 +226,19 @@ def install() -> None:
     for path, ours in OTHERS.items():
         *parents, name = path.split(".")
         try:
-            place = functools.reduce(getattr, parents, torch)
-            own = getattr(place, name)
+            parent = functools.reduce(getattr, parents, torch)
+            own = getattr(parent, name)
         except AttributeError:
             continue  # not in this version of PyTorch
-        setattr(place, name, _either(own, functools.partial(ours, own)))
-    for name, made in (
+        setattr(parent, name, _either(own, functools.partial(ours, own)))
+    for name, replacement in (
         ("Stream", cuda_functions.TorchStream),
         ("Event", cuda_functions.TorchEvent),
         ("ExternalStream", cuda_functions.ExternalStream),
     ):
         own = getattr(torch.cuda, name)
         for module in (torch.cuda, torch.cuda.streams):
-            setattr(module, name, _either_class(own, made, made))
+            setattr(module, name, _either_class(own, replacement, replacement))
     torch.Generator = _either_class(torch._C.Generator, functools.partial(generator, torch._C.Generator), Generator)
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(torch._C._to_dlpack, to_dlpack)
     shared = functools.partial(from_dlpack, torch.from_dlpack)

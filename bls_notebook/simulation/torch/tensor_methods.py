@@ -1,4 +1,4 @@
-"""Overrides of PyTorch's functions on simulated GPUs: devices, transfers, DLPack, copies."""
+"""Overrides of PyTorch functions whose result depends on the device: transfers, attributes, DLPack, copies."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ import torch
 from bls_notebook.devices import dlpack, own_gpu
 from bls_notebook.simulation.cupy_array import block_of_capsule, exported
 
-from .gpu_tensor import (
+from .function_dispatch import (
     NATIVE,
     GpuTensor,
     Tensor,
     block_of,
     call,
-    check_room,
+    call_default,
     dispatch,
-    gpu_index,
     index_of,
-    named,
-    placed,
-    plainly,
+    override,
+    place_on_gpu,
     report_transfer,
-    special,
 )
+from .torch_devices import check_room, cuda_device, gpu_index
 
 
-def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:
+def move(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device: Any = "cpu", **options: Any) -> Any:
     """Return a tensor on a GPU or the CPU (-1); the same one if device and dtype already match.
 
     `device` is PyTorch's device if the target is not a simulated GPU.
@@ -43,13 +41,13 @@ def moved(tensor: Any, index: int, dtype: Any = None, copy: bool = False, device
             check_room(tensor.numel() * (dtype or tensor.dtype).itemsize, index)
         result = tensor.to(device=device, dtype=dtype, copy=copy or crosses, **options)
         if index >= 0 and result is not tensor:
-            placed(result, index)
+            place_on_gpu(result, index)
         if crosses:
             report_transfer(tensor, result, started)
     return result
 
 
-@special(Tensor.to)
+@override(Tensor.to)
 def _to(func: Any, args: Any, kwargs: Any) -> Any:
     tensor, *rest = args
     options = dict(kwargs)
@@ -62,51 +60,51 @@ def _to(func: Any, args: Any, kwargs: Any) -> Any:
         device = rest.pop(0)
         if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
             dtype = rest.pop(0)
-    before = index_of(tensor)
+    source = index_of(tensor)
     if other is not None:
-        there, dtype = index_of(other), other.dtype
-        device = other.device if there < 0 else None
+        target, dtype = index_of(other), other.dtype
+        device = other.device if target < 0 else None
     else:
-        there = before if device is None else gpu_index(device)
-    if before < 0 and there < 0:
-        return plainly(func, args, kwargs)
-    options.pop("non_blocking", None)  # work finishes at once
+        target = source if device is None else gpu_index(device)
+    if source < 0 and target < 0:
+        return call_default(func, args, kwargs)
+    options.pop("non_blocking", None)  # transfers always finish immediately
     copy = options.pop("copy", False) or (len(rest) > 1 and rest[1])
-    return moved(tensor, there, dtype, copy, "cpu" if there >= 0 else device, **options)
+    return move(tensor, target, dtype, copy, "cpu" if target >= 0 else device, **options)
 
 
-@special(Tensor.cuda)
+@override(Tensor.cuda)
 def _cuda(func: Any, args: Any, kwargs: Any) -> Any:
     device = args[1] if len(args) > 1 else kwargs.get("device")
-    there = gpu_index("cuda" if device is None else device)
-    if there < 0:
+    index = gpu_index("cuda" if device is None else device)
+    if index < 0:
         raise RuntimeError(f"Invalid device, must be cuda device, got {device}")
-    return moved(args[0], there, **_format(kwargs))
+    return move(args[0], index, **_format(kwargs))
 
 
-@special(Tensor.cpu)
+@override(Tensor.cpu)
 def _cpu(func: Any, args: Any, kwargs: Any) -> Any:
-    return moved(args[0], -1, **_format(kwargs))
+    return move(args[0], -1, **_format(kwargs))
 
 
-@special(Tensor.type_as)
+@override(Tensor.type_as)
 def _type_as(func: Any, args: Any, kwargs: Any) -> Any:
-    return moved(args[0], index_of(args[1]), args[1].dtype)
+    return move(args[0], index_of(args[1]), args[1].dtype)
 
 
 def _format(kwargs: Any) -> dict[str, Any]:
     return {"memory_format": kwargs["memory_format"]} if "memory_format" in kwargs else {}
 
 
-@special(torch.device)
+@override(torch.device)
 def _named(func: Any, args: Any, kwargs: Any) -> Any:
-    """A device by its number alone is a GPU."""
+    """`torch.device(0)` is a GPU."""
     by_number = len(args) == 1 and isinstance(args[0], int) and not kwargs
-    return named(args[0]) if by_number else func(*args, **kwargs)
+    return cuda_device(args[0]) if by_number else func(*args, **kwargs)
 
 
 def _place_override(answer: Callable[[int], Any]) -> Any:
-    """Return an override that answers with the GPU's number for tensors on a GPU."""
+    """Return an override that, for a tensor on a GPU, returns `answer(number of the GPU)`."""
 
     def override(func: Any, args: Any, kwargs: Any) -> Any:
         index = index_of(args[0])
@@ -116,14 +114,14 @@ def _place_override(answer: Callable[[int], Any]) -> Any:
 
 
 _attributes: Any = Tensor
-special(_attributes.device.__get__)(_place_override(named))
-special(_attributes.is_cuda.__get__)(_place_override(lambda index: True))
-special(_attributes.is_cpu.__get__)(_place_override(lambda index: False))
-special(Tensor.get_device, torch.get_device)(_place_override(lambda index: index))
-special(Tensor.__dlpack_device__)(_place_override(lambda index: (2, index)))
+override(_attributes.device.__get__)(_place_override(cuda_device))
+override(_attributes.is_cuda.__get__)(_place_override(lambda index: True))
+override(_attributes.is_cpu.__get__)(_place_override(lambda index: False))
+override(Tensor.get_device, torch.get_device)(_place_override(lambda index: index))
+override(Tensor.__dlpack_device__)(_place_override(lambda index: (2, index)))
 
 
-@special(Tensor.numpy, Tensor.__array__)
+@override(Tensor.numpy, Tensor.__array__)
 def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
     index = index_of(args[0])
     if index < 0 or kwargs.get("force"):
@@ -135,20 +133,20 @@ def _to_numpy(func: Any, args: Any, kwargs: Any) -> Any:
     )
 
 
-@special(Tensor.type)
+@override(Tensor.type)
 def _type(func: Any, args: Any, kwargs: Any) -> Any:
     index = index_of(args[0])
-    wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
-    if wanted is None:
+    target = args[1] if len(args) > 1 else kwargs.get("dtype")
+    if target is None:
         with NATIVE():
             name: str = func(args[0])
         return name if index < 0 else name.replace("torch.", "torch.cuda.", 1)
-    if not isinstance(wanted, torch.dtype) and index >= 0:  # torch.FloatTensor is a type of the CPU
-        return func(moved(args[0], -1), wanted)
-    return plainly(func, args, kwargs)
+    if not isinstance(target, torch.dtype) and index >= 0:  # a class such as torch.FloatTensor means the CPU
+        return func(move(args[0], -1), target)
+    return call_default(func, args, kwargs)
 
 
-@special(Tensor.pin_memory)
+@override(Tensor.pin_memory)
 def _pin_memory(func: Any, args: Any, kwargs: Any) -> Any:
     if index_of(args[0]) >= 0:
         raise RuntimeError(f"cannot pin '{args[0].type()}' only dense CPU tensors can be pinned")
@@ -159,12 +157,12 @@ def _pin_memory(func: Any, args: Any, kwargs: Any) -> Any:
     return copy
 
 
-@special(Tensor.is_pinned)
+@override(Tensor.is_pinned)
 def _is_pinned(func: Any, args: Any, kwargs: Any) -> bool:
     return bool(getattr(args[0], "_pinned", False))
 
 
-@special(Tensor.data.__set__)
+@override(Tensor.data.__set__)
 def _set_data(func: Any, args: Any, kwargs: Any) -> None:
     tensor, data = args
     index, before = index_of(data), index_of(tensor)
@@ -174,31 +172,31 @@ def _set_data(func: Any, args: Any, kwargs: Any) -> None:
             if before >= 0:
                 tensor.__class__ = torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else Tensor
             if index >= 0:
-                placed(tensor, index)
+                place_on_gpu(tensor, index)
 
 
-@special(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
-def _made_of(func: Any, args: Any, kwargs: Any) -> Any:
+@override(torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor)
+def _from_data(func: Any, args: Any, kwargs: Any) -> Any:
     is_new = func == Tensor.new_tensor
     data = args[1 if is_new else 0] if len(args) > is_new else kwargs.get("data", kwargs.get("obj"))
-    asked, where = kwargs.get("device"), args[0] if is_new else data
-    if asked is None and isinstance(where, Tensor):
-        index = index_of(where)
+    device, source = kwargs.get("device"), args[0] if is_new else data
+    if device is None and isinstance(source, Tensor):
+        index = index_of(source)
     else:
         process = own_gpu.here()
-        index = gpu_index(process.default_device if asked is None and process is not None else asked)
+        index = gpu_index(process.default_device if device is None and process is not None else device)
     result = call(func, args, {**kwargs, "device": "cpu"} if index >= 0 else kwargs, -1)
     if index < 0 or index_of(result) == index:
         return result
     with NATIVE():
-        if func != torch.tensor and not is_new:  # it may share memory with its source on the CPU
+        if func != torch.tensor and not is_new:  # the result may share memory with its source on the CPU
             needs_grad = result.requires_grad
             result = result.detach().clone().requires_grad_(needs_grad)
-        return placed(result, index)
+        return place_on_gpu(result, index)
 
 
-@special(Tensor.__repr__, Tensor.__format__)
-def _shown(func: Any, args: Any, kwargs: Any) -> str:
+@override(Tensor.__repr__, Tensor.__format__)
+def _repr(func: Any, args: Any, kwargs: Any) -> str:
     tensor = args[0]
     index = index_of(tensor)
     with NATIVE():
@@ -209,14 +207,14 @@ def _shown(func: Any, args: Any, kwargs: Any) -> str:
         plain = tensor.detach().as_subclass(Tensor)
         text: str = torch._tensor_str._str(plain).removesuffix(")") + f", device='cuda:{index}'"
         if plain.dtype not in (torch.float32, torch.int64, torch.bool) and (at := text.rfind(", dtype=")) >= 0:
-            end = text.index(", device=", at)  # the device comes first
+            end = text.index(", device=", at)  # PyTorch writes the device before the dtype
             text = text[:at] + text[end:] + text[at:end]
         if tensor.grad_fn is not None:
             return f"{text}, grad_fn=<{type(tensor.grad_fn).__name__}>)"
         return text + (", requires_grad=True)" if tensor.requires_grad else ")")
 
 
-@special(Tensor.__deepcopy__)
+@override(Tensor.__deepcopy__)
 def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
     tensor, memo = args
     index = index_of(tensor)
@@ -226,37 +224,37 @@ def _deep_copy(func: Any, args: Any, kwargs: Any) -> Any:
         return memo[id(tensor)]
     with NATIVE():
         if not tensor.is_leaf:
-            return func(*args)  # refuses it
+            return func(*args)  # raises PyTorch's error
         copy = _on_host(tensor, tensor.detach().as_subclass(Tensor).clone())
-        memo[id(tensor)] = placed(copy, index)
+        memo[id(tensor)] = place_on_gpu(copy, index)
         if tensor.grad is not None:
-            copy.grad = placed(tensor.grad.detach().as_subclass(Tensor).clone(), index)
+            copy.grad = place_on_gpu(tensor.grad.detach().as_subclass(Tensor).clone(), index)
     return copy
 
 
 def _on_host(tensor: Any, host: Any) -> Any:
-    """Return memory of the host as a parameter or tensor like `tensor`."""
+    """Return a host tensor as a parameter or a tensor, like `tensor`."""
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(host, tensor.requires_grad)
     return host.requires_grad_(tensor.requires_grad)
 
 
-@special(Tensor.__reduce_ex__)
-def _reduced(func: Any, args: Any, kwargs: Any) -> Any:
+@override(Tensor.__reduce_ex__)
+def _reduce(func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     if index_of(tensor) < 0:
         return func(*args)
-    with NATIVE():  # it is saved as a tensor of the CPU
+    with NATIVE():  # saved as a CPU tensor
         return _on_host(tensor, tensor.detach().as_subclass(Tensor)).__reduce_ex__(args[1])
 
 
-@special(Tensor.__dlpack__)
+@override(Tensor.__dlpack__)
 def _dlpack(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs) if index_of(args[0]) < 0 else to_dlpack(args[0])
 
 
 def to_dlpack(tensor: Any) -> object:
-    """Return a DLPack capsule that shares a tensor's memory, wherever that is."""
+    """Return a DLPack capsule that shares the memory of a tensor on any device."""
     with NATIVE():
         block = block_of(tensor)
         capsule: object = torch._C._to_dlpack(tensor)
@@ -264,7 +262,7 @@ def to_dlpack(tensor: Any) -> object:
 
 
 def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
-    """Return a tensor that shares the memory of a capsule, or of an object that has DLPack."""
+    """Return a tensor that shares the memory of a DLPack capsule, or of an object with ``__dlpack__``."""
     if isinstance(ext_tensor, GpuTensor):
         capsule = to_dlpack(ext_tensor)
     elif dlpack.is_capsule(ext_tensor):
@@ -280,9 +278,9 @@ def from_dlpack(original: Any, ext_tensor: Any, **options: Any) -> Any:
     block = block_of_capsule(capsule)
     dlpack.move_capsule(capsule, (1, 0))
     with NATIVE():
-        return placed(torch._C._from_dlpack(capsule), block.device_id, block)
+        return place_on_gpu(torch._C._from_dlpack(capsule), block.device_id, block)
 
 
-def warn_no_effect(what: str) -> None:
+def warn_no_effect(description: str) -> None:
     """Warn that a call has no effect."""
-    warnings.warn(f"{what} on a simulated GPU", RuntimeWarning, stacklevel=4)
+    warnings.warn(f"{description} on a simulated GPU", RuntimeWarning, stacklevel=4)

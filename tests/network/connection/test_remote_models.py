@@ -158,7 +158,7 @@ def test_a_server_that_stops_answering(
     with serving(service) as port:
         connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
         service.go.clear()
-        assert "the connection was lost while the request was under way" in asked(repo)
+        assert "the connection was lost during the request" in asked(repo)
         stuck.set()
         answered(lambda: not connection.lost)
 
@@ -325,7 +325,7 @@ def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
 
     with serving_http(answer) as port:
         url = f"http://127.0.0.1:{port}/at/"
-        with pytest.raises(bls.BLSError, match="does not tell which models it has; name those"):
+        with pytest.raises(bls.BLSError, match="does not list its models; name the ones"):
             bls.connect(url, repo=repo)
         bls.connect(url, "words", repo=repo)
         got = repo.infer("words", {"T": ["a", "é"]})

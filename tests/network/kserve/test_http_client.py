@@ -275,7 +275,7 @@ def test_an_awaited_request_whose_connection_is_closed(repo: bls.ModelRepository
         server.go.set()
 
     error = awaiting(repo, server, close).result().error
-    assert "the connection was lost while the request was under way" in error.message()
+    assert "the connection was lost during the request" in error.message()
 
 
 def test_an_awaited_request_that_is_given_up(repo: bls.ModelRepository, server: Server) -> None:
