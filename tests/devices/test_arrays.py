@@ -236,7 +236,7 @@ def test_simulated_is_written_wherever_it_is_shown(simulated: Kit) -> None:
 
 
 def test_what_only_cuda_can_do_says_so(simulated: Kit) -> None:
-    with pytest.raises(AttributeError, match=r"cupy\.RawKernel is not there on a simulated GPU.*CUDA"):
+    with pytest.raises(AttributeError, match=r"cupy\.RawKernel does not exist on a simulated GPU.*CUDA"):
         simulated.cupy.RawKernel
     with pytest.raises(AttributeError, match=r"cupy\.linalg\.nonsense is not there"):
         simulated.cupy.linalg.nonsense

@@ -195,7 +195,7 @@ def test_memory_of_cuda_is_not_taken_for_simulated_memory(simulated: Kit) -> Non
     host = np.ones(3)
     capsule = host.__dlpack__()
     dlpack.move_capsule(capsule, (2, 0))  # as a framework on a real GPU would give it
-    with pytest.raises(TritonModelException, match="not that of a simulated GPU"):
+    with pytest.raises(TritonModelException, match="which is not a simulated GPU"):
         Tensor.from_dlpack("T", capsule)
     other = np.ones(3).__dlpack__()
     dlpack.move_capsule(other, (10, 0))

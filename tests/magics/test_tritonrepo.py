@@ -255,12 +255,12 @@ def test_export(cells, folder: Path, tmp_path: Path) -> None:
     assert "1 model" in shown.text
     assert (tmp_path / "ship" / "Dockerfile").exists()
     refused = cells(f"%tritonrepo export {tmp_path / 'many'} disk --for docker --replicas 3")
-    assert "replicas: got 3 for 'docker', expected 1: compose takes more" in str(refused.error)
+    assert "replicas: got 3 for 'docker', expected 1: only compose supports several servers" in str(refused.error)
     shown = cells(f"%tritonrepo export {tmp_path / 'ship'} disk IN=[1.0, 2.0]")
-    assert "prove.py there proves" in " ".join(shown.text.split())
+    assert "prove.py compares" in " ".join(shown.text.split())
     assert (tmp_path / "ship" / "prove.py").exists()
     assert not (tmp_path / "ship" / "Dockerfile").exists()
-    for wrong, said in (("IN=[1.0]", "inputs are of one model"), ("disk IN=1 --requests x", "not both")):
+    for wrong, said in (("IN=[1.0]", "inputs need exactly one model"), ("disk IN=1 --requests x", "not both")):
         assert said in str(cells(f"%tritonrepo export {tmp_path / 'ship'} {wrong}").error)
     assert "invalid choice: 'mars'" in str(cells(f"%tritonrepo export {tmp_path} --for mars").error)
 

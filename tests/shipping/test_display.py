@@ -10,11 +10,11 @@ TEXT = """\
   model   backend   from    files  calls
   detect  python    models      2
   pages   ensemble  a cell      1  detect
-requirements.txt: numpy<2 · at least 2 MiB of /dev/shm on a server · README.md there: how to serve,
-test and measure it
-  warning: pages calls gone, which does not serve here and was left out: load it and export again,
-           or have it on the server
-  warning: foo is imported and not installed here: add its package to requirements.txt"""
+requirements.txt: numpy<2 · needs at least 2 MiB of /dev/shm on a server · README.md: how to serve,
+test and measure the models
+  warning: pages calls gone, which is not loaded and was left out: load it and export again, or make
+           sure that the server has it
+  warning: foo is imported but not installed here: add its package to requirements.txt"""
 
 
 def test_the_text() -> None:

@@ -178,7 +178,7 @@ def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
         repo.load("linked")
         bls.export(tmp_path / "out", repo=repo)
         (tmp_path / "more" / os.fsdecode(b"\xff.bin")).touch()
-        with pytest.raises(bls.BLSError, match=r"linked/1/more/\\udcff.bin: its name is no UTF-8"):
+        with pytest.raises(bls.BLSError, match=r"linked/1/more/\\udcff.bin: archives need file names in UTF-8"):
             bls.export(tmp_path / "out.zip", repo=repo)
     assert not (tmp_path / "out.zip").exists()
     exported = tmp_path / "out/linked/1"
@@ -201,7 +201,7 @@ def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path)
     repo.unload("twice")
     record = bls.export(tmp_path / "out", repo=repo)
     assert record.models[0].absent == ("twice",)
-    assert "`caller` calls `twice`, which is not in here" in (tmp_path / "out/README.md").read_text()
+    assert "`caller` calls `twice`, which is not in this folder" in (tmp_path / "out/README.md").read_text()
 
 
 def write(path: Path, text: str = "mine") -> None:
@@ -212,10 +212,10 @@ def write(path: Path, text: str = "mine") -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda out: write(out / "notes.txt"), "has 'notes.txt' in it, which no export wrote"),
+        (lambda out: write(out / "notes.txt"), "contains 'notes.txt', which no export wrote"),
         (lambda out: write(out / "twice/1/model.py"), "'twice/1/model.py' in .* was changed since"),
-        (lambda out: (out / "link").symlink_to("/etc/passwd"), "has 'link' in it"),
-        (lambda out: (out / writing.MANIFEST).write_text("[]"), "which no export wrote there"),
+        (lambda out: (out / "link").symlink_to("/etc/passwd"), "contains 'link'"),
+        (lambda out: (out / writing.MANIFEST).write_text("[]"), "which no export wrote"),
     ],
 )
 def test_nothing_is_written_over_what_is_not_ours(
@@ -236,7 +236,7 @@ def test_nothing_is_written_over_what_is_not_ours(
 
 def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: Path) -> None:
     write(tmp_path / "out")
-    with pytest.raises(bls.BLSError, match="is no folder"):
+    with pytest.raises(bls.BLSError, match="is not a folder"):
         bls.export(tmp_path / "out", repo=repo)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("mine", "mine")
@@ -313,12 +313,12 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "server triton-2" in (tmp_path / "out" / "haproxy.cfg").read_text()
     assert "runs 2 servers behind HAProxy" in (tmp_path / "out" / "README.md").read_text()
     assert main(["export", str(SAMPLES), str(tmp_path), "add_sub"]) == 2
-    assert "which no export wrote there" in capsys.readouterr().err
+    assert "which no export wrote" in capsys.readouterr().err
 
 
 def test_a_stub_stays_here(tmp_path: Path) -> None:
     tensors = "input { %s } output { %s }" % (('name: "X" data_type: TYPE_FP32 dims: 1',) * 2)
     write(tmp_path / "models/engine/config.pbtxt", f'platform: "tensorrt_plan" {tensors}')
     repo, _ = bls.try_repository(tmp_path / "models", tell=lambda line: None)
-    with repo, pytest.raises(bls.BLSError, match="is a stub, which a server has no use for"):
+    with repo, pytest.raises(bls.BLSError, match="is a stub, which cannot run on a server"):
         bls.export(tmp_path / "out", repo=repo)

@@ -86,7 +86,7 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
     assert [each["outputs"][0]["shape"] for each in case["answers"]] == [[1], [1]]
     again = shipped(repo, tmp_path / "again", Recording())
     assert again == files
-    with pytest.raises(bls.BLSError, match="there are no requests for words"):
+    with pytest.raises(bls.BLSError, match="requests: none is for words"):
         bls.export(tmp_path / "none", "words", requests=Recording(), repo=repo)
     assert not (tmp_path / "none").exists()
 

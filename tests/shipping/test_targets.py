@@ -113,7 +113,7 @@ def test_replicas_stand_behind_haproxy(tools: Path, tmp_path: Path) -> None:
     [
         ("compose", 3, RECORD, "detect batches sequences"),
         ("kubernetes", 3, PLAIN, "got 3 for 'kubernetes'"),
-        ("", 3, PLAIN, "got 3 for 'no place'"),
+        ("", 3, PLAIN, "got 3 for 'no target'"),
         ("compose", 0, PLAIN, "got 0, expected a number from 1"),
         ("compose", "3", PLAIN, "got '3', expected a number from 1"),
     ],

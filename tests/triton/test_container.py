@@ -115,6 +115,6 @@ def test_why_there_is_no_container(
         bls.serve("add_sub", repo=repo, container=True)
     assert [call[0] for call in calls(notes)] == ["version", "image", "pull"]
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    with pytest.raises(TritonServerError, match="there is no docker on PATH"):
+    with pytest.raises(TritonServerError, match="a container needs docker, which is not on PATH"):
         bls.serve("add_sub", repo=repo, container=True)
     assert not list(private.iterdir())

@@ -172,7 +172,7 @@ def test_pages_of_the_web_are_refused_where_there_is_no_token() -> None:
         assert ask(endpoint, "/v2", Host="evil.example")[0] == 403
         assert ask(endpoint, "/v2", Origin="https://evil.example")[0] == 403
         shown = render(endpoint.record)
-        assert "any program of this machine" in shown.text
+        assert "any program on this machine" in shown.text
 
 
 def test_it_takes_no_more_than_its_limits(endpoint: Endpoint) -> None:
@@ -325,7 +325,7 @@ def test_too_many_at_once_are_told_so(gate: Gate) -> None:
             connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
             assert gate.running.wait(20)
             status, said = ask(endpoint, "/v2/models/twice/infer", number())
-            assert (status, "the most that this endpoint takes" in said["error"]) == (503, True)
+            assert (status, "the limit of this endpoint" in said["error"]) == (503, True)
             assert endpoint.record.under_way == 1
             gate.go_on.set()
             answer = connection.getresponse()
@@ -356,7 +356,7 @@ def test_keys_name_shared_memory_and_nothing_else(endpoint: Endpoint, tmp_path: 
         assert ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})[0] == 200
         os.truncate(f"/dev/shm/{key}", 32)
         status, said = ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})
-        assert (status, "has become shorter" in said["error"]) == (400, True)
+        assert (status, "has become smaller" in said["error"]) == (400, True)
     finally:
         assert ask(endpoint, "/v2/systemsharedmemory/unregister", b"")[0] == 200
         link.close()

@@ -41,16 +41,16 @@ def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
         (one([1]), one([[1]]), "output 'OUT': shape [1] here, [1, 1] on the server"),
         (one([b"a"], "BYTES"), one([b"b"], "BYTES"), "output 'OUT': 1 of 1 elements differ"),
         (one([1]), [ProofAnswer()], "output 'OUT' is only here"),
-        (one([1]), one([1], version=2), "version 0 answered here, 2 on the server"),
+        (one([1]), one([1], version=2), "answered by version 0 here, 2 on the server"),
         (one([1]), one([1], parameters={"a": 1}), "parameters: {} here, {'a': 1} on the server"),
-        (one([1]), [ProofAnswer(error="no")], "only on the server an error: no"),
+        (one([1]), [ProofAnswer(error="no")], "an error only on the server: no"),
         ([ProofAnswer(error="a")], [ProofAnswer(error="b")], "errors: 'a' here, 'b' on the server"),
         (
             [ProofAnswer(error="a", status=400)], [ProofAnswer(error="a", status=500)],
             "error code: HTTP status 400 here, 500 on the server",
         ),
         (one([1]) * 2, one([1]), "2 responses here, 1 on the server"),
-        (one([1]), [ProofAnswer(error="gone", lost=True)], "no answer of the server: gone"),
+        (one([1]), [ProofAnswer(error="gone", lost=True)], "no answer from the server: gone"),
     ],
 )  # fmt: skip
 def test_unequal(here: list[ProofAnswer], there: list[ProofAnswer], words: str) -> None:

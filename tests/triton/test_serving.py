@@ -41,7 +41,7 @@ def test_it_serves_and_leaves_nothing(repo: bls.ModelRepository, tmp_path: Path,
     assert not any(path.exists() for path in paths)
     assert server.record.state == "STOPPED"
     server.stop()
-    with pytest.raises(TritonServerError, match="serve them again"):
+    with pytest.raises(TritonServerError, match="call bls.serve again"):
         server.start()
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_served_is_refused(repo: bls.ModelRepository, tmp_path: P
     with pytest.raises(bls.BLSError, match=r"'add_sub' needs the backend 'python'; .* has other; put"):
         bls.serve(repo=repo, environment=made)
     repo.define("two words", (SAMPLES / "add_sub/1/model.py").read_text())
-    with pytest.raises(bls.BLSError, match=r"'two words': .* a name with a space falls apart"):
+    with pytest.raises(bls.BLSError, match=r"'two words': .* splits a name with spaces"):
         bls.serve("two words", repo=repo, environment=made)
     assert not list(private.glob("bls-serve-*"))
 

@@ -214,7 +214,7 @@ def test_errors_of_a_running_server(tmp_path: Path) -> None:
 @linux
 def test_it_starts_once_at_a_time(tmp_path: Path) -> None:
     with server_of(tmp_path) as server:
-        with pytest.raises(TritonServerError, match="has been started already"):
+        with pytest.raises(TritonServerError, match="runs already"):
             server.start()
         first = server.pid
     with server:
@@ -222,7 +222,7 @@ def test_it_starts_once_at_a_time(tmp_path: Path) -> None:
 
 
 def test_repositories_are_checked_first(tmp_path: Path) -> None:
-    with pytest.raises(TritonServerError, match="no model repository given"):
+    with pytest.raises(TritonServerError, match="no model repository; "):
         TritonServer()
     with pytest.raises(TritonServerError, match=r"model repository .*nowhere is not a folder"):
         TritonServer(tmp_path / "nowhere")

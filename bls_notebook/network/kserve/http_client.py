@@ -166,6 +166,8 @@ class HttpExchange:
             self._ended = True
             if self._socket is not None:
                 with suppress(OSError):  # the server closed it
+                    # Closed with a reset: else a server that is still sending could stay blocked for minutes.
+                    self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                     # socket's method, not SSLSocket's: after the latter, pending data would be sent unencrypted.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
@@ -217,10 +219,7 @@ class HttpExchange:
             answer = HttpAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
         except BaseException as error:
             with self._lock:
-                sock, self._socket = self._socket, None
-            if sock is not None:
-                with suppress(OSError):  # close with a reset: else a server that still sends could block for minutes
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                self._socket = None
             connection.close()
             if isinstance(error, Exception):
                 raise self._problem(error, True, seconds) from error
@@ -276,7 +275,7 @@ class HttpExchange:
         elif isinstance(error, http.client.BadStatusLine):
             reason = "the server at this port does not speak HTTP"
         else:
-            return ServerError(f"{link.address}: the answer is not valid HTTP ({reason})", ErrorCode.INTERNAL)
+            return ServerError(f"{link.address}: the answer is invalid ({reason})", ErrorCode.INTERNAL)
         return link.unanswered(reason, sent)
 
 

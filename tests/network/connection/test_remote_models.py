@@ -342,7 +342,7 @@ def test_what_is_no_server_of_models(repo: bls.ModelRepository, where: str) -> N
     wrong = [[], 7, "x", *([{"inputs": [7]}, {"inputs": [{}]}, {"versions": 7}] if where.endswith("m") else [])]
     with serving_http(lambda path, _: (200, said if path == where else right)) as port:
         for said in wrong:  # noqa: B007 - what the server says
-            with pytest.raises(bls.BLSError, match="is it a KServe v2 server"):
+            with pytest.raises(bls.BLSError, match="check that it is a KServe v2 server"):
                 bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
 
 
@@ -358,7 +358,7 @@ def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepositor
     repo.define("echo", CALLER)
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
-        with pytest.raises(bls.BLSError, match="echo: a model that serves here has this name"):
+        with pytest.raises(bls.BLSError, match="echo: a loaded model has this name"):
             bls.connect(url, "other", "echo", repo=repo)
         assert [row.name for row in repo.index()] == ["echo"]
         with bls.connect(url, "echo", "other", repo=repo, names={"echo": "far"}, prefix="x_") as connection:
@@ -377,7 +377,7 @@ def test_an_export_leaves_remote_models_where_they_are(
         exported = bls.export(tmp_path / "all", repo=repo)
         assert (exported.names, exported.elsewhere) == (("caller",), (("echo", url),))
         assert f"`echo`, which is served at {url}" in (tmp_path / "all" / "README.md").read_text()
-        with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*served already"):
+        with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*the files of a remote model are on its server"):
             bls.export(tmp_path / "one", "echo", repo=repo)
         assert "echo" not in bls.check(repo=repo).models
 
