@@ -33,7 +33,7 @@ def ready(url: str, headers: dict[str, str]) -> bool:
 
 
 def test_the_magic(cells) -> None:
-    assert "none runs" in cells("%tritonrepo endpoint --stop").stderr
+    assert "no endpoint runs" in cells("%tritonrepo endpoint --stop").stderr
     cells(f"%tritonrepo use {SAMPLES}")
     cells("%tritonrepo load add_sub")
     try:

@@ -41,7 +41,7 @@ def test_it_serves_and_leaves_nothing(repo: bls.ModelRepository, tmp_path: Path,
     assert not any(path.exists() for path in paths)
     assert server.record.state == "STOPPED"
     server.stop()
-    with pytest.raises(TritonServerError, match="call bls.serve again"):
+    with pytest.raises(TritonServerError, match=r"call bls\.serve again"):
         server.start()
 
 
