@@ -87,7 +87,7 @@ def measured(
     sys.path.insert(0, str(ROOT))
     import bls_notebook as bls
     from bls_notebook.shipping.servers.tritonserver import make_environment
-    from tests.triton.replicas import serving, shared_out
+    from tests.shipping.exports.replicas import serving, shared_out
 
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as temporary, bls.ModelRepository() as repo:
@@ -144,7 +144,7 @@ def main() -> int:
         return 0
     sys.path.insert(0, str(ROOT))
     from bls_notebook.shipping.servers.tritonserver import TritonServerError
-    from tests.triton.replicas import HAPROXY
+    from tests.shipping.exports.replicas import HAPROXY
 
     if HAPROXY is None:
         print("replicas.py: HAProxy is not installed (on Debian: apt-get install haproxy); nothing is measured")

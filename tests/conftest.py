@@ -90,10 +90,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 # Folders whose tests share a tritonserver or a browser.
-SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browser": "browser"}
+SHARED = {"tests/conformance": "triton", "tests/browser": "browser"}
 # The longest groups of tests start first; otherwise one worker finishes long after the other.
 LONGEST = (
-    *("tests/browser/", "tests/conformance/", "tests/triton/", "tests/repository/test_under_load.py"),
+    *("tests/browser/", "tests/conformance/", "tests/network/endpoints/", "tests/shipping/"),
+    "tests/repository/test_under_load.py",
     *("tests/benchmarks/", "tests/lifetimes/test_memory_random.py", "tests/lifetimes/test_track_memory.py"),
     *(
         "tests/engine/test_recorded_batches.py",

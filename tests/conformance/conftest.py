@@ -55,7 +55,7 @@ def divergences() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def environment() -> ServerEnvironment:
-    """With what the sample models import; skips where it cannot be installed, as in tests/triton."""
+    """With what the sample models import; skips where it cannot be installed."""
     try:
         return make_environment(requirements=["scikit-learn"])
     except TritonServerError as error:

@@ -1,3 +1,4 @@
-"""The shell of the magics, for the tests of the magics here."""
+"""Fixtures of the magics' shell, and the environment of the real tritonserver."""
 
 from tests.magics.conftest import cells, complete, shell  # noqa: F401 - fixtures
+from tests.shipping.conftest import real_environment  # noqa: F401 - a fixture

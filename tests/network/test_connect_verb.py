@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.network.connection.servers import Service, serving
+from tests.network.servers import Service, serving
 
 
 def test_the_magic(cells) -> None:

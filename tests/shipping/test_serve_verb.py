@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.triton.processes import linux
-from tests.triton.serving import on_path, private
-
-__all__ = ["private"]
+from tests.shipping.fake_tritonserver import linux, on_path
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 

@@ -25,7 +25,7 @@ from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
 from bls_notebook.network.remote_models import open_link
 from bls_notebook.pb_utils import InferenceRequest
-from tests.network.connection.servers import serving_http
+from tests.network.servers import serving_http
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

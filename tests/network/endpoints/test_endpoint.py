@@ -31,7 +31,7 @@ from bls_notebook.engine import ticket
 from bls_notebook.network import Endpoint
 from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
-from tests.triton.processes import linux
+from tests.shipping.fake_tritonserver import linux
 
 TWICE = """
 import numpy as np

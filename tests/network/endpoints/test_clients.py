@@ -29,7 +29,7 @@ pytest.importorskip("tritonclient.http", reason="tritonclient's clients are not 
 import ml_dtypes
 from tritonclient.utils import InferenceServerException, shared_memory
 
-from tests.triton.client_kinds import KINDS, Client, Runner, stream
+from tests.network.endpoints.clients import KINDS, Client, Runner, stream
 
 MODELS = Path(__file__).with_name("client_models")
 GRPC_CODE = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 500: "INTERNAL", 501: "UNIMPLEMENTED"}

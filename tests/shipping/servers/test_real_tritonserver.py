@@ -20,7 +20,7 @@ from bls_notebook.shipping.servers.tritonserver import (
     TritonServerError,
 )
 from tests.engine.harness import until
-from tests.triton.processes import leftovers, wait_gone
+from tests.shipping.fake_tritonserver import leftovers, wait_gone
 
 KINDS = {
     "BOOL": "TYPE_BOOL",

@@ -19,7 +19,7 @@ from bls_notebook.shipping.servers.tritonserver import (
     default_environment_folder,
     make_environment,
 )
-from tests.triton.processes import linux
+from tests.shipping.fake_tritonserver import linux
 
 
 def test_the_folder_is_in_the_users_cache_or_where_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ import bls_notebook as bls
 from bls_notebook.shipping.servers.tritonserver import ServerEnvironment
 from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.testing.triton_servers import Servers
+from tests.shipping.conftest import real_environment
 from tests.testing.conftest import CONFIG, write_models
+
+__all__ = ["real_environment"]
 
 pytestmark = pytest.mark.triton
 WHOLE = f"""

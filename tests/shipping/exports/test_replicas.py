@@ -27,7 +27,7 @@ from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 
 from tests.engine.harness import until
-from tests.triton.replicas import HAPROXY, Topology, serving, shared_out
+from tests.shipping.exports.replicas import HAPROXY, Topology, serving, shared_out
 
 pytestmark = [
     pytest.mark.triton,

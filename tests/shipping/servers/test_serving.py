@@ -16,19 +16,15 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServerError
-from tests.triton.processes import leftovers, linux, wait_gone
-from tests.triton.serving import on_path, private
-from tests.triton.test_tritonserver import stand_in
+from tests.shipping.fake_tritonserver import leftovers, linux, on_path, stand_in, wait_gone
 
-__all__ = ["private"]
-
-SAMPLES = Path(__file__).parents[2] / "model_repository"
-ROOT = Path(__file__).parents[2]
+SAMPLES = Path(__file__).parents[3] / "model_repository"
+ROOT = Path(__file__).parents[3]
 
 
 @linux
-def test_it_serves_and_leaves_nothing(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
-    with bls.serve("add_sub", repo=repo, environment=stand_in(tmp_path)) as server:
+def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+    with bls.serve("add_sub", repo=samples, environment=stand_in(tmp_path)) as server:
         record, pid, child = server.record, server.pid, server.metadata()["child"]
         paths = [*leftovers(server), *private.iterdir()]
         assert len(paths) == 4  # the run's folder twice, its shared memory, and the copy of the models
@@ -46,8 +42,8 @@ def test_it_serves_and_leaves_nothing(repo: bls.ModelRepository, tmp_path: Path,
 
 
 @linux
-def test_a_server_that_died_says_so(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
-    server = bls.serve(repo=repo, environment=stand_in(tmp_path))
+def test_a_server_that_died_says_so(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+    server = bls.serve(repo=samples, environment=stand_in(tmp_path))
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
     with pytest.raises(TritonServerError, match=r"^tritonserver died of SIGKILL"):
@@ -62,7 +58,7 @@ def test_a_server_that_died_says_so(repo: bls.ModelRepository, tmp_path: Path, p
 @linux
 @pytest.mark.parametrize("how", ["dies", "interrupted", "never ready"])
 def test_what_does_not_start_leaves_nothing(
-    how: str, repo: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, samples: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = stand_in(tmp_path, "never ready" if how == "interrupted" else how)
     if how == "interrupted":
@@ -72,20 +68,20 @@ def test_what_does_not_start_leaves_nothing(
 
         monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt if how == "interrupted" else TritonServerError):
-        bls.serve(repo=repo, environment=made, start_timeout=0.5 if how == "never ready" else 60)
+        bls.serve(repo=samples, environment=made, start_timeout=0.5 if how == "never ready" else 60)
     assert not list(private.iterdir())
 
 
-def test_what_cannot_be_served_is_refused(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+def test_what_cannot_be_served_is_refused(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
     made = stand_in(tmp_path)
     with pytest.raises(bls.BLSError, match="'nobody' is not loaded"):
-        bls.serve("nobody", repo=repo, environment=made)
+        bls.serve("nobody", repo=samples, environment=made)
     (made.server / "backends" / "other").mkdir(parents=True)
     with pytest.raises(bls.BLSError, match=r"'add_sub' needs the backend 'python'; .* has other; put"):
-        bls.serve(repo=repo, environment=made)
-    repo.define("two words", (SAMPLES / "add_sub/1/model.py").read_text())
+        bls.serve(repo=samples, environment=made)
+    samples.define("two words", (SAMPLES / "add_sub/1/model.py").read_text())
     with pytest.raises(bls.BLSError, match=r"'two words': .* splits a name with spaces"):
-        bls.serve("two words", repo=repo, environment=made)
+        bls.serve("two words", repo=samples, environment=made)
     assert not list(private.glob("bls-serve-*"))
 
 
@@ -130,19 +126,21 @@ def _of_group(run: Path) -> list[int]:
 
 
 @pytest.mark.triton
-def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
+def test_the_real_one(samples: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
     """A model of a file and, since it calls that, one of a cell; what was recorded is answered alike."""
     config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
-    repo.define(
+    samples.define(
         "from_a_cell", (SAMPLES / "add_sub" / "1" / "model.py").read_text(), config.replace('name: "add_sub"', "")
     )
-    repo.load("bls_sync")
+    samples.load("bls_sync")
     inputs = {"INPUT0": np.array([3, 4], np.float32), "INPUT1": np.array([1, 2], np.float32)}
     asked = {"MODEL_NAME": np.array([b"from_a_cell"], object), **inputs}
     with bls.record(tensors="all") as recorder:
-        here = repo.infer("bls_sync", asked).as_numpy()
-    with bls.serve("bls_sync", repo=repo, environment=real_environment) as server:
-        again = [bls.replay(recorder.recording, only=only, server=server, repo=repo) for only in (None, "from_a_cell")]
+        here = samples.infer("bls_sync", asked).as_numpy()
+    with bls.serve("bls_sync", repo=samples, environment=real_environment) as server:
+        again = [
+            bls.replay(recorder.recording, only=only, server=server, repo=samples) for only in (None, "from_a_cell")
+        ]
         there = server.infer("bls_sync", asked)
         record = server.record
     assert all(each.equal for each in again), again

@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.shipping.exports.proof_script import Answer, differences
 
-SAMPLES = Path(__file__).parents[2] / "model_repository"
+SAMPLES = Path(__file__).parents[3] / "model_repository"
 WORDS = """\
 import numpy as np
 import triton_python_backend_utils as pb_utils

@@ -25,7 +25,7 @@ from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
-from tests.network.connection.servers import Service, pb, serving, serving_http
+from tests.network.servers import Service, pb, serving, serving_http
 
 CALLER = """
 import triton_python_backend_utils as pb_utils

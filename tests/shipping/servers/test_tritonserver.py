@@ -1,4 +1,4 @@
-"""The server's life and death, with a stand-in: a small HTTP server that takes tritonserver's options."""
+"""Start, failure and end of a server process, with a fake tritonserver."""
 
 from __future__ import annotations
 
@@ -9,74 +9,8 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.shipping.servers.tritonserver import (
-    ServerEnvironment,
-    TritonRequestError,
-    TritonServer,
-    TritonServerError,
-)
-from tests.triton.processes import leftovers, linux, wait_gone
-
-STAND_IN = """\
-#!{python}
-import http.server, json, os, signal, sys, threading
-options = dict(item[2:].partition("=")[::2] for item in sys.argv[1:])
-behaviour = {behaviour!r}
-prefix = options["backend-config"].partition("prefix-name=")[2]
-open("/dev/shm/" + prefix + "region", "w").close()
-if behaviour == "dies":
-    print('I1201 00:00:00 1 x.cc:1] "fine so far"')
-    print("Error: Failed to initialize NVML")
-    print('E1201 00:00:00 1 y.cc:2] "failed to load m: bad config"', flush=True)
-    sys.exit(3)
-if behaviour == "port taken" and not os.path.exists({flag!r}):
-    open({flag!r}, "w").close()
-    sys.exit("failed to start HTTP service: Unavailable - Socket already in use")
-if behaviour == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        if behaviour == "never ready":
-            return self.answer(503, b"")
-        self.answer(200, json.dumps({{"path": self.path, "child": child}}).encode())
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"] or 0))
-        if "kill" in self.path:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if "hang" in self.path:
-            threading.Event().wait()
-        if "html" in self.path:
-            return self.answer(500, b"<html>not json</html>")
-        if "break" in self.path:
-            return self.connection.close()
-        self.answer(400, json.dumps({{"error": "no " + self.path}}).encode())
-
-    def answer(self, status, body):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-child = os.fork()
-if child == 0:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pause()
-address = options["http-address"], int(options["http-port"])
-http.server.ThreadingHTTPServer(address, Handler).serve_forever()
-"""
-
-
-def stand_in(folder: Path, behaviour: str = "") -> ServerEnvironment:
-    """An environment whose tritonserver is a small script with a child that ignores SIGTERM."""
-    made = ServerEnvironment(folder / "env", "3.11", folder / "site", folder / "lib")
-    program = made.server / "bin" / "tritonserver"
-    program.parent.mkdir(parents=True)
-    flag = str(folder / "flag")
-    program.write_text(STAND_IN.format(python=sys.executable, behaviour=behaviour, flag=flag))
-    program.chmod(0o755)
-    return made
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer, TritonServerError
+from tests.shipping.fake_tritonserver import leftovers, linux, stand_in, wait_gone
 
 
 def server_of(folder: Path, behaviour: str = "", **options: Any) -> TritonServer:
@@ -127,7 +61,7 @@ run, child = server._run, server.metadata()["child"]
 print(server.pid, child, run.watchdog.pid, run.folder, run.shared_memory, flush=True)
 {end}
 """
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60)
     pid, child, watchdog, folder, prefix = done.stdout.split()
     wait_gone(int(pid), int(child), int(watchdog))  # the watchdog last: it removes the files

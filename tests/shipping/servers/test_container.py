@@ -11,11 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.shipping.servers.environment import Container
 from bls_notebook.shipping.servers.tritonserver import TritonServerError
-from tests.triton.processes import linux, wait_gone
-from tests.triton.serving import private
-from tests.triton.test_tritonserver import stand_in
-
-__all__ = ["private"]
+from tests.shipping.fake_tritonserver import linux, stand_in, wait_gone
 
 # What `run` starts is no child of whoever called it, as with docker's daemon: only `rm` ends it.
 DOCKER = """\
@@ -66,8 +62,8 @@ def calls(notes: Path) -> list[list[str]]:
 
 
 @linux
-def test_a_container_serves_and_goes(repo: bls.ModelRepository, docker: Path, private: Path) -> None:
-    with bls.serve("add_sub", repo=repo, container="registry/triton:1") as server:
+def test_a_container_serves_and_goes(samples: bls.ModelRepository, docker: Path, private: Path) -> None:
+    with bls.serve("add_sub", repo=samples, container="registry/triton:1") as server:
         assert isinstance(server.environment, Container)
         name, child = server.environment.name, server.metadata()["child"]
         assert server.record.state == "READY"
@@ -96,8 +92,10 @@ def test_a_container_serves_and_goes(repo: bls.ModelRepository, docker: Path, pr
 
 
 @linux
-def test_a_container_goes_with_a_process_that_is_killed(repo: bls.ModelRepository, docker: Path, private: Path) -> None:
-    server = bls.serve("add_sub", repo=repo, container=True)
+def test_a_container_goes_with_a_process_that_is_killed(
+    samples: bls.ModelRepository, docker: Path, private: Path
+) -> None:
+    server = bls.serve("add_sub", repo=samples, container=True)
     assert server._run is not None
     child = server.metadata()["child"]
     assert server._run.watchdog.stdin is not None
@@ -108,13 +106,13 @@ def test_a_container_goes_with_a_process_that_is_killed(repo: bls.ModelRepositor
 
 
 def test_why_there_is_no_container(
-    repo: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+    samples: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = fake_docker(tmp_path, monkeypatch, broken=True)
     with pytest.raises(TritonServerError, match="cannot pull the image: Cannot connect to the Docker daemon"):
-        bls.serve("add_sub", repo=repo, container=True)
+        bls.serve("add_sub", repo=samples, container=True)
     assert [call[0] for call in calls(notes)] == ["version", "image", "pull"]
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(TritonServerError, match="a container needs docker, which is not on PATH"):
-        bls.serve("add_sub", repo=repo, container=True)
+        bls.serve("add_sub", repo=samples, container=True)
     assert not list(private.iterdir())

@@ -20,9 +20,9 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.repository.call_order import load_with_callees
 from bls_notebook.shipping.exports import folder_writer as writing
-from tests.triton.processes import linux
+from tests.shipping.fake_tritonserver import linux
 
-SAMPLES = Path(__file__).parents[2] / "model_repository"
+SAMPLES = Path(__file__).parents[3] / "model_repository"
 CONFIG = {
     "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
     "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],

@@ -25,7 +25,7 @@ from tritonclient.grpc import service_pb2 as pb
 import bls_notebook as bls
 from bls_notebook.network import Endpoint
 from tests.engine.harness import until
-from tests.triton.processes import linux
+from tests.shipping.fake_tritonserver import linux
 
 MODELS = Path(__file__).with_name("client_models")
 LIMIT = 1 << 16  # bytes of a body
