@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ import bls_notebook as bls
 from bls_notebook.backends.protocol import BackendError
 from bls_notebook.engines.onnxruntime import new_session, run_options
 from tests.engines.onnx_graphs import FLOAT, add_sub, graph, identity, model_bytes
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
 
 
 def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
@@ -39,9 +32,6 @@ def tensor(name: str, *dims: int, data_type: str = "TYPE_FP32", **more: Any) -> 
     return {"name": name, "data_type": data_type, "dims": list(dims), **more}
 
 
-# -- completed ---------------------------------------------------------------------------------------
-
-
 def test_a_graph_that_can_batch_gets_batches_of_four_and_a_dynamic_batcher(repo: bls.ModelRepository) -> None:
     config = load(repo, add_sub())
     assert config.max_batch_size == 4
@@ -54,11 +44,28 @@ def test_a_graph_that_can_batch_gets_batches_of_four_and_a_dynamic_batcher(repo:
     assert config.instance_group[0].count == 2
 
 
-def test_a_given_batch_size_stays(repo: bls.ModelRepository) -> None:
-    assert load(repo, add_sub(), max_batch_size=16).max_batch_size == 16
-    config = load(repo, add_sub(), max_batch_size=1)
-    assert config.max_batch_size == 1
-    assert config.WhichOneof("scheduling_choice") is None
+@pytest.mark.parametrize(
+    ("dims", "given", "batch", "completed", "reshaped"),
+    [
+        ((2, 3), {}, 0, [2, 3], False),
+        ((None, "x", 5), {}, 4, [-1, 5], False),
+        (("n",), {}, 4, [1], True),
+        ((), {}, 0, [1], False),
+        (("n",), {"input": [tensor("IN", -1)], "output": [tensor("OUT", -1)]}, 0, [-1], False),
+        (("n", 4), {"input": [tensor("IN", 4)]}, 4, [4], False),
+        (("n", 3), {"max_batch_size": 16}, 16, [3], False),
+        (("n", 3), {"max_batch_size": 1}, 1, [3], False),
+    ],
+)
+def test_batches_and_dims_are_completed(
+    repo: bls.ModelRepository, dims: Any, given: Any, batch: int, completed: list[int], reshaped: bool
+) -> None:
+    config = load(repo, identity(dims=dims), **given)
+    assert config.max_batch_size == batch
+    assert config.WhichOneof("scheduling_choice") == ("dynamic_batching" if batch > 1 else None)
+    for described in (config.input[0], config.output[0]):
+        assert (list(described.dims), described.HasField("reshape")) == (completed, reshaped)
+        assert list(described.reshape.shape) == []
 
 
 def test_a_given_batcher_stays(repo: bls.ModelRepository) -> None:
@@ -66,52 +73,12 @@ def test_a_given_batcher_stays(repo: bls.ModelRepository) -> None:
     assert list(config.dynamic_batching.preferred_batch_size) == [2]
 
 
-def test_a_graph_of_fixed_shapes_gets_no_batches(repo: bls.ModelRepository) -> None:
-    config = load(repo, add_sub(dims=(2, 3)))
-    assert config.max_batch_size == 0
-    assert config.WhichOneof("scheduling_choice") is None
-    assert [list(t.dims) for t in config.input] == [[2, 3], [2, 3]]
-
-
-def test_unnamed_sizes_vary_too(repo: bls.ModelRepository) -> None:
-    config = load(repo, identity(dims=(None, "x", 5)))
-    assert config.max_batch_size == 4
-    assert list(config.input[0].dims) == [-1, 5]
-
-
-def test_one_row_a_request_becomes_dims_of_one_with_a_reshape(repo: bls.ModelRepository) -> None:
-    config = load(repo, identity(dims=("n",)))
-    assert list(config.input[0].dims) == [1]
-    assert config.input[0].HasField("reshape")
-    assert list(config.input[0].reshape.shape) == []
-    assert config.output[0].HasField("reshape")
-
-
-def test_a_scalar_becomes_dims_of_one(repo: bls.ModelRepository) -> None:
-    config = load(repo, identity(dims=()))
-    assert config.max_batch_size == 0
-    assert list(config.input[0].dims) == [1]
-    assert not config.input[0].HasField("reshape")
-
-
-def test_what_is_given_whole_is_left_alone(repo: bls.ModelRepository) -> None:
-    config = load(repo, identity(dims=("n",)), input=[tensor("IN", -1)], output=[tensor("OUT", -1)])
-    assert config.max_batch_size == 0
-    assert list(config.input[0].dims) == [-1]
-
-
-def test_missing_outputs_alone_are_completed(repo: bls.ModelRepository) -> None:
-    config = load(repo, identity(dims=("n", 4)), input=[tensor("IN", 4)])
-    assert [t.name for t in config.output] == ["OUT"]
-    assert list(config.output[0].dims) == [4]
-
-
-def test_strings_and_the_rest_keep_their_type(repo: bls.ModelRepository) -> None:
+def test_strings_and_bfloat16_keep_their_type(repo: bls.ModelRepository) -> None:
     assert load(repo, identity("BYTES")).input[0].data_type == 13  # TYPE_STRING
     assert load(repo, identity("BF16")).input[0].data_type == 14
 
 
-# -- where the file is -------------------------------------------------------------------------------
+STATE = {"input_name": "S", "output_name": "T", "data_type": "TYPE_FP32", "dims": [1]}
 
 
 def write(root: Path, files: dict[str, bytes]) -> bls.ModelRepository:
@@ -121,25 +88,23 @@ def write(root: Path, files: dict[str, bytes]) -> bls.ModelRepository:
     return bls.ModelRepository(root)
 
 
-def test_without_config_the_file_tells_the_backend(tmp_path: Path) -> None:
-    with write(tmp_path, {"1/model.onnx": add_sub()}) as repo:
-        assert repo.load("m").backend == "onnxruntime"
+NAMED = b'backend: "onnxruntime" default_model_filename: "net.onnx"'
 
 
-def test_the_platform_tells_the_backend(tmp_path: Path) -> None:
-    with write(tmp_path, {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'}) as repo:
-        assert repo.load("m").backend == "onnxruntime"
-
-
-def test_a_folder_called_model_onnx(tmp_path: Path) -> None:
-    with write(tmp_path, {"1/model.onnx/model.onnx": add_sub()}) as repo:
-        assert repo.load("m").max_batch_size == 4
-
-
-def test_another_file_name(tmp_path: Path) -> None:
-    config = b'backend: "onnxruntime" default_model_filename: "net.onnx"'
-    with write(tmp_path, {"1/net.onnx": add_sub(), "config.pbtxt": config}) as repo:
-        assert repo.load("m").max_batch_size == 4
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"1/model.onnx": add_sub()},
+        {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'},
+        {"1/model.onnx/model.onnx": add_sub()},
+        {"1/net.onnx": add_sub(), "config.pbtxt": NAMED},
+    ],
+    ids=["file", "platform", "folder", "filename"],
+)
+def test_the_model_file_is_found(tmp_path: Path, files: dict[str, bytes]) -> None:
+    with write(tmp_path, files) as repo:
+        record = repo.load("m")
+        assert (record.backend, record.max_batch_size) == ("onnxruntime", 4)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -149,9 +114,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     expected = f"unable to find '{tmp_path / 'm' / '1' / 'model.onnx'}' for model instance 'm'"
     assert expected in str(caught.value)
     assert f"Unavailable: {expected};" in caught.value.reason
-
-
-# -- refused -----------------------------------------------------------------------------------------
 
 
 def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
@@ -199,25 +161,33 @@ def test_a_config_that_is_not_the_graphs(repo: bls.ModelRepository, config: Any,
     assert words in error.reason
 
 
-def test_a_shape_of_a_graph_without_batches(repo: bls.ModelRepository) -> None:
-    error = refused(repo, identity(dims=(2, 3)), input=[tensor("IN", 2)], output=[tensor("OUT", 2, 3)])
-    assert (
-        "model 'm', tensor 'IN': the model expects 2 dimensions (shape [2,3]) but the model configuration "
-        "specifies 1 dimensions (shape [2])"
-    ) in str(error)
-
-
-def test_batches_configured_for_fixed_shapes(repo: bls.ModelRepository) -> None:
-    error = refused(repo, identity(dims=(2, 3)), max_batch_size=2, input=[tensor("IN", 3)], output=[tensor("OUT", 3)])
-    assert (
-        "for the model to support batching the shape should have at least 1 dimension and the first "
-        "dimension must be -1; but shape expected by the model is [2,3]"
-    ) in str(error)
-
-
-def test_a_scalar_of_several_elements(repo: bls.ModelRepository) -> None:
-    error = refused(repo, identity(dims=()), input=[tensor("IN", 2)], output=[tensor("OUT", 1)])
-    assert "scalar tensor 'IN', should only provide 1 in the model configuration" in str(error)
+@pytest.mark.parametrize(
+    ("data", "config", "words"),
+    [
+        (
+            identity(dims=(2, 3)), {"input": [tensor("IN", 2)], "output": [tensor("OUT", 2, 3)]},
+            "model 'm', tensor 'IN': the model expects 2 dimensions (shape [2,3]) but the model configuration "
+            "specifies 1 dimensions (shape [2])",
+        ),
+        (
+            identity(dims=(2, 3)), {"max_batch_size": 2, "input": [tensor("IN", 3)], "output": [tensor("OUT", 3)]},
+            "for the model to support batching the shape should have at least 1 dimension and the first "
+            "dimension must be -1; but shape expected by the model is [2,3]",
+        ),
+        (
+            identity(dims=()), {"input": [tensor("IN", 2)], "output": [tensor("OUT", 1)]},
+            "scalar tensor 'IN', should only provide 1 in the model configuration",
+        ),
+        (b"nonsense", {}, "Protobuf parsing failed"),
+        (b"nonsense", {}, "onnx runtime error 7: "),
+        (add_sub(), {"sequence_batching": {"state": [STATE]}}, "sequence_batching.state"),
+    ],
+    ids=["shape", "batch", "scalar", "no graph", "code", "state"],
+)  # fmt: skip
+def test_other_graphs_and_configurations_that_are_refused(
+    repo: bls.ModelRepository, data: bytes, config: Any, words: str
+) -> None:
+    assert words in str(refused(repo, data, **config))
 
 
 def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
@@ -230,12 +200,6 @@ def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
     error = refused(repo, model_bytes(made))
     assert "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUT', expected 'ONNX_TYPE_TENSOR'." in str(error)
     assert "Unsupported: Unsupported ONNX Type" in error.reason
-
-
-def test_a_file_that_is_no_graph(repo: bls.ModelRepository) -> None:
-    error = refused(repo, b"nonsense")
-    assert "onnx runtime error 7: " in str(error)
-    assert "Protobuf parsing failed" in str(error)
 
 
 def test_a_type_that_triton_has_not(repo: bls.ModelRepository) -> None:
@@ -265,12 +229,6 @@ def test_a_runtime_without_cuda(tmp_path: Path) -> None:
     assert "onnxruntime-gpu" in str(caught.value)
 
 
-def test_sequence_state_is_refused_not_ignored(repo: bls.ModelRepository) -> None:
-    state = {"input_name": "S", "output_name": "T", "data_type": "TYPE_FP32", "dims": [1]}
-    error = refused(repo, add_sub(), sequence_batching={"state": [state]})
-    assert "sequence_batching.state" in str(error)
-
-
 def test_controls_of_sequences_count_as_inputs(repo: bls.ModelRepository) -> None:
     kind = TensorProto.FLOAT
     data = graph(
@@ -290,9 +248,6 @@ def refused_again(repo: bls.ModelRepository, data: bytes, **config: Any) -> str:
         load(repo, data, **config)
     assert repo.ready("m")  # what served still serves
     return str(caught.value)
-
-
-# -- parameters --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

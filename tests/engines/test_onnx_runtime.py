@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engines.onnx_graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
 
 
 def load(repo: bls.ModelRepository, data: bytes, name: str = "m", **config: Any) -> Any:
@@ -54,9 +47,6 @@ def counted(instance: Any) -> Counting:
     return backend._session  # type: ignore[no-any-return]
 
 
-# -- data types --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("datatype", [d for d in ONNX_TYPES if d not in ("BYTES", "BF16")])
 def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
     load(repo, identity(datatype, ("n", 3)))
@@ -72,21 +62,12 @@ def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) ->
 
 def test_text(repo: bls.ModelRepository) -> None:
     load(repo, identity("BYTES", ("n", 2)))
-    given = np.array([["a", b"b\xc3\xa9"], ["", "日本"]], np.object_)
+    given = np.array([["a", b"b\xc3\xa9"], [b"ab\0cd", "日本"]], np.object_)
     out = repo.infer("m", {"IN": given})["OUT"].as_numpy()
-    assert out.tolist() == [[b"a", b"b\xc3\xa9"], [b"", "日本".encode()]]
+    assert out.tolist() == [[b"a", b"b\xc3\xa9"], [b"ab", "日本".encode()]]  # text ends at its first zero byte
     refused = repo.infer("m", {"IN": np.empty((0, 2), np.object_)}).error
     assert refused is not None
     assert "expected 2 string elements for inference input 'IN' for model 'm', got 0" in refused.message()
-
-
-def test_rows_of_one_element_are_a_list_for_the_graph(repo: bls.ModelRepository) -> None:
-    """The completed configuration has dims [1] with an empty reshape."""
-    load(repo, identity("FP32", ("n",)))
-    array = np.array([[1], [2], [3]], np.float32)
-    answer = repo.infer("m", {"IN": array})
-    np.testing.assert_array_equal(answer["OUT"].as_numpy(), array)
-    assert answer.warnings == ()
 
 
 def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
@@ -95,12 +76,6 @@ def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
     load(repo, identity("INT32", ("n", 6)), max_batch_size=4, **tensors)
     array = np.arange(12, dtype=np.int32).reshape(2, 2, 3)
     np.testing.assert_array_equal(repo.infer("m", {"IN": array})["OUT"].as_numpy(), array)
-
-
-def test_text_ends_at_its_first_zero_byte(repo: bls.ModelRepository) -> None:
-    load(repo, identity("BYTES", ("n", 1)))
-    out = repo.infer("m", {"IN": np.array([[b"ab\0cd"]], np.object_)})["OUT"].as_numpy()
-    assert out.tolist() == [[b"ab"]]
 
 
 def test_bytes_that_are_no_text_are_an_error(repo: bls.ModelRepository) -> None:
@@ -134,6 +109,9 @@ def test_a_scalar_has_dims_of_one_outside(repo: bls.ModelRepository) -> None:
     assert repo.infer("m", {"IN": [5.0], "BY": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [6.0, 7.0]
     load(repo, identity(dims=()))
     assert repo.infer("m", {"IN": [5.0]})["OUT"].as_numpy().tolist() == [5.0]
+    load(repo, identity(dims=("n",)))  # rows of one element: dims [1] with an empty reshape
+    answer = repo.infer("m", {"IN": np.array([[1], [2]], np.float32)})
+    assert (answer["OUT"].as_numpy().tolist(), answer.warnings) == ([[1], [2]], ())
 
 
 def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository) -> None:
@@ -148,9 +126,6 @@ def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository)
     load(repo, data, **tensors)
     assert repo.infer("m", {"IN": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [3.0, 6.0]
     assert repo.infer("m", {"IN": [1.0, 2.0], "BY": [10.0]})["OUT"].as_numpy().tolist() == [10.0, 20.0]
-
-
-# -- outputs that are asked for ----------------------------------------------------------------------
 
 
 def test_only_what_is_asked_for_is_fetched(repo: bls.ModelRepository) -> None:
@@ -179,9 +154,6 @@ def test_a_node_that_fails_is_an_error_of_the_request(
         assert error is not None
         assert error.message().startswith("onnx runtime error 2: Non-zero status code returned while running Gather")
     assert capfd.readouterr().err == ""  # told once, by the response
-
-
-# -- batches -----------------------------------------------------------------------------------------
 
 
 def test_requests_of_one_shape_are_run_together(repo: bls.ModelRepository) -> None:
@@ -262,9 +234,6 @@ def test_a_graph_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> 
     assert "the graph gave shape [1, 2] for a batch of 2" in error.message()
 
 
-# -- instances ---------------------------------------------------------------------------------------
-
-
 def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
     load(repo, identity(dims=(1,)), instance_group=[{"count": 2, "kind": "KIND_CPU"}])
     both = threading.Barrier(2, timeout=20)
@@ -295,61 +264,6 @@ def test_instances_share_the_weights(repo: bls.ModelRepository) -> None:
     assert len({id(b._session) for b in backends}) == 1
     repo.unload("m")
     assert not any(b.ready() for b in backends)
-
-
-# -- BLS ---------------------------------------------------------------------------------------------
-
-CALLER = """
-import asyncio
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-def ask(value):
-    ones = np.full((1, 3), value, np.float32)
-    return pb_utils.InferenceRequest(
-        model_name="m", requested_output_names=["OUTPUT0"],
-        inputs=[pb_utils.Tensor("INPUT0", ones), pb_utils.Tensor("INPUT1", ones)])
-
-def total(response):
-    if response.has_error():
-        raise pb_utils.TritonModelException(response.error().message())
-    return float(response.output_tensors()[0].as_numpy().sum())
-
-class TritonPythonModel:
-    {maybe_async}def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
-            [{expression}], np.float32))]) for request in requests]
-"""
-CALLER_CONFIG = """
-input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
-output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
-"""
-
-
-def test_a_python_model_calls_an_onnx_model(repo: bls.ModelRepository) -> None:
-    load(repo, add_sub())
-    repo.define("sync", CALLER.format(maybe_async="", expression="total(ask(2).exec())"), CALLER_CONFIG)
-    answer = repo.infer("sync", {"X": [0.0]})
-    assert answer.error is None
-    assert answer["SUM"].as_numpy().tolist() == [12.0]
-
-
-def test_an_async_python_model_calls_it_many_times_at_once(repo: bls.ModelRepository) -> None:
-    load(repo, add_sub())
-    expression = "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))"
-    repo.define("gather", CALLER.format(maybe_async="async ", expression=expression), CALLER_CONFIG)
-    answer = repo.infer("gather", {"X": [0.0]})
-    assert answer.error is None
-    assert answer["SUM"].as_numpy().tolist() == [6.0 * sum(range(20))]
-
-
-def test_an_error_of_the_graph_reaches_the_callers_caller(repo: bls.ModelRepository) -> None:
-    load(repo, add_sub())
-    source = CALLER.format(maybe_async="", expression="total(ask(2).exec())").replace("(1, 3)", "(1, 4)")
-    repo.define("sync", source, CALLER_CONFIG)
-    error = repo.infer("sync", {"X": [0.0]}).error
-    assert error is not None
-    assert "unexpected shape for input 'INPUT" in error.message()
 
 
 LOADER = """
@@ -414,9 +328,6 @@ def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
         assert answer.error is None
         assert answer["SEEN"].as_numpy().tolist() == [False, True, False, True, False]
         assert answer["OUT"].as_numpy().tolist() == [100.0]
-
-
-# -- the sample --------------------------------------------------------------------------------------
 
 
 def test_the_samples_file_is_what_its_script_makes() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,6 @@ from tests.engines import torch_modules as modules  # noqa: E402 - it needs PyTo
 from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 X = np.array([1, 2, 3], np.float32)
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
 
 
 def pickled(value: Any) -> bytes:
@@ -53,14 +46,17 @@ def damaged() -> bytes:
     [
         (lambda: b"", "the file is empty"),
         (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "fetch it: git lfs pull"),
-        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is no archive"),
-        (lambda: b"PK\x03\x04" + bytes(100), "and is no archive, expected TorchScript"),
-        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file holds weights or a module that torch.save"),
-        (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}), "make the module, load the file"),
-        (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module that torch.save wrote"),
+        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is not an archive"),
+        (lambda: b"PK\x03\x04" + bytes(100), "and is not an archive, expected TorchScript"),
+        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file has weights or a module written by"),
+        (
+            lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
+            "create the module, load the file",
+        ),
+        (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module written by torch.save"),
         (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
-        (lambda: zipped(note=b"hello"), "the file is a zip archive of something else (m/note), expected TorchScript"),
-        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file holds weights"),
+        (lambda: zipped(note=b"hello"), "the file is another kind of zip archive (m/note), expected TorchScript"),
+        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file has weights"),
         (damaged, "failed to load model 'm': model.pt: "),
     ],
 )
@@ -91,7 +87,7 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
         (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
         (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
         (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
-        (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives that torch.export compiled"),
+        (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
         (
             modules.Identity,
             {
@@ -104,7 +100,7 @@ def test_another_file_name(repo: bls.ModelRepository) -> None:
                     }
                 ]
             },
-            "batch_input: not supported for pytorch models here",
+            "batch_input: not supported for pytorch models in the notebook",
         ),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class Net(torch.nn.Module):
         return [x * self.weight * BY, y.to(torch.bfloat16)]
 """
 HELPER = b"BY = 10\n"
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
 
 
 def load(repo: bls.ModelRepository, files: dict[str, bytes], **config: Any) -> Any:

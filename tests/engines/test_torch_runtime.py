@@ -7,7 +7,6 @@ import runpy
 import threading
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,12 +23,6 @@ from tests.engines import torch_modules as modules  # noqa: E402 - it needs PyTo
 from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
-
-
 def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
     return repo._server.find("m").instances[number].backend._inner  # type: ignore[union-attr,attr-defined]
 
@@ -42,9 +35,6 @@ def request(*requested: str, **inputs: Any) -> InferenceRequest:
 
 X = np.array([1, 2, 3], np.float32)
 PAIR = {"input": [tensor("b"), tensor("a")], "output": [tensor("DIFFERENCE__1"), tensor("SUM__0")]}
-
-
-# -- what goes in and comes out ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("datatype", ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"])
@@ -101,9 +91,6 @@ def test_bytes_that_are_no_text_go_in_and_do_not_come_out(repo: bls.ModelReposit
     assert repo.infer("m", given)["y"].as_numpy().tolist() == [2, 2]
     load(repo, scripted(modules.Identity()), input=[text])
     assert "PyTorch execute failure: " in repo.infer("m", given).error.message()  # type: ignore[union-attr]
-
-
-# -- batches, instances, isolation ---------------------------------------------------------------------------
 
 
 def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> None:
@@ -221,8 +208,6 @@ def test_parameters_that_are_not_applied_are_told_with_the_model(repo: bls.Model
     assert torch.get_num_threads() == threads
 
 
-# -- BLS -----------------------------------------------------------------------------------------------------
-
 CALLER = """
 import asyncio
 import numpy as np
@@ -272,9 +257,6 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
     assert (error._origin.chain, error._origin.stage) == (("caller", "m"), "")
 
 
-# -- errors of requests --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("module", "config", "message"),
     [
@@ -318,10 +300,8 @@ def test_a_module_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) ->
 def test_every_argument_is_needed(repo: bls.ModelRepository) -> None:
     inputs = [tensor("a"), tensor("b", optional=True)]
     load(repo, scripted(modules.AddSub()), input=inputs, output=[tensor("y__0")])
-    assert "input 'b' is missing: TorchScript takes all" in repo.infer("m", {"a": X}).error.message()  # type: ignore[union-attr]
+    assert "input 'b' is missing: TorchScript needs all" in repo.infer("m", {"a": X}).error.message()  # type: ignore[union-attr]
 
-
-# -- the sample ----------------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "model_repository" / "digit_classifier_torch"

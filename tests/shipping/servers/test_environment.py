@@ -180,7 +180,7 @@ def test_folders_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(TritonServerError, match=r"cannot create the folder .*file.*: "):
         make_environment(tmp_path / "file")
-    with pytest.raises(TritonServerError, match=r"cannot make a virtual environment: /no/such/python: No such file"):
+    with pytest.raises(TritonServerError, match=r"cannot create a virtual environment: /no/such/python: No such file"):
         make_environment(tmp_path / "env", python="/no/such/python")
 
 
