@@ -121,7 +121,7 @@ def test_an_ensemble_and_nothing_but_errors(prover: Prover) -> None:
     assert not found.notes
     found = prover.prove("add_sub", {"INPUT0": [1.0, 2.0, 3.0, 4.0]})
     assert (found.equal, found.failed) == (True, 1)
-    assert found.notes[0].startswith("every request was refused")
+    assert found.notes[0].startswith("every request failed")
 
 
 def test_rows_alone_and_in_a_batch(prover: Prover) -> None:
@@ -203,7 +203,7 @@ def test_the_script_of_an_export_proves_the_same(
     assert script.main([prover.server.grpc_url, "--model", "square_int32", "--model", "moody"]) == 0
     assert "square_int32: 3 of 3 requests answered" in capsys.readouterr().out
     assert script.main([prover.server.grpc_url, "--tolerance", "1e-5"]) == 0
-    assert script.main(["127.0.0.1:1", "--timeout", "5"]) == 2
+    assert script.main(["127.0.0.1:1", "--timeout", "5s"]) == 2
 
 
 def test_without_a_request_nothing_is_proven(prover: Prover) -> None:
