@@ -1,4 +1,4 @@
-"""Devices: the CPU, CUDA's GPUs through CuPy, simulated GPUs; and moving arrays between them.
+"""Devices (the CPU, CUDA's GPUs through CuPy, simulated GPUs) and transfers between them.
 
-`registry` knows the devices, `transfers` moves arrays, `allocation_log` records blocks of memory.
+`registry` lists the devices, `transfers` moves arrays, `allocation_log` records blocks of memory.
 """

@@ -1,47 +1,68 @@
-"""The allocation log: records every block of memory that passes through a request, and its death.
+"""The allocation log: records every block of memory that passes through a request, and when the block is freed.
 
-Guarantees: while no memory recording is on, `recording` is None and nothing else happens. While one is on, an entry
-extends a list by a few plain values, from any thread and without a lock: also when a block dies, which happens
-wherever Python frees memory, even inside a garbage collection. Nothing here keeps a tensor alive, and the log's weak
-references do not change what the engine copies. Lifetimes are computed from the log later.
+Guarantees: while no memory recording is on, `recording` is None, and the engine only tests that. While one is on, each
+event extends a list by a few values, from any thread and without a lock: even when a block is freed, which may happen
+inside a garbage collection. The log keeps no tensor alive, and its weak references do not cause more copies.
+`lifetimes/` computes lifetimes from the log later.
 
-An entry costs about 1 µs for each tensor that is passed on: little of a call that takes a millisecond, a third of one
-that takes 8 µs. Half of it is the weak reference with its callback (`benchmarks/memory_tracking.py`).
+Recording costs about 1 µs for each tensor that is passed on: little for a call of a millisecond, a third of a call of
+8 µs. Half of that is the weak reference with its callback (`benchmarks/memory_tracking.py`).
 
-The key of a block in host memory is the weak reference to its owner: the log holds it, so keys are unique.
+The key of a block in host memory is the weak reference to its owner; the log keeps the reference, so keys are unique.
 The key of a block on a GPU is the name of the GPU and a number (see `gpu_block`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from time import perf_counter_ns
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
 
 from .registry import device_of
 
-# The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
-# four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
-# and size, target's key and size; the line that made it. Any other's has what happened, when, and a tuple of
-# the rest.
-WIDTH = 15
-SOURCE, TARGET = 10, 12
+# Events. IN, OUT: a tensor was passed to or from a model. AGAIN: a request was passed to its model once more. ALONE: a
+# request without inputs. CELL: a cell of the notebook began. The others are events of blocks.
 IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4, -5, -6, -7, -8, -9
-# Instead of a size: that of the elements, as data type and shape say; it is noted elsewhere.
+# Special sizes. PLAIN: follows from the data type and the shape. NOTED: another row has the size of the block.
 PLAIN, NOTED = -1, -2
 
-_NOTHING = (None,) * 8
 _number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
-Who = tuple[str, int]
-Place = tuple[CodeType, int, str]  # where in which code, and whose: see `place`
+Who = tuple[str, int]  # name and version of a model
+Place = tuple[CodeType, int, str]  # code, offset of the instruction, and name of the model ("" for the notebook)
 _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
 _Tensors = Sequence[Any]
+
+
+class Row(NamedTuple):
+    """The fields of a row of the log. IN, OUT, AGAIN and ALONE use the first fields, all others only `details`."""
+
+    event: int
+    at: int  # reading of `perf_counter_ns`
+    number: int = 0  # of the request
+    other: Any = ""  # IN: number of the sending request; OUT: name of the answering instance
+    who: Any = None  # the model, as `Who`
+    options: Any = None  # of the request; read later, for its ID
+    span: int = 0
+    name: str = ""  # of the tensor, as the next two
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    source: Any = None  # `Key` of the sender's block
+    source_size: int = 0
+    target: Any = None  # `Key` of the receiver's block
+    target_size: int = 0
+    line: Place | None = None  # that made the tensor
+    details: tuple[Any, ...] = ()
+
+
+def rows(log: Sequence[Any]) -> Iterable[Row]:
+    """Iterate over the rows of a log."""
+    return map(Row._make, zip(*[iter(log[:])] * len(Row._fields), strict=True))
 
 
 class AllocationRecorder:
@@ -50,10 +71,10 @@ class AllocationRecorder:
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
     def __init__(self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None) -> None:
-        # Flat: so a garbage collection has little more to look at than the references.
+        # The fields of `Row`s, in a flat list: as objects, they would make garbage collections more frequent.
         self.log: list[Any] = []
-        self.deaths: list[Any] = []  # the key of a block that has died, and when; and so on
-        # Numbers the requests; no two recordings give the same number, for some are answered in the next one.
+        self.deaths: list[Any] = []  # by turns, the key of a freed block and the time
+        # Returns the next request's number. Recordings share the numbers, because a request may end in the next one.
         self.number = _number
         self.base = _number()
         self._most = most
@@ -68,7 +89,7 @@ class AllocationRecorder:
         self,
         before: _Tensors,
         after: _Tensors,
-        what: int,
+        event: int,
         at: int,
         number: int,
         other: int | str = "",
@@ -76,11 +97,11 @@ class AllocationRecorder:
         options: Any = None,
         span: int = 0,
     ) -> None:
-        """Record tensors as they were given and as their receiver has them; on the path of every tracked request.
+        """Record the sender's and the receiver's tensors (`before`, `after`); on the path of every recorded request.
 
-        `what` is IN, OUT, or AGAIN for a request that is passed to its model once more. For IN, `other` is the number
-        of the sending request (0: the notebook), `who` the model's name and version, and `options` are read later, for
-        the ID; for OUT, `other` is the name of the answering instance.
+        `event` is IN, OUT or AGAIN. For IN, `other` is the number of the sending request (0: the notebook), `who` the
+        model's name and version, and `options` are read later, for the ID. For OUT, `other` is the name of the
+        answering instance.
         """
         died, lines = self._died, self.place is not None
         index = 0
@@ -93,7 +114,7 @@ class AllocationRecorder:
             datatype = got._datatype
             try:
                 line = given._line if lines else None
-            except AttributeError:  # the engine's own, or older than the track
+            except AttributeError:  # made by the engine, or before the recording
                 line = None
             if array.__class__ is _ndarray:
                 owner = array.base
@@ -115,9 +136,9 @@ class AllocationRecorder:
                     if datatype == "BYTES":
                         size = bytes_of(owner, array)
                     target, room = source, size
-                elif datatype != "BYTES":  # a copy, which nobody has seen
+                elif datatype != "BYTES":  # a new copy, without other references
                     target, room = _ref(got._array, died), PLAIN
-                elif got._array.__class__ is _ndarray:  # likewise, and its elements are bytes
+                elif got._array.__class__ is _ndarray:  # a new copy, whose elements are bytes
                     target, room = _ref(got._array, died), text_bytes(got._array)
                     size = room if owner is array else bytes_of(owner, array)
                 else:
@@ -126,21 +147,22 @@ class AllocationRecorder:
             else:
                 source, size = self._block_of(array)
                 target, room = (source, size) if got is given else self._block_of(got._array)
+            # The fields of a `Row`: to make one here takes 10% of a recorded call of 12 µs.
             self._note((
-                what, at, number, other, who, options, span,
-                got._name, datatype, array.shape, source, size, target, room, line,
+                event, at, number, other, who, options, span,
+                got._name, datatype, array.shape, source, size, target, room, line, (),
             ))  # fmt: skip
-        if not index and what == IN:
-            self._note((ALONE, at, number, other, who, options, span, *_NOTHING))
+        if not index and event == IN:
+            self._note(Row(ALONE, at, number, other, who, options, span))
         if len(self.log) > self._most:
             self._full()
 
     def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
-        """Record a response that reaches its requester as it is; `number` is the request's."""
+        """Record a response whose tensors reach the requester without a copy; `number` is the request's."""
         self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
-        """Record a request that is passed to its model once more."""
+        """Record that a request is passed to its model once more."""
         self.crossed(before, after, AGAIN, perf_counter_ns(), number)
 
     def _block_of(self, array: Any) -> tuple[Key, int]:
@@ -154,16 +176,16 @@ class AllocationRecorder:
         return self._watch(owner), size
 
     def _watch(self, owner: Any) -> ref[Any]:
-        """Return the log's reference to the owner of a block, new if there is none."""
+        """Return the log's reference to the owner of a block; make it if there is none."""
         made = ref(owner, self._died)
         if getweakrefcount(owner) == 1:
             return made
-        # Others may have references of their own, and two threads may be about to make the log's: then the
-        # first that was made counts for both, which is the last of them in this list.
+        # Other code may have weak references too, and two threads may make the log's reference at once. Then the one
+        # that was made first counts; Python lists it last.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
     def allocated(self, device: str, number: int, size: int) -> None:
-        """Record memory from a GPU; `number` is its address, or unique and below 0 on a simulated GPU."""
+        """Record an allocation on a GPU; `number` is its address, or on a simulated GPU a unique number below 0."""
         line = None if self.place is None else self.place()
         self._rare(ALLOCATED, current_request(), (device, number), size, line)
 
@@ -171,11 +193,11 @@ class AllocationRecorder:
         self._rare(FREED, (device, number), size)
 
     def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
-        """Record that an array came to another device (``transfer``, in `ns` nanoseconds) or was copied (``copy``)."""
+        """Record that an array was copied to another device (``transfer``, in `ns` nanoseconds) or on it (``copy``)."""
         self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
 
     def paired(self, before: _Tensors, after: _Tensors) -> None:
-        """Record the copies among tensors that were passed on, for requests known later."""
+        """Record the copies among tensors that were passed on; a later row has their request."""
         for given, got in zip(before, after):  # noqa: B905 - of one length
             if got is not given:
                 self.moved("copy", given._array, got._array)
@@ -183,14 +205,14 @@ class AllocationRecorder:
     def exported(self, tensor: Any) -> None:
         """Record that DLPack shares a tensor's memory from now on."""
         array = tensor._array
-        facts = tensor._name, tensor._datatype, tuple(array.shape)
-        self._rare(EXPORTED, current_request(), *facts, *self._block_of(array))
+        metadata = tensor._name, tensor._datatype, tuple(array.shape)
+        self._rare(EXPORTED, current_request(), *metadata, *self._block_of(array))
 
     def in_cell(self, name: str) -> None:
         self._rare(CELL, name)
 
-    def _rare(self, what: int, *about: Any) -> None:
-        self._note((what, perf_counter_ns(), about, None, None, None, None, *_NOTHING))
+    def _rare(self, event: int, *details: Any) -> None:
+        self._note(Row(event, perf_counter_ns(), details=details))
 
     def stop(self) -> None:
         self.log.clear()
@@ -198,7 +220,7 @@ class AllocationRecorder:
 
 
 def owner_of(array: np.ndarray[Any, Any]) -> Any:
-    """Return the owner of a NumPy array's memory: the array beneath all views, or what that borrows its memory from."""
+    """Return the owner of a NumPy array's memory: the array beneath all views, or the foreign object that owns it."""
     base = array.base
     while isinstance(base, _ndarray):
         array, base = base, base.base
@@ -221,8 +243,8 @@ def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
 
 
 def text_bytes(array: Any) -> int:
-    """Return the bytes of a BYTES tensor in wire form; text that is not encoded yet counts by its characters."""
-    if not hasattr(array, "tolist"):  # on a GPU it is held so
+    """Return the bytes of a BYTES tensor in wire form; text that is not encoded yet counts one byte a character."""
+    if not hasattr(array, "tolist"):  # `TextOnGPU`, which is in wire form
         return int(array.nbytes)
     elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
     try:
@@ -232,7 +254,7 @@ def text_bytes(array: Any) -> int:
 
 
 def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
-    """Return the key and the size of a GPU array's block; the address may lie inside a known block."""
+    """Return the key and the size of a GPU array's block; the address may be inside a known block."""
     array = getattr(array, "payload", array)
     device = device_of(array)
     memory = array.data.mem
@@ -241,7 +263,7 @@ def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
 
 
 def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
-    """Return the callback for the death of a block. It may run anywhere, so it takes no lock and raises nothing."""
+    """Return the callback for a freed block. Any code may trigger it, so it takes no lock and raises nothing."""
     note, now = deaths.extend, perf_counter_ns
 
     def died(gone: ref[Any]) -> None:
@@ -252,14 +274,14 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
 
 death_code = _recorder([]).__code__
 recording: AllocationRecorder | None = None
-# What the recording has as `place`, for where tensors are made: nothing else is asked there while none is on.
+# `place` of the recording, or None: the constructor of a tensor tests only this variable.
 place: Callable[[], Place | None] | None = None
-_cell = ""  # of the notebook, that runs now
+_cell = ""  # the running cell of the notebook
 
 
-# Gives the number of the request that is executed on this thread, 0 (as here) for none; the engine sets it.
+# Returns the number of the request that this thread executes, 0 (like `int`) for none; set by the engine.
 current_request: Callable[[], int] = int
-# Types of this package that have tensors inside, and the kind of owner that an allocation table calls them.
+# Types of this package that contain tensors, with their names as owners of memory in displays.
 owner_kinds: dict[type, str] = {}
 
 
@@ -271,13 +293,13 @@ def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
 
 
 def unwatched(array: Any) -> bool:
-    """Return whether nobody has a weak reference to an object, except perhaps the log."""
+    """Return whether an object has no weak references, except perhaps the log's."""
     known, on = getweakrefs(array), recording
     return not known or (on is not None and len(known) == 1 and known[0].__callback__ is on._died)
 
 
 def set_cell(name: str) -> None:
-    """Record the cell of the notebook that runs from now on, such as ``In [3]``."""
+    """Record that a cell of the notebook begins, such as ``In [3]``."""
     global _cell
     _cell = name
     if recording is not None:

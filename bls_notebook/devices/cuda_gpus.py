@@ -1,13 +1,13 @@
-"""`CudaGPUs`: CUDA's GPUs through CuPy, which is imported when the first of these is made.
+"""`CudaGPUs`: CUDA's GPUs through CuPy, which the constructor imports.
 
-Guarantees: pending work on a tensor is complete before another consumer sees it. A tensor has no stream: its
-giver may have used any number of them, also of other frameworks, so `finish` waits for the whole GPU; with
-nothing under way that takes a few microseconds. The current GPU of the calling thread is the same afterwards.
+Guarantees: pending work on a tensor is complete before another consumer gets it. A tensor has no stream, and its
+sender may have used several, also of other frameworks; so `finish` waits for the whole GPU, which takes a few
+microseconds if the GPU is idle. The calling thread's current GPU is the same afterwards.
 
 `Staging` copies between a GPU and ordinary host memory at the speed of the bus. The driver reaches that speed
 from pinned memory only, so several threads copy pieces to pinned memory (NumPy releases the GIL meanwhile)
-while earlier pieces are on the bus. Copies to one GPU take turns. Work queued on the current stream is done
-before memory is written: CuPy's pool hands out memory that earlier work of that stream may still read.
+while earlier pieces are on the bus. Copies to one GPU run one after the other. Before memory is written, work queued
+on the current stream is complete, because CuPy's pool reuses memory that this work may still read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .device import Device, DeviceError
 
 _Array = np.ndarray[Any, Any]
 PIECE = 4 << 20
-# Below this, the driver's own way is as quick.
+# Smaller copies are as fast without staging.
 SMALL = 1 << 20
 _BUFFERS = 2  # a lane fills one while the other is on the bus
 
@@ -46,7 +46,7 @@ class _Lane:
 
 
 class Staging:
-    """Copies between host memory and GPUs, by so many threads; half of the cores by default, 8 at most."""
+    """Copies between host memory and GPUs with several threads: by default one for two cores, at most 8."""
 
     def __init__(self, cupy: Any, threads: int | None = None) -> None:
         self._cupy = cupy
@@ -138,7 +138,7 @@ class Staging:
                 try:
                     work(lane, steps[number :: self._count])
                 finally:
-                    lane.stream.synchronize()  # also of a failed copy: nothing may write later
+                    lane.stream.synchronize()  # also after an error: no copy may continue in the background
 
             used = min(self._count, len(steps))
             futures = [threads.submit(one, number) for number in range(1, used)]
@@ -152,7 +152,7 @@ class Staging:
 
 
 class CudaGPUs:
-    """See `GPUs`; a DeviceError where CuPy cannot be imported, or finds none."""
+    """CUDA's GPUs, see `GPUs`; DeviceError if CuPy cannot be imported or finds none."""
 
     simulated = False
 
@@ -161,7 +161,7 @@ class CudaGPUs:
             import cupy
 
             self.count: int = cupy.cuda.runtime.getDeviceCount()
-        except Exception as error:  # also of a driver or a library that does not fit
+        except Exception as error:  # also for an incompatible driver or library
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise DeviceError(f"CuPy finds none: {reason[0]}") from error
         self._cupy = cupy
@@ -234,7 +234,7 @@ class CudaGPUs:
         """Reference counts of an array's pointer, its memory, and the array that it is a view of."""
         pointer, base = array.data, array.base
         if type(pointer.mem) is not self._pooled:
-            return ()  # over a DLPack capsule, say
+            return ()  # such as memory of a DLPack capsule
         counts = sys.getrefcount(pointer), sys.getrefcount(pointer.mem)
         if base is None:
             return counts
@@ -243,14 +243,14 @@ class CudaGPUs:
         return (*counts, sys.getrefcount(base))
 
     def _calibrated(self) -> frozenset[tuple[int, ...]]:
-        # What `_counts` gives for arrays that nobody else holds; measured, because Pythons differ.
+        # The results of `_counts` for arrays without other references, measured because versions of Python differ.
         plain = self._cupy.empty(16)
         self._pooled = type(plain.data.mem)
         view = self._cupy.empty(16).reshape(4, 4)
         return frozenset({self._counts(plain), self._counts(view)})
 
     def capsule(self, array: Any) -> object:
-        return array.__dlpack__(stream=-1)  # nothing waits to be done on it
+        return array.__dlpack__(stream=-1)  # no synchronization, because no work on it is pending
 
     def array_of(self, capsule: object) -> Any:
         _, index = dlpack.device_of_capsule(capsule)

@@ -1,8 +1,9 @@
-"""Sees what CuPy's memory pool gives and takes back, on every thread that runs models.
+"""A hook that records allocations and frees of CuPy's memory pool, on every thread that runs models.
 
-CuPy calls a hook only for its own thread, so the engine calls `follow` on each of its threads before it runs code of a
-model there. Guarantees: without a CUDA GPU, and while no recording is on, nothing is installed. A block freed on a
-thread that never called `follow` (one that a model starts itself) counts as alive until its memory is used again.
+CuPy calls a hook only for the thread that installed it, so the engine calls `follow` on each of its threads before it
+runs a model's code there. Guarantees: without a CUDA GPU, and while no recording is on, no hook is installed. A block
+freed on a thread that never called `follow` (one that a model starts itself) counts as alive until its memory is
+reused.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import Any
 
 from .allocation_log import AllocationRecorder
 
-used = False  # whether there was ever anything to follow; read before `follow` is called
+used = False  # True once `begin` was called; test it before calling `follow`
 _wanted: Any = None  # the hook that every thread should have now
 _own = threading.local()
 
 
 def begin(cupy: Any, recording: AllocationRecorder) -> None:
-    """Report all that CuPy's pool does to a recording; see `follow`."""
+    """Report allocations and frees of CuPy's pool to a recording; see `follow`."""
     global used, _wanted
     _wanted = _hook(cupy, recording)
     used = True
@@ -48,7 +49,7 @@ def _hook(cupy: Any, recording: AllocationRecorder) -> Any:
     allocated, freed = recording.allocated, recording.freed
 
     class AllocationHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
-        """Record the allocation."""
+        """Reports to the recording."""
 
         name = "bls_notebook.allocation_log"
 

@@ -1,4 +1,4 @@
-"""`Device`: the name of a place for tensors; `GPUs`: the interface of a kind of GPU; sizes of memory; errors."""
+"""`Device`, the location of a tensor; `GPUs`, the interface to GPUs of one kind; parsing of both; errors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class DeviceError(RuntimeError):
-    """Something about a device."""
+    """An error of a device."""
 
 
 class NoDeviceError(DeviceError):
-    """A GPU that is not there was asked for; the message names what would put one there."""
+    """The requested GPU does not exist; the message says how to get one."""
 
 
 class DLPackError(ValueError):
-    """A DLPack capsule that cannot be taken."""
+    """A DLPack capsule that cannot be consumed."""
 
 
 class OutOfMemoryError(MemoryError):
-    """A simulated GPU has not that much memory left, in bytes; worded as CuPy's."""
+    """A simulated GPU has not enough memory left. Sizes are bytes; the message is worded as CuPy's."""
 
     def __init__(self, size: int, total: int, limit: int, device: str) -> None:
         super().__init__(
@@ -44,16 +44,16 @@ class Device:
 
     kind: str  # ``cpu`` or ``gpu``
     index: int = 0  # number of the GPU, from 0; 0 for the CPU
-    simulated: bool = False  # whether host memory stands in for the GPU's
+    simulated: bool = False  # whether the GPU is simulated, in host memory
 
     @property
     def name(self) -> str:
-        """The device in magics and arguments: ``cpu``, ``gpu:0``."""
+        """Name in magics and arguments: ``cpu``, ``gpu:0``."""
         return "cpu" if self.kind == "cpu" else f"gpu:{self.index}"
 
     @property
     def label(self) -> str:
-        """The device in displays: ``gpu:0 (simulated)``."""
+        """Name in displays: ``gpu:0 (simulated)``."""
         return f"{self.name} (simulated)" if self.simulated else self.name
 
     def __str__(self) -> str:
@@ -78,10 +78,10 @@ def parse_size(size: int | str) -> int:
     if isinstance(size, int) and not isinstance(size, bool):
         number = size
     elif isinstance(size, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", size, re.IGNORECASE)
-        if found and not (found[3] and not found[2]):
-            unit = (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " ")
-            number = int(float(found[1]) * unit)
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", size, re.IGNORECASE)
+        if match and not (match[3] and not match[2]):
+            unit = (1024 if match[3] else 1000) ** " kmgt".index(match[2].lower() or " ")
+            number = int(float(match[1]) * unit)
     if number <= 0:
         raise ValueError(f"size of memory: got {size!r}, expected bytes, or text such as '512 MiB' or '4 GB'")
     return number
@@ -91,47 +91,47 @@ _Array = np.ndarray[Any, Any]
 
 
 class GPUs(Protocol):
-    """The GPUs of one kind, and the arrays on them. Pending work on data is over when a method returns it."""
+    """The GPUs of one kind, and the arrays on them. Pending work on an array is complete when a method returns it."""
 
     simulated: bool
     array_class: type[Any]
 
     @property
     def count(self) -> int:
-        """How many GPUs there are, numbered from 0."""
+        """Number of GPUs; their indices begin at 0."""
 
     def usage(self, index: int) -> DeviceRecord:
-        """Return what a GPU is, and who uses its memory."""
+        """Return a GPU's hardware and the use of its memory."""
 
     def device_of(self, array: Any) -> Device:
         """Return the GPU that an array is on."""
 
     def from_host(self, host: _Array, index: int) -> Any:
-        """Return a copy of a C-contiguous array in host memory, on a GPU."""
+        """Return a copy on a GPU of a C-contiguous array in host memory."""
 
     def to_host(self, array: Any) -> _Array:
-        """Return a copy of an array, in host memory; writeable."""
+        """Return a writeable copy of an array in host memory."""
 
     def to_gpu(self, array: Any, index: int) -> Any:
-        """Return a copy of an array, on a GPU that may be another one than its own."""
+        """Return a copy of an array on a GPU, its own or another one."""
 
     def finish(self, array: Any) -> None:
-        """Wait for all work on an array's GPU that has been handed to it."""
+        """Wait for all work that has been submitted to an array's GPU."""
 
     def unheld(self, array: Any) -> bool:
-        """Return whether the array alone has its memory: no view, no capsule, nobody who knows the memory."""
+        """Return whether the array has the only reference to its memory: no view, no capsule, no other object."""
 
     def capsule(self, array: Any) -> object:
         """Return a DLPack capsule that shares an array's memory."""
 
     def array_of(self, capsule: object) -> Any:
-        """Return an array that shares the memory of a capsule, which is used up; DLPackError if of others."""
+        """Consume a capsule; return an array that shares its memory. DLPackError if the memory is not on these GPUs."""
 
     def array_module(self) -> Any:
-        """Return what models import as `cupy`."""
+        """Return the module that models import as `cupy`."""
 
     def current(self) -> int:
-        """Return the number of the GPU that this thread works on."""
+        """Return the index of this thread's current GPU."""
 
     def set_current(self, index: int) -> None:
-        """Make a GPU the one that this thread works on."""
+        """Make a GPU this thread's current one."""

@@ -1,7 +1,7 @@
-"""DLPack capsules, both ways, for memory that the CPU can read; and what kind of memory one holds.
+"""DLPack capsules: inspect them, change their device or type, and consume those whose memory the CPU can read.
 
-Structures follow dlpack.h (v0.8, the unversioned capsule that Triton speaks). A capsule that was
-consumed is kept alive by the array made of it and deleted with it.
+The structures follow dlpack.h (v0.8, the unversioned capsule, which Triton uses). The array made from a consumed
+capsule keeps the memory alive and deletes it.
 """
 
 from __future__ import annotations
@@ -99,14 +99,14 @@ def device_of_capsule(capsule: object) -> tuple[int, int]:
 
 
 def address_of_capsule(capsule: object) -> int:
-    """Return the address of an unused capsule's content, unique while that lives."""
+    """Return the address of an unused capsule's content, which is unique while the content exists."""
     return ctypes.addressof(_managed(capsule).contents)
 
 
 def move_capsule(capsule: object, device: tuple[int, int]) -> None:
     """Set DLPack's device type and device ID of an unused capsule."""
-    there = _tensor(capsule).device
-    there.device_type, there.device_id = device
+    target = _tensor(capsule).device
+    target.device_type, target.device_id = device
 
 
 def as_bfloat16(capsule: object) -> None:
@@ -124,7 +124,7 @@ def take_bfloat16(capsule: object) -> bool:
 
 
 def check_capsule(capsule: object) -> None:
-    """Raise DLPackError if Triton rejects the content of an unused capsule, on whatever device."""
+    """Raise DLPackError if Triton rejects the content of an unused capsule, on any device."""
     tensor = _tensor(capsule)
     shape = _shape(tensor)
     if tensor.strides and 0 not in shape:
@@ -141,7 +141,7 @@ def check_capsule(capsule: object) -> None:
 
 
 def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
-    """Return the memory of a capsule, which the CPU can read, as an array without a copy; the capsule is used up."""
+    """Consume a capsule with memory that the CPU can read; return the memory as an array, without a copy."""
     managed = _managed(capsule)
     tensor = managed.contents.dl_tensor
     shape = _shape(tensor)

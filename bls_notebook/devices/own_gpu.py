@@ -1,12 +1,12 @@
-"""`OwnGPU`: the GPU state of a model instance, as if the instance were in a process of its own.
+"""`OwnGPU`: the current GPU of a model instance, as if each instance were a process.
 
-On Triton each instance starts with the first GPU as its current one, and keeps what it makes current. Here
-instances share threads, so this state is set when a model's code is entered, and taken back when it is left.
-`enter` marks that boundary; `install` registers a switch that is called there: simulated GPUs turn PyTorch's
-CUDA on for models and off for all other code. With one CUDA GPU or none, `execute` stays the model's own
-function.
+On Triton, each instance starts with the first GPU as its current one, and its choice of another persists. Here
+instances share threads, so this state is set when a thread enters a model's code, and restored when it leaves.
+`enter` marks that boundary; `install` registers a function that is called there: simulated GPUs turn PyTorch's
+CUDA on for models and off for all other code. With at most one CUDA GPU and no simulated ones, `execute` is not
+wrapped.
 
-Guarantees: a thread that leaves a model's code has the library as it was before.
+Guarantees: when a thread leaves a model's code, its current GPU and the libraries are in the same state as before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
-# Each returns the block of GPU memory that a tensor of a patched library is in, None for any other object.
+# Each returns the GPU memory block of a tensor of a patched library, None for any other object.
 foreign_blocks: list[Callable[[Any], Any]] = []
 _switch: Callable[[bool], None] | None = None
 
@@ -36,7 +36,7 @@ def here() -> OwnGPU | None:
 
 
 def enter(process: OwnGPU | None) -> OwnGPU | None:
-    """Set the model whose code runs on this thread from now on; return the one before."""
+    """Set the model whose code runs on this thread from now on; return the previous one."""
     before = _here.process
     _here.process = process
     if _switch is not None and (process is not None) is not _here.is_on:
@@ -46,7 +46,7 @@ def enter(process: OwnGPU | None) -> OwnGPU | None:
 
 
 def install(switch: Callable[[bool], None]) -> None:
-    """Call `switch` at once, and at each boundary of any thread, with whether a model's code runs."""
+    """Call `switch(inside_model)` now and whenever a thread enters or leaves a model's code."""
     global _switch
     _switch = switch
     enter(_here.process)
@@ -69,21 +69,21 @@ def carried(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class OwnGPU:
-    """Of one instance; it is for the GPUs that there are when it is made."""
+    """The GPU state of one instance. It has no effect if there was only one GPU, or none, when it was made."""
 
     def __init__(self) -> None:
-        self.default_device: Any = None  # what `torch.set_default_device` was given; None for the CPU
+        self.default_device: Any = None  # argument of the last `torch.set_default_device`; None for the CPU
         self._index = 0
         self._needed = gpu_count() > 1 or simulated_gpus() > 0
 
     def current(self) -> AbstractContextManager[None]:
-        """Make the instance's GPU the thread's current one; remember what the model makes current."""
+        """Make the instance's GPU the thread's current one, and afterwards record the model's current GPU."""
         return self._current() if self._needed else nullcontext()
 
     @contextmanager
     def _current(self) -> Iterator[None]:
         there = gpus()
-        if there is None or self._index >= there.count:  # simulated ones were taken away
+        if there is None or self._index >= there.count:  # simulated GPUs have been removed
             yield
             return
         before, inside = there.current(), here()
@@ -110,7 +110,7 @@ class OwnGPU:
         return call
 
     def into(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """As `around`, for a coroutine function: the thread of its loop belongs to the instance and stays there."""
+        """As `around`, for a coroutine function; its loop's thread belongs to the instance and is not restored."""
         if not self._needed:
             return function
 

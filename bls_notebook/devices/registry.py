@@ -1,8 +1,8 @@
-"""Which GPUs there are: CUDA's, or simulated ones where the user asked for them.
+"""The registry of GPUs: CUDA's, or simulated ones if the user requested them.
 
-Guarantees: safe from any thread. Nothing is imported, and no driver is asked, before somebody asks for a
-GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs replace CUDA's on
-machines without one; with a CUDA GPU they need `even_with_cuda`.
+Guarantees: safe from any thread. CuPy is not imported, and the driver is not called, before the first request for a GPU
+or the first load of a model; without CuPy, that only checks whether CuPy is installed. Simulated GPUs are for machines
+without a CUDA GPU; with one, they need `even_with_cuda`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SWITCH = (
 )
 
 _lock = threading.RLock()
-gpu_arrays: dict[type[Any], GPUs] = {}  # by class; none before a GPU was asked for, and there
+gpu_arrays: dict[type[Any], GPUs] = {}  # GPUs by the class of their arrays; empty until a GPU was requested and exists
 _simulator: Callable[[int, int, bool], GPUs] | None = None
 _simulated: GPUs | None = None  # while GPUs are simulated
 _cuda: GPUs | None = None
@@ -67,30 +67,30 @@ def gpus_were_seen() -> bool:
 
 
 def need_gpu(index: int = 0) -> GPUs:
-    """Return the GPUs if this number exists; otherwise the error says why, and how to get one."""
+    """Return the GPUs if this index exists; else raise NoDeviceError, which says why and how to get one."""
     found = gpus()
     if found is None:
         raise NoDeviceError(f"gpu:{index} is not there: {why_no_gpu()}")
     if not 0 <= index < found.count:
-        there = ", ".join(str(d) for d in devices())
-        more = f"; simulate more with bls.simulate_gpus({index + 1})" if found.simulated else ""
-        raise NoDeviceError(f"gpu:{index} is not there; the devices here are {there}{more}")
+        existing = ", ".join(str(d) for d in devices())
+        remedy = f"; simulate more with bls.simulate_gpus({index + 1})" if found.simulated else ""
+        raise NoDeviceError(f"gpu:{index} is not there; the devices here are {existing}{remedy}")
     return found
 
 
 def backend_of(array: object) -> GPUs | None:
-    """Return the GPUs that an array belongs to; None for anything else."""
+    """Return the GPUs that an array belongs to; None for any other object."""
     for cls in type(array).__mro__:
-        found = gpu_arrays.get(cls)
-        if found is not None:
-            return found
+        backend = gpu_arrays.get(cls)
+        if backend is not None:
+            return backend
     if _cuda is None and type(array).__module__.partition(".")[0] == "cupy" and cuda() is not None:
         return backend_of(array)
     return None
 
 
 def device_of(array: Any) -> Device:
-    """Return the device of an array; anything but an array of a GPU is on the CPU."""
+    """Return the device of an array: the CPU, unless it is an array of a known GPU."""
     there = None if isinstance(array, np.ndarray) else backend_of(array)
     return CPU if there is None else there.device_of(array)
 
@@ -101,32 +101,32 @@ def simulated_gpus() -> int:
 
 
 def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
-    """Simulate GPUs on a machine without one (`bls.simulate_gpus`); arrays take host memory as they are made."""
+    """Simulate GPUs on a machine without one (`bls.simulate_gpus`). Only arrays on them take host memory."""
     global _simulated, _asked_environment
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_GPUS:
         raise ValueError(f"simulate_gpus: got {count!r}, expected a number of GPUs from 0 to {MOST_GPUS}")
     capacity = DEFAULT_MEMORY if memory is None else parse_size(memory)
     with _lock:
-        _asked_environment = True  # what is said here counts, whatever the environment says
+        _asked_environment = True  # this call overrides the environment
         if count == 0 or (not even_with_cuda and cuda() is not None):
             _simulated = None
             return 0
         if _simulator is None:
             raise ValueError("simulate_gpus: the capability `simulation` is not installed here")
-        # PyTorch, which needs no CuPy, may have a GPU of CUDA.
+        # Without CuPy, PyTorch may still use a CUDA GPU.
         _simulated = _simulator(count, capacity, even_with_cuda or cuda_gpu_count() == 0)
         gpu_arrays[_simulated.array_class] = _simulated
         return count
 
 
 def register_simulator(simulator: Callable[[int, int, bool], GPUs]) -> None:
-    """Register what makes simulated GPUs of a number, bytes each, and whether PyTorch shows them; always one object."""
+    """Register a function of (count, bytes of each, visible in PyTorch) that returns the single `GPUs` object."""
     global _simulator
     _simulator = simulator
 
 
 def cuda() -> GPUs | None:
-    """Return CUDA's GPUs; None without any, or without CuPy."""
+    """Return CUDA's GPUs; None if there are none, or without CuPy."""
     global _cuda, _asked_cuda
     if _asked_cuda:
         return _cuda
@@ -212,7 +212,7 @@ def device_records() -> list[DeviceRecord]:
 
 
 def _host() -> DeviceRecord:
-    """The CPU and the machine's memory: the whole process counts as ours; -1 for unknown."""
+    """Return the record of the CPU and the machine's memory (bytes). This process counts as ours; -1 is unknown."""
     total = _known(lambda: os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     ours = _known(lambda: int(_read("self/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE"))
     free = _known(lambda: int(_read("meminfo").split("MemAvailable:")[1].split()[0]) * 1024)

@@ -1,7 +1,7 @@
-"""Move and copy arrays: across devices, and on one device if the sender keeps its array; sizes of tensors.
+"""Transfers of arrays between devices, copies on one device, and sizes of tensors.
 
-Guarantees: a returned array is finished, whatever stream it was made on, and nobody else has it; the
-allocation log records each move. Arrays of a GPU are CuPy's or simulated ones, arrays of the CPU are NumPy's.
+Guarantees: pending work on a returned array is complete, on any stream. A copy has no other references. The allocation
+log records transfers, and copies on a GPU. Arrays on a GPU are CuPy's or simulated ones, arrays on the CPU are NumPy's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def to_cpu(array: Any) -> _Array:
-    """Return a copy in host memory of an array on a GPU; an array of NumPy as it is."""
+    """Return a copy in host memory of an array on a GPU; return an array of NumPy unchanged."""
     there = None if isinstance(array, np.ndarray) else backend_of(array)
     if there is None:
         return array  # type: ignore[no-any-return]
@@ -31,7 +31,7 @@ def to_cpu(array: Any) -> _Array:
 
 
 def to_gpu(array: Any, index: int) -> Any:
-    """Return a copy on a GPU, or an array that is there; raise NoDeviceError or MemoryError."""
+    """Return a copy on a GPU, or the array itself if it is on that GPU; raise NoDeviceError or MemoryError."""
     to = need_gpu(index)
     there = None if isinstance(array, np.ndarray) else backend_of(array)
     started = perf_counter_ns()
@@ -46,7 +46,7 @@ def to_gpu(array: Any, index: int) -> Any:
 
 
 def copied(array: Any) -> Any:
-    """Return a copy of an array on its device; raise MemoryError if there is no room."""
+    """Return a copy of an array on its device; raise MemoryError if it does not fit."""
     there = backend_of(array)
     if there is None:
         return np.array(array, subok=False)

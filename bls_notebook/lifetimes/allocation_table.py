@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.allocation_log import IN, OUT, WIDTH, Key, Place, Who
+from bls_notebook.devices.allocation_log import IN, OUT, Key, Place, Row, rows
 from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.records.raw_events import CodeLine, Maker
 
@@ -113,63 +113,65 @@ class AllocationTable:
         """Read rows of the log, and the deaths logged in the same time."""
         early: list[tuple[Key, int]] = []  # deaths of blocks that a later row, of another thread, names
         end, ends = 0, len(deaths)
-        for start in range(0, len(log), WIDTH):
-            word, at, number, other, who, options, span, *fields = log[start : start + WIDTH]
+        for row in rows(log):
+            event, at = row.event, row.at
             while end < ends and deaths[end + 1] <= at:
                 if not self._died(deaths[end], deaths[end + 1]):
                     early.append((deaths[end], deaths[end + 1]))
                 end += 2
-            if word in _RARE:
-                _RARE[word](self, at, *number)
+            if event in _RARE:
+                _RARE[event](self, at, *row.details)
                 continue
-            request = self._requests.get(number)
-            if request is None and word in (IN, allocation_log.ALONE):
-                request = self._request(number, other, who, options, span)
-            elif request is not None and other and word in (OUT, allocation_log.AGAIN):
-                request.instance = other
+            request = self._requests.get(row.number)
+            if request is None and event in (IN, allocation_log.ALONE):
+                request = self._request(row)
+            elif request is not None and row.other and event in (OUT, allocation_log.AGAIN):
+                request.instance = row.other
             sender = None if request is None else request.parent
-            if word == IN:
-                self._crossed(at, "input", sender, request, request, fields)
-            elif word == allocation_log.AGAIN:
-                self._crossed(at, "input", request, request, request, fields)
-            elif word == OUT:
-                self._crossed(at, "output", request, request, sender, fields)
+            if event == IN:
+                self._crossed(row, "input", sender, request, request)
+            elif event == allocation_log.AGAIN:
+                self._crossed(row, "input", request, request, request)
+            elif event == OUT:
+                self._crossed(row, "output", request, request, sender)
         for key, at in early:
             self._died(key, at)
         for index in range(end, ends, 2):
             self._died(deaths[index], deaths[index + 1])
 
-    def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> TrackedRequest:
-        sender = self._requests.get(parent)
+    def _request(self, row: Row) -> TrackedRequest:
+        sender = self._requests.get(row.other)
         cell = self._cell if sender is None else sender.cell
-        request = self._requests[number] = TrackedRequest(number - self._base, *who, options, sender, span, cell)
+        model, version = row.who
+        request = TrackedRequest(row.number - self._base, model, version, row.options, sender, row.span, cell)
+        self._requests[row.number] = request
         if len(self._requests) > 2 * self._limit + MOST_REQUESTS:
             for old in list(self._requests)[: len(self._requests) // 2]:
                 del self._requests[old]
         return request
 
-    def _crossed(self, at: int, role: str, giver: _Party, maker: _Party, taker: _Party, fields: Sequence[Any]) -> None:
-        """Record that a tensor went from `giver` to `taker`; if it was copied, `maker` made the copy."""
-        name, datatype, shape, source, size, target, room, line = fields
-        plain = 0
-        if allocation_log.PLAIN in (size, room):
-            plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
-        given = got = self._seen(source, plain if size == allocation_log.PLAIN else size, at, giver)
-        if given.line is None:
-            given.line = line
-        if target is not source:
+    def _crossed(self, row: Row, role: str, sender: _Party, maker: _Party, receiver: _Party) -> None:
+        """Record a tensor that was passed from `sender` to `receiver`; if it was copied, `maker` made the copy."""
+        at, sizes = row.at, [row.source_size, row.target_size]
+        if allocation_log.PLAIN in sizes:
+            plain = math.prod(row.shape) * _ITEM_BYTES.get(row.datatype, 1)
+            sizes = [plain if size == allocation_log.PLAIN else size for size in sizes]
+        source = target = self._seen(row.source, sizes[0], at, sender)
+        if source.line is None:
+            source.line = row.line
+        if row.target is not row.source:
             known = self._next
-            got = self._seen(target, plain if room == allocation_log.PLAIN else room, at, maker)
-            if got.id >= known:
-                got.how, got.source = "copy", given.id
+            target = self._seen(row.target, sizes[1], at, maker)
+            if target.id >= known:
+                target.how, target.source = "copy", source.id
                 if role == "output":  # no line of the model copies an input
-                    got.line = line
-            if not got.stays:
-                got.maker = maker  # not the request that ran when the device allocated the block
-        for block in (given, got):
+                    target.line = row.line
+            if not target.stays:
+                target.maker = maker  # not the request that ran when the device allocated the block
+        for block in (source, target):
             if block.kind != "tensor":
-                block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
-        got.stop_at((at, role, name, datatype, shape, taker, self._cell))
+                block.kind, block.tensor, block.datatype, block.shape = "tensor", row.name, row.datatype, row.shape
+        target.stop_at((at, role, row.name, row.datatype, row.shape, receiver, self._cell))
 
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name

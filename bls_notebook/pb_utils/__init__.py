@@ -1,8 +1,7 @@
-"""What models import as `triton_python_backend_utils`: Triton's names, and nothing else.
+"""The module that models import as `triton_python_backend_utils`: Triton's names, and nothing else.
 
-`import bls_notebook` registers this package under that name in `sys.modules` of this process only; no
-top-level module of the name is ever installed, because a real Triton stub started from the same
-environment would import it instead of its own.
+`import bls_notebook` registers this package under that name in `sys.modules`, in this process only. No top-level module
+with the name is installed, because a real Triton stub in the same environment would import it instead of its own.
 """
 
 from .dtypes import (
@@ -85,5 +84,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Return Triton's names: the modules that they come from are not there."""
+    """Return Triton's names, without the submodules of this package."""
     return __all__

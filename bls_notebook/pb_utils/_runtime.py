@@ -1,8 +1,8 @@
-"""The one way from `pb_utils` up to the engine: a context variable that the engine sets.
+"""The link from `pb_utils` to the engine: a context variable that the engine sets to the current caller.
 
 Guarantees: `current_caller()` never blocks and needs no lock. A context variable follows tasks and
-`asyncio.to_thread`; a bare thread carries none, so there the registered finders look for the model
-whose code is on the stack, or who started the thread.
+`asyncio.to_thread`. A bare thread carries none; there, the registered finders look for the model whose code is on the
+stack or started the thread.
 """
 
 from __future__ import annotations
@@ -23,55 +23,55 @@ NO_CALLER = (
 
 
 class Caller(Protocol):
-    """What executes model code, and sends its BLS requests."""
+    """An execution of model code, and the sender of its BLS requests."""
 
-    server: Any  # the engine's; loads models and makes metrics for them
+    server: Any  # the engine's `Server`, which loads models and makes metrics
 
     @property
     def instance_name(self) -> str:
-        """Name of the instance that runs."""
+        """Name of the running instance."""
 
     @property
     def directory(self) -> str:
         """Folder of the running model's version."""
 
     def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
-        """Serve a request and wait; `given`: nobody else holds it."""
+        """Serve a request and wait; `given`: the caller has no other reference to it."""
 
     def async_exec(self, request: Any, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background."""
 
     def bare_caller(self) -> Caller:
-        """Return who sends requests of the same model from a thread that carries no context."""
+        """Return the sender for bare threads of the same model."""
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
 
     def model_directory(self) -> str:
-        """Folder of the version of the model that is running."""
+        """Return the folder of the running model's version; TritonModelException if no model is running."""
 
 
-# Put back by `set`, never by `reset`: until Python 3.12 a collection of garbage that happens while a variable
-# leaves its context, and a destructor in it that reads the variable, leave a dangling pointer behind.
+# Restore it by `set`, never by `reset`: until Python 3.12, a garbage collection during `reset` may run a destructor
+# that reads the variable, which leaves a dangling pointer.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
 finders: list[Callable[[FrameType | None], Caller | None]] = []
-# Makes the metric families of code that no repository runs: a model that a test calls directly.
+# Makes the metric families of code outside a repository, such as a model that a test calls directly.
 loose_family: Callable[[str, str, str], Any]
 
 
 def find_caller(frame: FrameType | None) -> Caller | None:
-    """Return the model that code runs for, if any, by its innermost frame: for threads without context."""
+    """Return the caller for code in a bare thread, by its innermost frame; None if no model's code runs there."""
     for finder in finders:
-        found = finder(frame)
-        if found is not None:
-            return found
+        caller = finder(frame)
+        if caller is not None:
+            return caller
     return None
 
 
 def current_caller(maker: Caller | None = None) -> Caller:
     """Return the caller, or raise TritonModelException if no model runs here.
 
-    `maker` made the request that is sent: in a bare thread, it is sent on behalf of the same model.
+    `maker` is the caller that made the request to send; in a bare thread, the request is sent for the same model.
     """
     caller = caller_var.get() or find_caller(sys._getframe(1))
     if caller is not None:

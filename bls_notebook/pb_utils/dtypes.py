@@ -15,19 +15,19 @@ _Array = np.ndarray[Any, Any]
 
 
 def to_bits(values: _Array) -> _Array:
-    """Return the bits of numbers as uint16, rounded to the nearest and to even."""
+    """Return the BF16 bits of numbers as uint16, rounded to nearest, ties to even."""
     if values.dtype.name == "bfloat16":  # of ml_dtypes
         return np.asarray(values, order="C").view(np.uint16)
     with np.errstate(all="ignore"):
         single = values.astype(np.float32, order="C")
     bits = single.view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
-    # Rounding would carry a NaN of many ones over to zero.
+    # Rounding would overflow the bits of some NaNs.
     return np.where(np.isnan(single), (bits >> 16) | 0x40, rounded).astype(np.uint16)
 
 
 def from_bits(bits: _Array) -> _Array:
-    """Return float32, which holds every value of BF16."""
+    """Return BF16 bits (uint16) as float32, which represents every BF16 value exactly."""
     return (bits.astype(np.uint32, order="C") << 16).view(np.float32)
 
 
@@ -67,7 +67,7 @@ _NUMPY: dict[DataType, type] = {
     DataType.BYTES: np.object_,
 }
 
-# BF16 has no NumPy dtype: its bits travel as uint16, and the tensor's datatype tells them apart.
+# BF16 has no NumPy dtype: its bits are passed as uint16, and the tensor's data type distinguishes them from UINT16.
 DTYPE_OF_DATATYPE: dict[str, np.dtype[Any]] = {d.name: np.dtype(n) for d, n in _NUMPY.items()}
 DATATYPE_OF_DTYPE: dict[np.dtype[Any], str] = {d: n for n, d in DTYPE_OF_DATATYPE.items()}
 
@@ -102,7 +102,7 @@ def triton_string_to_numpy(triton_type_string: str) -> type:
 
 
 def element_bytes(element: Any) -> bytes:
-    """Return an element of a BYTES tensor as it arrives: bytes as they are, else its text in UTF-8."""
+    """Return an element of a BYTES tensor as the receiver gets it: bytes unchanged, anything else as text in UTF-8."""
     return element if type(element) is bytes else str(element).encode("utf-8")
 
 
@@ -112,13 +112,13 @@ def serialize_byte_tensor(input_tensor: np.ndarray[Any, Any]) -> bytes | tuple[(
     Parameters
     ----------
     input_tensor : numpy.ndarray
-        Of dtype object (bytes, or anything whose text is meant) or fixed-length bytes, any shape.
+        Of dtype object (bytes, or other objects, which are converted to text) or fixed-length bytes, any shape.
 
     Returns
     -------
     bytes, or an empty tuple for an empty tensor, or None for any other dtype, as in Triton.
     """
-    input_tensor = np.asarray(input_tensor)  # of a subclass, the plain array
+    input_tensor = np.asarray(input_tensor)  # a plain array, if it is of a subclass
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype == np.object_:

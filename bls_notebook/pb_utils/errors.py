@@ -1,4 +1,4 @@
-"""Errors that models raise and return, and what the real module refuses because it is made of C++ objects."""
+"""Errors that models raise and return, and checks of arguments that pybind makes in the real module."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class TritonError:
             )
         self._message = text
         self._code = code
-        self._origin: Any = None  # the engine's record of where the error came from
+        self._origin: Any = None  # the engine's record of the models and lines of the error
         frame = sys._getframe(1)
-        self._made = (frame.f_code, frame.f_lineno)  # not the frame, which would keep its variables
+        self._made = (frame.f_code, frame.f_lineno)  # not the frame, which would keep its variables alive
 
     def code(self) -> ErrorCode:
         """Return the error's code."""
@@ -94,7 +94,7 @@ class TritonError:
 
 
 class UnreadableError(TritonError):
-    """An error whose text holds a name that is no UTF-8: a model cannot have it as text, nor can it there."""
+    """An error with a name that is not valid UTF-8: as in Triton, a model cannot read its message."""
 
     __slots__ = ("_bytes",)
 
@@ -103,13 +103,13 @@ class UnreadableError(TritonError):
         self._bytes = message
 
     def message(self) -> str:
-        """Fail as pybind does, at the same byte."""
+        """Raise UnicodeDecodeError, as pybind does at the same byte."""
         return self._bytes.decode()
 
 
-def failed_for(instance: str, what: str, why: object) -> TritonModelException:
-    """Return the exception for something that a model's instance asked of the server in vain."""
-    return TritonModelException(f"{what}: Failed to process the request for model '{instance}', message: {why}")
+def failed_for(instance: str, operation: str, reason: object) -> TritonModelException:
+    """Return the exception for an operation of the server that failed for a model's instance."""
+    return TritonModelException(f"{operation}: Failed to process the request for model '{instance}', message: {reason}")
 
 
 def is_sequence(value: object) -> bool:
@@ -118,15 +118,15 @@ def is_sequence(value: object) -> bool:
 
 
 def plain_text(value: object) -> str | None:
-    """Return the `str` that pybind makes of text or bytes; None for text without a UTF-8 form, which it rejects.
+    """Return the `str` that pybind makes of text or bytes; None for values that it rejects, as text without UTF-8 form.
 
-    (pybind takes any bytes, and fails later with bytes that are no text. Here they are shown with escapes.)
+    (pybind accepts any bytes, and later fails if they are not UTF-8. Here such bytes become escapes.)
     """
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if not isinstance(value, str):
         return None
-    text = str.__str__(value)  # of a class of its own it would go on as text does there
+    text = str.__str__(value)  # a plain str, if it is of a subclass
     if not text.isascii():
         try:
             text.encode()

@@ -1,7 +1,7 @@
 """Custom metrics: families of counters, gauges and histograms.
 
-Guarantees: usable from any thread; a family that is dropped takes its metrics with it, as in the real stub:
-what is left of them raises. (Values are kept by name elsewhere: see `engine.metrics`.)
+Guarantees: safe from any thread. As in the real stub, metrics are unusable and raise once their family is deleted.
+(The values are in `engine.metrics`.)
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Metric:
     Raises
     ------
     TritonModelException
-        By every method: the kind of the family does not allow it, or the family has been dropped.
+        From every method: the kind of the family does not allow it, or the family has been deleted.
     TypeError
-        By every method: not a number.
+        From every method: the value is not a number.
     """
 
     __slots__ = ("_backing", "_family")
@@ -113,8 +113,9 @@ class MetricFamily:
     Raises
     ------
     TritonModelException
-        A bad name, or a name that is in use with another kind.
+        The name is invalid, or in use with another kind.
     TypeError
+        An argument has the wrong type.
     """
 
     COUNTER: ClassVar[MetricKind] = MetricKind.COUNTER
@@ -148,11 +149,14 @@ class MetricFamily:
 
         Raises
         ------
-        TritonModelException, RuntimeError
+        TritonModelException
+            `labels` or `buckets` have a wrong type, are missing, or do not fit the kind.
+        RuntimeError
+            A bucket is not a number.
         """
         if labels is not None and not isinstance(labels, dict):
             raise TritonModelException(f"{_CREATING} Labels must be a dictionary.")
-        # The stub hands labels over as JSON, which makes text of keys that are numbers.
+        # The real stub passes labels as JSON, which converts keys that are numbers to text.
         plain: dict[str, Any] = json.loads(json.dumps(labels)) or {}
         if buckets is None:
             if self._kind is MetricKind.HISTOGRAM:

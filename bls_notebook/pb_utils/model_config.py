@@ -1,6 +1,6 @@
-"""`pb_utils.ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a config dict.
+"""`ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a configuration dict.
 
-Errors use Triton's wording: the model's code and its loader see them.
+Errors use Triton's wording, because models and the loader of the repository read them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Use the dynamic batcher unless a scheduler is configured; ValueError if that is another one."""
+        """Use the dynamic batcher; ValueError if another scheduler is configured."""
         for other in ("sequence_batching", "ensemble_scheduling"):
             if other in self._model_config:
                 raise ValueError(
@@ -65,7 +65,7 @@ class ModelConfig:
         Raises
         ------
         ValueError
-            Another property than ``decoupled``, or the configuration says otherwise.
+            A property other than ``decoupled``, or the configuration has the opposite value.
         """
         if transaction_policy_dict.keys() - {"decoupled"}:
             raise ValueError(
@@ -113,22 +113,22 @@ class ModelConfig:
                 f"{direction} '{name}', model provides {tensor['data_type']}"
             )
         is_set = {"dims": bool(configured["dims"]), "optional": "optional" in configured and "optional" in tensor}
-        for what in is_set:
-            if is_set[what] and configured[what] != tensor[what]:
+        for key in is_set:
+            if is_set[key] and configured[key] != tensor[key]:
                 raise ValueError(
-                    f"model '{self._name}', tensor '{name}': the model expects {what} {tensor[what]} but the "
-                    f"model configuration specifies {what} {configured[what]}"
+                    f"model '{self._name}', tensor '{name}': the model expects {key} {tensor[key]} but the "
+                    f"model configuration specifies {key} {configured[key]}"
                 )
         configured.update(tensor)
 
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
-    """Return the properties of the input of that name in a configuration dict, None if there is none."""
+    """Return the properties of the input with this name in a configuration dict, or None."""
     return _by_name(model_config, "input", name)
 
 
 def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
-    """Return the properties of the output of that name in a configuration dict, None if there is none."""
+    """Return the properties of the output with this name in a configuration dict, or None."""
     return _by_name(model_config, "output", name)
 
 
@@ -141,8 +141,8 @@ def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) ->
 
 
 def _by_name(model_config: Mapping[str, Any], direction: str, name: str) -> dict[str, Any] | None:
-    found: dict[str, Any]
-    for found in model_config.get(direction, ()):
-        if found["name"] == name:
-            return found
+    tensor: dict[str, Any]
+    for tensor in model_config.get(direction, ()):
+        if tensor["name"] == name:
+            return tensor
     return None

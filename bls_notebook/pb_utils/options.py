@@ -1,7 +1,7 @@
-"""What a request carries beside its tensors: `Options` with its parameters, preferred memory and trace.
+"""`Options` of a request: ID, sequence, timeout, parameters, preferred memory and trace.
 
-A server in OpenTelemetry mode gives every traced request a span of its own. The context of its `InferenceTrace`
-(JSON text with W3C's ``traceparent``, and ``tracestate`` if the client sent one) names the trace and that span.
+In OpenTelemetry mode, Triton gives every traced request a new span. The context of its `InferenceTrace`
+(JSON text with W3C's ``traceparent``, and ``tracestate`` if the client sent one) identifies the trace and the span.
 A request made with ``trace=request.trace()`` gets a child span of the same trace; others are not traced.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import TritonModelException
 
-_FLAGS = "01"  # sampled: what is traced at all is recorded
+_FLAGS = "01"  # W3C's flag "sampled"
 
 
 class InferenceTrace:
@@ -40,13 +40,13 @@ class InferenceTrace:
 
     @classmethod
     def _begin(cls, carrier: Mapping[str, str] | None = None) -> InferenceTrace:
-        """Return a new trace for a request, or that of a valid carrier."""
+        """Return the trace of a valid carrier; without a carrier, a new trace."""
         if carrier is None:
             carrier = {"traceparent": f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-{_FLAGS}"}
         return cls._of(json.dumps(dict(carrier), separators=(",", ":")))
 
     def _child(self) -> InferenceTrace:
-        """Return the trace of a request sent with this one: the same trace ID, a new span."""
+        """Return the trace for a request that is sent with this one: the same trace ID, a new span."""
         if not self._context:
             return self
         carrier: dict[str, Any] = json.loads(self._context)
@@ -55,7 +55,7 @@ class InferenceTrace:
         return self._of(json.dumps(carrier, separators=(",", ":")))
 
     def get_context(self) -> str | None:
-        """Return the OpenTelemetry context of the request as JSON text, None where it is not traced."""
+        """Return the OpenTelemetry context of the request as JSON text; None if it is not traced."""
         return self._context or None
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class MemoryType(enum.IntEnum):
 
 
 class PreferredMemory:
-    """Where a BLS request asks its outputs to be.
+    """The memory in which a BLS request wants its outputs.
 
     Parameters
     ----------
@@ -90,6 +90,7 @@ class PreferredMemory:
     Raises
     ------
     TypeError
+        An argument has the wrong type.
     """
 
     __slots__ = ("_device_id", "_memory_type")
@@ -111,7 +112,7 @@ class PreferredMemory:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Options:
-    """What a request carries beside its tensors; shared by requests, replaced and never changed."""
+    """The options of a request. Requests share them, so they are replaced and never changed."""
 
     request_id: str = ""
     correlation_id: int | str = 0
@@ -120,14 +121,14 @@ class Options:
     parameters: str = "{}"
     preferred_memory: PreferredMemory | None = None
     trace: InferenceTrace | None = None
-    priority: int = 0  # in a dynamic batcher's queue; BLS has no way to set it
+    priority: int = 0  # in the queue of a dynamic batcher; models cannot set it
 
 
 DEFAULT_OPTIONS = Options()
 
 
 def parameters_to_json(parameters: Any) -> str:
-    """Return parameters as JSON text; raise TritonModelException for keys or values that Triton does not take."""
+    """Return parameters as JSON text; raise TritonModelException for keys or values that Triton does not accept."""
     if parameters is None:
         return "{}"
     if not isinstance(parameters, dict):

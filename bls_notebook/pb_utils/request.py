@@ -1,7 +1,7 @@
-"""`InferenceRequest`: the requests that a model receives, and those it sends by BLS.
+"""`InferenceRequest`: a request that a model receives or sends.
 
-A request that its sender does not keep gives its tensors away without a copy; `RecordingNumber` measures the
-reference count that shows this.
+If the sender keeps no reference to a request, its tensors move to the receiver without a copy. `RecordingNumber`
+measures the reference count of such a request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _flag_error(method: str) -> TypeError:
 def _text(argument: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bytes):  # pybind takes bytes where it wants text, of any kind
+    if isinstance(value, bytes):  # pybind accepts bytes for text
         return value.decode(errors="surrogateescape" if argument == "model_name" else "strict")
     raise _type_error(argument, value, "str")
 
@@ -63,23 +63,23 @@ class InferenceRequest:
     Parameters
     ----------
     request_id : str
-        Any text; handed on to the callee.
+        Any text; the callee receives it.
     correlation_id : int or str
         The sequence that the request belongs to; 0 or "" for none.
     inputs : list of Tensor
         Required.
     requested_output_names : list of str
-        Required; empty asks for all outputs.
+        Required; an empty list requests all outputs.
     model_name : str
         Required.
     model_version : int
-        -1 for the newest that is ready.
+        -1 for the newest version that is ready.
     flags : int
         `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`.
     timeout : int
-        Microseconds; acts in the queue of a model whose queue policy allows it.
+        Microseconds in the queue, for models whose queue policy allows it; 0 for the model's own timeout.
     preferred_memory : PreferredMemory
-        Where the outputs should be; by default where the callee made them.
+        Memory for the outputs; by default they stay on the device where the callee made them.
     trace : InferenceTrace
         The trace of the request that this one belongs to.
     parameters : dict
@@ -96,7 +96,7 @@ class InferenceRequest:
 
     Notes
     -----
-    Positions and names of the arguments are those of python_backend/src/pb_stub.cc.
+    The arguments have the same positions and names as in python_backend/src/pb_stub.cc.
     """
 
     __slots__ = (
@@ -104,15 +104,14 @@ class InferenceRequest:
         "_model_version", "_options", "_release_flags", "_requested", "_response_sender", "_size", "_span", "_track",
     )  # fmt: skip
 
-    _arrived: int  # when its way to the model began; of requests that a model receives
+    # Set on requests that a model receives:
+    _arrived: int  # time (ns) when the engine accepted it
     _release_flags: int
-    # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
-    # was sent, and the bytes of its inputs.
-    _span: int
-    _kind: str
-    _size: int
-    _track: int  # its number in a memory track; set only while one is on
-    _call_key: Any  # `engine.call_keys.CallKey`; set only while a substitution is active
+    _span: int  # number in a profile, 0 if none records it
+    _kind: str  # how it was sent, if a profile records it
+    _size: int  # bytes of its inputs, if a profile records it
+    _track: int  # number in a memory recording, while one is on
+    _call_key: Any  # `engine.call_keys.CallKey`, while a substitution is active
 
     def __init__(
         self,
@@ -217,25 +216,25 @@ class InferenceRequest:
         return self._options.parameters
 
     def trace(self) -> InferenceTrace:
-        """Return the trace to hand on in BLS requests."""
+        """Return the trace, to pass it to BLS requests."""
         return self._options.trace or NO_TRACE
 
     def requested_output_names(self) -> set[str]:
-        """Return the names of the outputs that are asked for."""
+        """Return the names of the requested outputs."""
         return set(self._requested)
 
     def exec(self, decoupled: bool = False) -> Any:
-        """Send the request and wait.
+        """Send the request and wait for the response.
 
         Parameters
         ----------
         decoupled : bool
-            True for a model that answers any number of times.
+            True for a decoupled model, which sends any number of responses.
 
         Returns
         -------
         InferenceResponse, or ResponseIterator if `decoupled`
-            A failure is a response with an error; nothing is raised for it.
+            If the request fails, the response has an error; no exception is raised.
 
         Raises
         ------
@@ -269,12 +268,13 @@ class InferenceRequest:
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the sender of this request's responses; only a request that `execute` received has one.
 
-        Where no model runs, as in a test that calls `execute` directly, the sender collects the responses:
+        Outside any model, as in a test that calls `execute` directly, the sender collects the responses:
         `bls_notebook.testing.responses_of(request)`.
 
         Raises
         ------
         TritonModelException
+            `execute` did not receive this request.
         """
         if self._response_sender is None:
             if self._answerable is None:
@@ -287,15 +287,16 @@ class InferenceRequest:
         return self._response_sender
 
     def is_cancelled(self) -> bool:
-        """Return whether the requester has given up waiting."""
+        """Return whether the requester has cancelled the request."""
         return self._answerable is not None and self._answerable.cancelled
 
     def set_release_flags(self, flags: int, /) -> None:
-        """Say whether `execute` releases the request or reschedules it (`TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`).
+        """Set whether `execute` releases the request or reschedules it (`TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`).
 
         Raises
         ------
         TypeError, TritonModelException
+            `flags` is not an int, or not one of the two flags.
         """
         if isinstance(flags, (float, str, bytes)) or not hasattr(flags, "__index__"):
             raise TypeError(f"set_release_flags(): flags must be int, got {flags!r}")
@@ -314,43 +315,43 @@ class InferenceRequest:
 
 
 class RecordingNumber:
-    """Takes the place of a reference count while the engine measures one, and records what it is compared with.
+    """Replaces an expected reference count during calibration, and records the counts that it is compared with.
 
-    Each comparison is false, which means that the object is held elsewhere; so measuring changes nothing.
+    Each comparison is false, which means that there are other references, so calibration moves no memory.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        self.seen: list[int] = []
+        self._counts: list[int] = []
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
-            self.seen.append(other)
+            self._counts.append(other)
         return False
 
     def unheld(self) -> int:
-        """Return the count of the first object, which nobody kept; -1 if it does not differ from the others."""
-        unheld, *held = self.seen
+        """Return the count of the first object, which has no other references; -1 if the others have the same count."""
+        unheld, *held = self._counts
         return unheld if held and min(held) > unheld else -1
 
 
-class _Nobody:
-    """A caller that does nothing; for counting references below."""
+class _NullCaller:
+    """A caller for calibration."""
 
     def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def _calibrate() -> int:
-    """Return the references to a request inside `exec` and `async_exec` if its sender does not keep it.
+    """Return the number of references to a request inside `exec` and `async_exec` if its sender keeps none.
 
-    Measured, because it differs between versions of Python. On Python 3.10 it is -1 (never equal, so every tensor is
-    copied): the caller's stack holds the object of a method call just as a bound method would.
+    The number is measured, because it differs between versions of Python. On Python 3.10 it is -1 (never equal, so
+    every tensor is copied), because there a method call keeps its object on the stack as a bound method does.
     """
     global _UNHELD
     recorder = RecordingNumber()
-    token = caller_var.set(_Nobody())  # type: ignore[arg-type]
+    token = caller_var.set(_NullCaller())  # type: ignore[arg-type]
     _UNHELD = recorder  # type: ignore[assignment]
     try:
         InferenceRequest("", 0, [], [], "m").exec()
@@ -368,7 +369,7 @@ _UNHELD = _calibrate()
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | Any:
-    """Return the input tensor of that name, or None."""
+    """Return the input tensor with this name, or None."""
     for tensor in inference_request._inputs:
         if tensor._name == name:
             return tensor
@@ -376,11 +377,11 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
 
 
 def responses_of(request: InferenceRequest) -> list[InferenceResponse]:
-    """Return what a model that was called directly sent for a request, in order.
+    """Return the responses, in order, that a directly called model sent for a request.
 
     Parameters
     ----------
     request : InferenceRequest
-        Made where no model runs, as in a test, and given to `execute`.
+        A request made outside any model, as in a test, and passed to `execute`.
     """
     return list(request._answerable.responses) if isinstance(request._answerable, ByHand) else []

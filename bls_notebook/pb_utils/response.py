@@ -1,4 +1,4 @@
-"""`InferenceResponse`, the sender with which a model answers, and the iterator over a decoupled model's responses."""
+"""`InferenceResponse`, the response sender of a model, and the iterator over a decoupled model's responses."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ def _type_error(argument: str, value: object, wanted: str) -> TypeError:
 
 
 class InferenceResponse:
-    """The answer to one request.
+    """The response to one request.
 
     Parameters
     ----------
     output_tensors : list of Tensor
-        Outputs that the requester did not ask for are withheld when it is sent.
+        The requester gets only the outputs that it requested.
     error : TritonError
-        Why there is no answer; outputs beside an error are not sent.
+        The reason of a failure; a response with an error is sent without outputs.
     parameters : dict
         Text keys; bool, int or text values.
 
     Raises
     ------
     TypeError, TritonModelException
+        An argument, a tensor, or a parameter has the wrong type.
     """
 
     __slots__ = ("__weakref__", "_arrived", "_error", "_outputs", "_parameters", "_warnings")
@@ -54,7 +55,7 @@ class InferenceResponse:
         if error is not None and not isinstance(error, TritonError):
             raise _type_error("error", error, "a TritonError")
         if error is not None and type(error) is not TritonError:
-            error = error._plain()  # the server gets what it is made of, not the model's class
+            error = error._plain()  # Triton sends the content of an error, not its Python class
         self._outputs: list[Tensor] = outputs
         self._error = error
         self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
@@ -70,7 +71,7 @@ class InferenceResponse:
         return self._error is not None
 
     def error(self) -> TritonError | Any:
-        """Return the error, None where there is none."""
+        """Return the error, or None."""
         return self._error
 
     def parameters(self) -> str:
@@ -87,7 +88,7 @@ class InferenceResponse:
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | Any:
-    """Return the output tensor of that name, None where there is none."""
+    """Return the output tensor with this name, or None."""
     for tensor in inference_response._outputs:
         if tensor._name == name:
             return tensor
@@ -103,17 +104,17 @@ class Answerable(Protocol):
 
     @property
     def cancelled(self) -> bool:
-        """Return whether the requester has given up waiting."""
+        """True if the requester has cancelled the request."""
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Deliver a response; raises TritonModelException where Triton's sender does."""
+        """Deliver a response; raise TritonModelException in the same cases as Triton's sender."""
 
     def drop_sender(self) -> None:
-        """The sender is gone: nobody can answer any more. Takes no locks, because a destructor calls it."""
+        """Handle the loss of the last response sender. Takes no locks, because a destructor calls it."""
 
 
 class ByHand:
-    """Collects the responses to a request that no server sent: a test made it, for a model that it calls directly."""
+    """Collects the responses to a request that a test made for a model that it calls directly."""
 
     cancelled = False
 
@@ -122,7 +123,7 @@ class ByHand:
         self.final = False
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Keep a response; refused after the final flag, as by a server."""
+        """Keep a response; as in Triton, raise TritonModelException after the final flag."""
         if self.final:
             raise TritonModelException(CLOSED)
         if response is not None:
@@ -130,7 +131,7 @@ class ByHand:
         self.final = final
 
     def drop_sender(self) -> None:
-        """Nobody waits."""
+        """Do nothing: no caller waits."""
 
 
 class InferenceResponseSender:
@@ -138,8 +139,8 @@ class InferenceResponseSender:
 
     Notes
     -----
-    Mirrors `ResponseSender` of python_backend/src/response_sender.cc. A sender that is dropped without
-    its final flag ends the request with an error (the real server keeps its caller waiting).
+    Mirrors `ResponseSender` of python_backend/src/response_sender.cc. If the model drops the sender before it sent the
+    final flag, the request ends with an error (the real server keeps the caller waiting).
     """
 
     __slots__ = ("__weakref__", "_request")
@@ -160,8 +161,10 @@ class InferenceResponseSender:
         Raises
         ------
         TritonModelException
-            An unsupported flag, nothing to send, closed, or a second response of a model that is not decoupled.
+            The flag is not supported, there is nothing to send, the sender is closed, or it is a second response of a
+            model that is not decoupled.
         TypeError
+            An argument has the wrong type.
         """
         if response is not None and not isinstance(response, InferenceResponse):
             raise TypeError(
@@ -179,7 +182,7 @@ class InferenceResponseSender:
         self._request.send(response, flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def is_cancelled(self) -> bool:
-        """Return whether the requester has given up waiting."""
+        """Return whether the requester has cancelled the request."""
         return self._request.cancelled
 
     def __del__(self) -> None:
@@ -188,29 +191,29 @@ class InferenceResponseSender:
             request.drop_sender()
 
 
-class StreamEnded(Exception):  # noqa: N818 - no error: the end
-    """Another reader has had the last response."""
+class StreamEnded(Exception):  # noqa: N818 - not an error
+    """The last response has been read already, by another reader."""
 
 
 class ResponseStream(Protocol):
     """The engine's side of a stream."""
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Wait for the next response; True with the last one. Raises StreamEnded, KeyboardInterrupt."""
+        """Wait for the next response; True with the last one. Raises StreamEnded or KeyboardInterrupt."""
 
     def cancel(self) -> None:
         """Ask the model to stop."""
 
     def discard(self) -> None:
-        """Nobody reads any more. Takes no locks; called by a destructor."""
+        """Drop unread and later responses. Takes no locks, because a destructor calls it."""
 
 
 class ResponseIterator:
     """Iterates over the responses of a BLS request to a decoupled model, waiting for each.
 
-    It ends after the final response, and then restarts from the first. A final flag sent alone is an empty response.
-    Threads that share an iterator share the responses. Mirrors python_backend/src/pb_response_iterator.cc; like that,
-    it skips an error between the first and the final response.
+    It ends after the final response; another loop then starts from the first response again. A final flag without a
+    response counts as an empty response. Threads that share an iterator share the responses. Mirrors
+    python_backend/src/pb_response_iterator.cc, and like it skips an error between the first and the final response.
     """
 
     __slots__ = ("__weakref__", "_again", "_done", "_responses", "_stream")
@@ -218,7 +221,7 @@ class ResponseIterator:
     def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream
         self._responses: list[InferenceResponse] = []
-        self._again: int | None = None  # once it is walked again: how far
+        self._again: int | None = None  # position in a repeated iteration
         self._done = False
 
     def __iter__(self) -> ResponseIterator:
@@ -246,7 +249,7 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Ask the model to stop; its sender's `is_cancelled()` says so from now on."""
+        """Ask the model to stop: its sender's `is_cancelled()` returns True from now on."""
         if not self._done:
             self._stream.cancel()
 

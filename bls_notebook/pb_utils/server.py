@@ -1,4 +1,4 @@
-"""What models ask the server for: to load, unload and check models, and to write to its log."""
+"""Server functions for models: load, unload and check models, and write to the server's log."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     ----------
     model_name : str
     config : str
-        Configuration as JSON text, instead of config.pbtxt.
+        Configuration as JSON text, which replaces config.pbtxt.
     files : mapping of str to bytes
-        Contents of ``file:<version>/<name>``, instead of the files on disk; needs `config`.
+        Contents by ``file:<version>/<name>``, which replace the files on disk; needs `config`.
 
     Raises
     ------
     TritonModelException
         The model could not be loaded; the message says why.
     TypeError
+        An argument has the wrong type.
     """
     _text("load_model", "model_name", model_name)
     _text("load_model", "config", config)
@@ -52,7 +53,7 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unload a model; raises TritonModelException if that fails, but not for a model that is not loaded."""
+    """Unload a model; TritonModelException if that fails. Do nothing for a model that is not loaded."""
     _text("unload_model", "model_name", model_name)
     caller = current_caller()
     caller.server.unload_for_model(caller.instance_name, model_name, bool(unload_dependents))
@@ -72,7 +73,7 @@ def get_model_dir() -> str:
     try:
         return current_caller().model_directory()
     except TritonModelException:
-        frame = sys._getframe(1)  # the file of a cell's code is not where its model is
+        frame = sys._getframe(1)  # outside any model: the folder of the caller's file
         return os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or frame.f_code.co_filename))
 
 
@@ -101,12 +102,12 @@ def _write(level: LogLevel, message: object) -> None:
     caller = caller_var.get() or find_caller(frame)
     if caller is not None:
         caller.log(level.name.lower(), text, frame.f_code.co_filename, frame.f_lineno)
-    else:  # as the real stub does where its log service is not up
+    else:  # as the real stub does before its connection to the server exists
         print(f"[{level.name.lower()}] {text}", file=sys.stderr)
 
 
 class Logger:
-    """Writes to the server's log, by static methods; a message that is not text is a TypeError."""
+    """Writes to the server's log, by static methods; TypeError for a message that is not text."""
 
     def __init__(self) -> None:
         raise TypeError("Logger: No constructor defined! Its methods are static: Logger.log_info(message)")

@@ -1,7 +1,7 @@
 """`Tensor`: a name and an array in the memory of a device.
 
-Triton moves BYTES outputs to the GPU too if `preferred_memory` says so (`TextOnGPU`): `as_numpy` and DLPack
-refuse such a tensor, and only a model that takes its inputs on the CPU can read the text again.
+With a `preferred_memory` on the GPU, Triton also moves BYTES outputs there (`TextOnGPU`). `as_numpy` and DLPack refuse
+such a tensor; only a model that gets its inputs on the CPU can read the text again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class TextOnGPU:
 
     @classmethod
     def of(cls, array: np.ndarray[Any, Any], index: int) -> TextOnGPU:
-        """Return a copy of a BYTES tensor's array, on a GPU."""
+        """Return a copy of a BYTES tensor's array on a GPU."""
         wire = np.frombuffer(bytes(serialize_byte_tensor(array) or b""), np.uint8)
         return cls(array.shape, transfers.to_gpu(wire, index))
 
     @property
     def ndim(self) -> int:
-        """How many dimensions."""
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
@@ -51,11 +51,11 @@ class TextOnGPU:
         return TextOnGPU(np.empty(self.shape, np.bool_).reshape(wanted).shape, self.payload)
 
     def copy(self) -> TextOnGPU:
-        """Return a copy, on the same GPU."""
+        """Return a copy on the same GPU."""
         return TextOnGPU(self.shape, transfers.copied(self.payload))
 
     def at(self, index: int) -> TextOnGPU:
-        """Return a copy on a GPU; the text itself where it is there."""
+        """Return a copy on a GPU, or this object if it is on that GPU."""
         moved = transfers.to_gpu(self.payload, index)
         return self if moved is self.payload else TextOnGPU(self.shape, moved)
 
@@ -71,21 +71,21 @@ _ndarray = np.ndarray
 
 
 class Tensor:
-    """A named tensor; shares memory with the array that it is made of, until it is sent.
+    """A named tensor. Until it is sent, it shares memory with the array that it is made of.
 
     Parameters
     ----------
     name : str
     numpy_array : numpy.ndarray
-        Any shape, in native byte order; object arrays (of bytes, or of anything whose text is meant) and
-        fixed-length bytes are BYTES tensors. One that is not contiguous in C order is copied.
+        Any shape, in native byte order. Object arrays (of bytes, or of other objects, which are converted to text) and
+        fixed-length bytes are BYTES tensors. An array that is not contiguous in C order is copied.
 
     Raises
     ------
     TypeError
         The name is not text, or the array is not a NumPy array.
     TritonModelException
-        The name is empty, or Triton has no such data type.
+        The name is empty, or Triton does not support the data type.
 
     Notes
     -----
@@ -94,10 +94,10 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_array", "_datatype", "_line", "_name")
 
-    # Or an array on a GPU, which as far as the engine goes behaves alike: see `devices`.
+    # Or an array on a GPU, which has the methods that the engine uses: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
-    _line: allocation_log.Place | None  # where it was made; of those made while a memory track asks for it
+    _line: allocation_log.Place | None  # the line that made it; set only while a memory recording wants lines
     _name: str
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
@@ -134,7 +134,7 @@ class Tensor:
 
     @classmethod
     def _of(cls, name: str, array: np.ndarray[Any, Any], datatype: str) -> Tensor:
-        """Make a tensor of parts that are known to fit (the engine's way)."""
+        """Make a tensor without checks; for the engine."""
         tensor = cls.__new__(cls)
         tensor._name = name
         tensor._datatype = datatype
@@ -155,7 +155,7 @@ class Tensor:
         Raises
         ------
         TritonModelException
-            The tensor is on a GPU, or is BF16, which NumPy does not have: use `to_dlpack`.
+            The tensor is on a GPU, or its data type is BF16, which NumPy lacks; use `to_dlpack`.
         """
         array = self._array
         if array.__class__ is not _ndarray or self._datatype == "BF16":
@@ -175,11 +175,11 @@ class Tensor:
         return DataType[self._datatype]
 
     def is_cpu(self) -> bool:
-        """Return whether the tensor is in memory of the CPU."""
+        """Return whether the tensor is in the CPU's memory."""
         return isinstance(self._array, _ndarray)
 
     def _device(self) -> Device:
-        """Where the tensor is (the engine's way)."""
+        """Return the tensor's device; for the engine."""
         array: Any = self._array
         return device_of(array.payload if isinstance(array, TextOnGPU) else array)
 
@@ -196,31 +196,32 @@ class Tensor:
         return capsule
 
     def _exported(self) -> np.ndarray[Any, Any]:
-        # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
+        # Unversioned DLPack has no "read only" flag, so NumPy refuses to export a read-only array.
         array = self._array if self._array.flags.writeable else self._array.copy()
         out = array.view(_Exported)
         out._tensor, out._array = self, array
         return out
 
     def __dlpack__(self, stream: Any = None) -> Any:
-        """Return `to_dlpack()`; nothing waits to be done on a tensor, so that no stream has to wait."""
+        """Return `to_dlpack()`. `stream` has no effect, because a tensor has no pending work."""
         return self.to_dlpack()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's device type and device id: (1, 0) is the CPU, (2, 1) the GPU of number 1."""
+        """Return DLPack's device type and device ID: (1, 0) is the CPU, (2, 1) is the GPU with number 1."""
         there = self._device()
         return (1, 0) if there is CPU else (2, there.index)
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any, /) -> Tensor:
-        """Make a tensor that shares the memory of a DLPack capsule, or of an object that has DLPack.
+        """Make a tensor that shares the memory of a DLPack capsule, or of an object that supports DLPack.
 
-        Pending work on the memory is over when this returns.
+        Pending work on the memory is complete when this returns.
 
         Raises
         ------
         TritonModelException
-            Empty name, no DLPack, not contiguous in C order, unsupported type or device.
+            The name is empty; the object does not support DLPack; or its memory is not contiguous in C order, or has
+            an unsupported type or device.
         """
         made = _from_dlpack(name, tensor)
         place = allocation_log.place
@@ -238,14 +239,14 @@ class Tensor:
 
 
 class _Exported(np.ndarray[Any, Any]):
-    """What a capsule is made of: an array that holds the tensor, which on Triton lives as long."""
+    """The array behind a capsule. It keeps the tensor alive as long as the capsule, as on Triton."""
 
     _tensor: Tensor
-    _array: np.ndarray[Any, Any]  # a base may be another one
+    _array: np.ndarray[Any, Any]  # `base` may be another array
 
 
 def _from_dlpack(name: Any, tensor: Any) -> Tensor:
-    if isinstance(name, bytes):  # pybind takes bytes where it wants text
+    if isinstance(name, bytes):  # pybind accepts bytes for text
         name = name.decode()
     if not isinstance(name, str):
         raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
@@ -285,7 +286,7 @@ def _need_gpus() -> GPUs:
 
 
 def _over(name: str, array: Any, there: GPUs) -> Tensor:
-    """A tensor over an array of a GPU, which it holds itself, so that who else holds it can be told."""
+    """Return a tensor with this GPU array itself, so that the engine can count references to the array."""
     if not array.flags.c_contiguous:
         raise TritonModelException(dlpack.NOT_CONTIGUOUS)
     datatype = DATATYPE_OF_DTYPE.get(array.dtype)
