@@ -39,7 +39,7 @@ _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, g
 _Tensors = Sequence[Any]
 
 
-class Row(NamedTuple):
+class LogRow(NamedTuple):
     """The fields of a row of the log. IN, OUT, AGAIN and ALONE use the first fields, all others only `details`."""
 
     event: int
@@ -60,9 +60,9 @@ class Row(NamedTuple):
     details: tuple[Any, ...] = ()
 
 
-def rows(log: Sequence[Any]) -> Iterable[Row]:
+def rows(log: Sequence[Any]) -> Iterable[LogRow]:
     """Iterate over the rows of a log."""
-    return map(Row._make, zip(*[iter(log[:])] * len(Row._fields), strict=True))
+    return map(LogRow._make, zip(*[iter(log[:])] * len(LogRow._fields), strict=True))
 
 
 class AllocationRecorder:
@@ -71,7 +71,7 @@ class AllocationRecorder:
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
     def __init__(self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None) -> None:
-        # The fields of `Row`s, in a flat list: as objects, they would make garbage collections more frequent.
+        # The fields of `LogRow`s, in a flat list: as objects, they would make garbage collections more frequent.
         self.log: list[Any] = []
         self.deaths: list[Any] = []  # by turns, the key of a freed block and the time
         # Returns the next request's number. Recordings share the numbers, because a request may end in the next one.
@@ -147,13 +147,13 @@ class AllocationRecorder:
             else:
                 source, size = self._block_of(array)
                 target, room = (source, size) if got is given else self._block_of(got._array)
-            # The fields of a `Row`: to make one here takes 10% of a recorded call of 12 µs.
+            # The fields of a `LogRow`: to make one here takes 10% of a recorded call of 12 µs.
             self._note((
                 event, at, number, other, who, options, span,
                 got._name, datatype, array.shape, source, size, target, room, line, (),
             ))  # fmt: skip
         if not index and event == IN:
-            self._note(Row(ALONE, at, number, other, who, options, span))
+            self._note(LogRow(ALONE, at, number, other, who, options, span))
         if len(self.log) > self._most:
             self._full()
 
@@ -212,7 +212,7 @@ class AllocationRecorder:
         self._rare(CELL, name)
 
     def _rare(self, event: int, *details: Any) -> None:
-        self._note(Row(event, perf_counter_ns(), details=details))
+        self._note(LogRow(event, perf_counter_ns(), details=details))
 
     def stop(self) -> None:
         self.log.clear()

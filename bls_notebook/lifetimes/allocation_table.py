@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bls_notebook.devices import allocation_log
-from bls_notebook.devices.allocation_log import IN, OUT, Key, Place, Row, rows
+from bls_notebook.devices.allocation_log import IN, OUT, Key, LogRow, Place, rows
 from bls_notebook.engine.recording.code_lines import line_of
 from bls_notebook.records.raw_events import CodeLine, Maker
 
@@ -139,7 +139,7 @@ class AllocationTable:
         for index in range(end, ends, 2):
             self._died(deaths[index], deaths[index + 1])
 
-    def _request(self, row: Row) -> TrackedRequest:
+    def _request(self, row: LogRow) -> TrackedRequest:
         sender = self._requests.get(row.other)
         cell = self._cell if sender is None else sender.cell
         model, version = row.who
@@ -150,7 +150,7 @@ class AllocationTable:
                 del self._requests[old]
         return request
 
-    def _crossed(self, row: Row, role: str, sender: _Party, maker: _Party, receiver: _Party) -> None:
+    def _crossed(self, row: LogRow, role: str, sender: _Party, maker: _Party, receiver: _Party) -> None:
         """Record a tensor that was passed from `sender` to `receiver`; if it was copied, `maker` made the copy."""
         at, sizes = row.at, [row.source_size, row.target_size]
         if allocation_log.PLAIN in sizes:
