@@ -138,7 +138,7 @@ class Notebook:
 def _recorded(value: Any) -> Any:
     """What is drawn of a value: what is known of it, as plain data."""
     if isinstance(value, Response):
-        return value.looked_at()
+        return value.summarized()
     if isinstance(value, bls.ModelRepository):
         return Records(value.index())
     found = registry().drawing(type(value))

@@ -1,4 +1,4 @@
-"""Which models call which, by their sources and configurations, and the order to load them in."""
+"""Find the callees of models in their sources and configurations, and the order in which to load them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .source.syntax import called_models, syntax_tree
 if TYPE_CHECKING:
     from .repository import ModelRepository
 
-_MOST = 1 << 20  # bytes of a source that is read
-_MOST_FILES = 200  # the uppermost: some models bring whole packages along
+_MOST = 1 << 20  # bytes; larger sources are skipped
+_MOST_FILES = 200  # of the uppermost folders: some models contain whole packages
 
 
 def sources_in(folder: Path) -> Iterator[str]:
-    """Yield the Python sources in a folder, those of tests aside."""
+    """Yield the Python sources in a folder, except tests."""
     for file in islice(sorted(folder.rglob("*.py"), key=lambda f: (len(f.parts), f)), _MOST_FILES):
         try:
             if file.stat().st_size <= _MOST and not file.name.startswith("test_"):
@@ -33,20 +33,20 @@ def sources_in(folder: Path) -> Iterator[str]:
 
 
 def callees(sources: Iterable[str], known: Collection[str]) -> tuple[set[str], set[str]]:
-    """Return the models that requests in sources name, which may be missing, and the known ones that any text names."""
-    named, said = set[str](), set[str]()
+    """Return the models that requests name, which may not exist, and the known models named in any string literal."""
+    named, mentioned = set[str](), set[str]()
     for source in sources:
         named |= called_models(source)
         tree = syntax_tree(source)
         nodes = ast.walk(tree) if tree is not None else ()
-        said |= {
+        mentioned |= {
             n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in known
         }
-    return named, said
+    return named, mentioned
 
 
 def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return models so that each comes after those that it needs; where they need each other, by name."""
+    """Return the models sorted so that each follows the models that it needs; cycles are broken by name."""
     out: dict[str, None] = {}
     for first in sorted(needs):
         stack = [(first, iter(sorted(needs[first])))]
@@ -64,52 +64,52 @@ def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def entries(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the models that nobody else calls, those that call most first; all where each is called."""
-    called = {callee for name, of in needs.items() for callee in of if callee != name}
-    found = [name for name in needs if name not in called] or list(needs)
-    return sorted(found, key=lambda name: (-len(reached(name, needs)), name))
+    """Return the models without callers, the one with most callees first; all models if each has a caller."""
+    called = {callee for name, callees in needs.items() for callee in callees if callee != name}
+    uncalled = [name for name in needs if name not in called] or list(needs)
+    return sorted(uncalled, key=lambda name: (-len(reached(name, needs)), name))
 
 
 def reached(name: str, needs: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the models that one calls, and that those call."""
-    found: set[str] = set()
-    todo = [name]
-    while todo:
-        new = set(needs.get(todo.pop(), ())) - found
-        found |= new
-        todo += new
-    return found
+    """Return the direct and indirect callees of a model."""
+    callees: set[str] = set()
+    pending = [name]
+    while pending:
+        new = set(needs.get(pending.pop(), ())) - callees
+        callees |= new
+        pending += new
+    return callees
 
 
 def calls_of(
     name: str, config: ModelConfigMessage, backend: str, sources: Iterable[str], known: Collection[str]
 ) -> tuple[set[str], set[str]]:
-    """Return the models that a model's steps and requests name, and these with all that it may call.
+    """Return a model's certain callees, named by its steps and requests, and these with its possible callees.
 
-    A known name that only stands as a text in a source or in a parameter may be called.
+    A known model whose name is only a string literal in a source, or a parameter's value, is a possible callee.
     """
     steps = set(filter(None, members_of(config)))
-    named, said = callees(sources, known)
+    named, mentioned = callees(sources, known)
     if runs_python(backend):
-        said |= {p.string_value for p in config.parameters.values() if p.string_value in known}
-    return (steps | named) - {name}, (steps | named | said) - {name}
+        mentioned |= {p.string_value for p in config.parameters.values() if p.string_value in known}
+    return (steps | named) - {name}, (steps | named | mentioned) - {name}
 
 
 def runs_python(backend: str) -> bool:
-    """Whether the models of a backend run Python files of their own."""
+    """Whether models of this backend have Python code: the Python backend or an unknown, Python-based one."""
     return backend == "python" or (backend != "" and find_backend(backend) is None)
 
 
 def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) -> None:
-    """Load models, by default all, and what they call, as far as sources and configurations say.
+    """Load models (default: all) with the callees that their sources and configurations name.
 
-    A BLSError says which cannot be loaded; a model whose name only stands as a text in the code of another may fail.
+    Raises a BLSError if a requested model or a certain callee cannot be loaded; possible callees may fail.
     """
     known = {record.name for record in repository.index()}
-    asked = list(names) or sorted(known)
-    certain, loaded = set(asked), set[str]()
-    while asked:
-        name = asked.pop(0)
+    pending = list(names) or sorted(known)
+    certain, loaded = set(pending), set[str]()
+    while pending:
+        name = pending.pop(0)
         if name in loaded:
             continue
         loaded.add(name)
@@ -123,4 +123,4 @@ def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) ->
         sources = sources_in(folder) if runs_python(config.backend) else ()
         named, called = calls_of(name, config, config.backend, sources, known)
         certain |= named
-        asked += sorted(called & known - loaded)
+        pending += sorted(called & known - loaded)

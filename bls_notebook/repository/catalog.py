@@ -1,11 +1,11 @@
-"""`Catalog`: which models there are, and what is loaded when.
+"""`Catalog`: the models of a repository, and the order in which they are loaded.
 
-Models load in Triton's three modes. ``explicit``: on request. ``none``: all of the repository's models load
-at the start, and stay. ``poll``: as ``none``, and from then on the repository follows its folders.
+Models load in Triton's three control modes. ``explicit``: on request. ``none``: all models of the repository load at
+the start and stay. ``poll``: as ``none``, and from then on the repository follows changes in its folders.
 
-Guarantees: the models of an ensemble's steps load before it does; an ensemble that has left service with one
-of them comes back when that does. No lock of one model is held while another's is taken. Ctrl-C ends
-what a model does, or a wait, and is raised once all that was under way is in order again.
+Guarantees: the models of an ensemble's steps load before the ensemble. An ensemble that left service because a step's
+model was unloaded returns when that model is loaded again. No thread holds two models' locks at a time. Ctrl-C
+interrupts model code and waits; KeyboardInterrupt is raised once the repository is consistent again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Config = str | Mapping[str, Any]
 
 
 class ForModels:
-    """What the server is given to load and unload at the request of models (`engine.core.server.Loader`)."""
+    """Loads and unloads on behalf of models (`pb_utils.load_model`); an `engine.core.server.Loader`."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class ForModels:
         self._load, self._unload, self.metric_family = load, unload, family
 
     def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        with _words_of_triton(name):
+        with _tritons_reasons(name):
             self._load(name, config or None, files)
 
     def unload_by_model(self, name: str, unload_dependents: bool) -> None:
-        with _words_of_triton(name):
+        with _tritons_reasons(name):
             self._unload(name, unload_dependents)
 
 
 @contextmanager
-def _words_of_triton(name: str) -> Iterator[None]:
+def _tritons_reasons(name: str) -> Iterator[None]:
     try:
         yield
     except (ModelLoadError, ConfigError) as error:
@@ -95,7 +95,7 @@ log = logging.getLogger("bls_notebook")
 
 
 class Catalog:
-    """The models of a repository; `ModelRepository` has the same methods, with their help."""
+    """The models of a repository; `ModelRepository` documents the methods that both have."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class Catalog:
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
-        self.before_load: list[Callable[[ModelSource], ModelSource]] = []  # change sources of folders
-        self._polling = FolderPolling(paths, self._definitions, self._load_asked, self.service.unload)
+        self.before_load: list[Callable[[ModelSource], ModelSource]] = []  # hooks that change the source of a folder
+        self._polling = FolderPolling(paths, self._definitions, self._load_on_request, self.service.unload)
 
     def start(self, poll_seconds: float | None) -> None:
-        """Load what the mode says, and begin to poll."""
+        """Load the models that the control mode requires, and start polling."""
         if self.control_mode != "explicit":
             self._polling.follow()
         if self.control_mode == "poll" and poll_seconds is not None:
@@ -143,7 +143,7 @@ class Catalog:
         notebook_names: Collection[str] | None,
         place: SourcePlace | None = None,
     ) -> ModelRecord:
-        """Define a model by its source, and load it."""
+        """Define a model by its source and load it."""
         check_model_name(name)
         check_version(version)
         if not isinstance(source, str):
@@ -155,7 +155,7 @@ class Catalog:
             try:
                 code = source.encode("utf-8")
             except UnicodeEncodeError as error:
-                raise BLSError(f"model {name!r}: source: {error}; expected text that has a UTF-8 form") from error
+                raise BLSError(f"model {name!r}: source: {error}; expected text that UTF-8 can encode") from error
             numbered = source if place is None else place.numbered(source)
             warnings = undefined_name_warnings(numbered, name, notebook_names)
             warnings += stray_import_warnings(numbered, name)
@@ -179,7 +179,7 @@ class Catalog:
 
     @undivided
     def set_config(self, name: str, config: Config) -> ModelRecord | None:
-        """Give a model's config.pbtxt; load again what serves with it."""
+        """Set a model's config.pbtxt; reload the model if it serves."""
         check_model_name(name)
         if members_of(parse_config(config, model=name)):
             record: ModelRecord | None = self.define(name, "", config, 1, None)
@@ -200,25 +200,25 @@ class Catalog:
 
     @undivided
     def load(self, name: str, config: Config | None, files: Mapping[str, bytes] | None) -> ModelRecord:
-        """Load a model, or load it again; what is loaded and unchanged is left as it is."""
+        """Load a model, or reload it if its files have changed."""
         check_model_name(name)
         self._may_control(name, "load")
-        return self._load_asked(name, config, files)
+        return self._load_on_request(name, config, files)
 
     @undivided
     def reload(self, name: str) -> ModelRecord:
-        """Load a model again from its files or its cell, also where they have not changed."""
+        """Load a model again from its files or its cell, even if they have not changed."""
         check_model_name(name)
         source = self._source(name, None)
         self._load_members(source, ())
         with self.service.lock_of(name):
-            record = self._load_source(self._still(source, None))
+            record = self._load_source(self._latest(source, None))
         self._refresh_users(name)
         return record
 
     @undivided
-    def stand_in(self, source: ModelSource, define: bool = False) -> ModelRecord:
-        """Serve a model by a stub, or by a server elsewhere, until `reload`; with `define`, from then on."""
+    def serve_source(self, source: ModelSource, define: bool = False) -> ModelRecord:
+        """Serve a model with a stub or a remote server until `reload`; with `define`, also after it."""
         name = source.name
         with self.service.lock_of(name):
             record = self._load_source(source)
@@ -229,7 +229,7 @@ class Catalog:
         return record
 
     def forget(self, name: str) -> None:
-        """Know no more of a model that was defined, and serves no more."""
+        """Forget a defined model that has left service, and remove its files."""
         source = self._definitions.pop(name, None)
         if source is not None:
             self.service.folder.discard(source.folder)
@@ -237,18 +237,18 @@ class Catalog:
 
     @undivided
     def unload(self, name: str, unload_dependents: bool) -> None:
-        """Take a model out of service; requests in flight are finished first."""
+        """Take a model out of service; requests in flight finish first."""
         if not isinstance(name, str):
-            check_model_name(name)  # says what is wrong with it
+            check_model_name(name)  # raises
         self._may_control(name, "unload")
         left = self.service.unload(name, unload_dependents)
-        if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
-            with progress(f"unloading {name}: requests under way are finished first"):
+        if caller_var.get() is None:  # a model that unloads itself would wait forever
+            with progress(f"unloading {name}: requests in flight finish first"):
                 wait_until_closed(left)
 
     @undivided
     def clear(self, keep_folders: bool = False) -> None:
-        """Unload every model, and forget those of cells; `keep_folders`: not those that are as in folders."""
+        """Unload every model and forget the models of cells; `keep_folders`: keep unmodified models of folders."""
         self.service.not_by_a_model("clear")
         left = self.server.names()
         if keep_folders:
@@ -257,10 +257,10 @@ class Catalog:
                 n for n in left if sources[n].config_is_json or sources[n].stub is not None or n in self._definitions
             ]
         try:
-            with progress("unloading every model: requests under way are finished first"):
+            with progress("unloading every model: requests in flight finish first"):
                 wait_until_closed(m for name in left for m in self.service.unload(name))
         finally:  # also on Ctrl-C
-            self.server.last_failure = None  # its frames would keep its model
+            self.server.last_failure = None  # its traceback would keep the model alive
             for source in list(self._definitions.values()):
                 self.service.folder.discard(source.folder)
             self._definitions.clear()
@@ -273,15 +273,15 @@ class Catalog:
 
     @undivided
     def poll(self) -> list[str]:
-        """Look at the folders now; return the names of the models that were loaded or unloaded."""
+        """Check the folders now; return the names of the models that were loaded or unloaded."""
         if self.control_mode != "poll":
             raise BLSError(
-                f"poll: the repository's control_mode is {self.control_mode!r}; make it with control_mode='poll'"
+                f"poll: the repository's control_mode is {self.control_mode!r}; create it with control_mode='poll'"
             )
         return self._polling.follow()
 
     def ready(self, name: str, version: int | None) -> bool:
-        """Whether a model serves: the given version, or any."""
+        """Whether the given version of a model serves; None: any version."""
         check_model_name(name)
         if version is not None:
             check_version(version)
@@ -289,7 +289,7 @@ class Catalog:
         return model is not None and model.ready()
 
     def ready_model(self, name: str) -> LoadedModel:
-        """Return the newest version of a model that serves, or raise ModelNotFoundError."""
+        """Return the newest version in service of a model, or raise ModelNotFoundError."""
         check_model_name(name)
         model = self.server.find(name)
         if model is None:
@@ -297,16 +297,16 @@ class Catalog:
         return model
 
     def _may_control(self, name: str, verb: str) -> None:
-        """Refuse to load or unload on request, except cells, where the mode does not allow it."""
+        """Refuse to load or unload a model of a folder on request if the control mode forbids it."""
         if self.control_mode != "explicit" and name not in self._definitions:
             raise ModelLoadError(
                 f"model {name!r}: cannot {verb} it: the repository loads its models itself "
-                f"(control_mode={self.control_mode!r}); use control_mode='explicit'",
+                f"(control_mode={self.control_mode!r}); create the repository with control_mode='explicit'",
                 name,
                 _NOT_EXPLICIT,
             )
 
-    def _load_asked(
+    def _load_on_request(
         self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
         record = self._load_named(name, config, files)
@@ -320,10 +320,10 @@ class Catalog:
         files: Mapping[str, bytes] | None = None,
         chain: tuple[str, ...] = (),
     ) -> ModelRecord:
-        """Load a model, after those of its steps; `chain` are the ensembles that it is loaded for."""
+        """Load a model after the models of its steps; `chain`: the ensembles that need it, outermost first."""
         if files and config is None:
             raise ModelLoadError(
-                f"model {name!r}: files were given without a config; give config as JSON text too",
+                f"model {name!r}: got files without a config; pass config as JSON text, too",
                 name,
                 POLL_FAILED.format(name=name),
             )
@@ -338,7 +338,7 @@ class Catalog:
                 folder = self.service.folder.from_overrides(name, files)
                 record = self.service.load_written(replace(source, folder=folder))
             else:
-                source = self._still(source, config)
+                source = self._latest(source, config)
                 serving = self.server.serving(name)
                 if config is None and serving and self.service.signatures.get(name) == signature(source.folder):
                     return self.service.index.record(name, max(serving))
@@ -347,9 +347,9 @@ class Catalog:
         return record
 
     def _load_source(self, source: ModelSource, keep: bool = False) -> ModelRecord:
-        found = signature(source.folder)  # before the load: files that change meanwhile are loaded again
+        before = signature(source.folder)  # taken before the load, so that a file changed meanwhile is reloaded
         record = self.service.load(source, keep)
-        self.service.signatures[source.name] = found
+        self.service.signatures[source.name] = before
         return record
 
     def _source(self, name: str, config: object) -> ModelSource:
@@ -358,24 +358,24 @@ class Catalog:
             from .config.templates import filled_config  # first needed here
 
             folder = find_model(self.paths, name)
-            found, told = filled_config(config_text(folder), self.fill, name)
-            source = ModelSource(name, folder, shown_path(folder), found, warnings=told)
-            for change in list(self.before_load):
-                source = change(source)
+            filled, warnings = filled_config(config_text(folder), self.fill, name)
+            source = ModelSource(name, folder, shown_path(folder), filled, warnings=warnings)
+            for hook in list(self.before_load):
+                source = hook(source)
         return source if config is None else replace(source, config=config, config_is_json=True)
 
-    def _still(self, source: ModelSource, config: object) -> ModelSource:
-        """The source of a model again, now that its turn has come: a cell may have run meanwhile."""
+    def _latest(self, source: ModelSource, config: object) -> ModelSource:
+        """Return the model's current source: a cell may have run while this thread waited for the lock."""
         return self._source(source.name, config) if source.name in self._definitions else source
 
     def _load_members(self, source: ModelSource, chain: tuple[str, ...]) -> None:
         name = source.name
         chain = (*chain, name)
-        members = list(filter(None, members_of_source(source)))  # a step without a model is refused later
+        members = list(filter(None, members_of_source(source)))  # the load rejects a step without a model
         for member in members:
             if member in chain:
-                words = f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
-                refuse_ensemble(name, words, "an ensemble cannot be a step of itself", CircularEnsembleError)
+                reason = f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
+                refuse_ensemble(name, reason, "an ensemble cannot be a step of itself", CircularEnsembleError)
             if not self.server.serving(member) and member not in self._definitions:
                 try:
                     find_model(self.paths, member)
@@ -389,19 +389,19 @@ class Catalog:
             except (ConfigError, ModelNotFoundError, ModelLoadError) as error:
                 if not self.server.serving(member):
                     refuse_member(name, member, error)
-                log.warning("%s; ensemble '%s' goes on with the one that serves", error, name)
+                log.warning("%s; ensemble '%s' uses the version in service", error, name)
 
     def _refresh_users(self, name: str) -> None:
-        """Check the ensembles that have a model as a step again, now that it has changed."""
+        """Reload the ensembles with this model as a step, because the model has changed."""
         for source in self.service.dependencies.users(name):
             try:
                 with self.service.lock_of(source.name):
                     current = self.service.dependencies.wanted(source.name)
-                    if current is None:  # somebody has unloaded it meanwhile
+                    if current is None:  # another thread unloaded it
                         continue
                     self.service.load(current)
             except BLSError as error:
-                log.warning("%s: it leaves service", error)
+                log.warning("%s; the ensemble leaves service", error)
                 self.service.take_out_users(source.name)
                 self.service.take_out(source.name, f"unloaded: {error}")
             else:

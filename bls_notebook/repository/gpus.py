@@ -1,4 +1,4 @@
-"""GPUs as scripts and notebooks ask for them: what is there, simulating some, and arrays on them."""
+"""Public functions for GPUs: list the devices, simulate GPUs, and get CuPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def list_devices() -> DeviceTable:
-    """Return the devices that there are, and who uses their memory.
+    """Return the devices of this machine and the owners of their memory.
 
     Returns
     -------
@@ -27,29 +27,29 @@ def list_devices() -> DeviceTable:
 
 
 def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
-    """Simulate GPUs on a machine that has none: host memory that behaves as a GPU's.
+    """Simulate GPUs on a machine without CUDA: host memory that behaves like GPU memory.
 
-    Models are then placed, and tensors moved, as with CUDA's GPUs, and `import cupy` in a model gives
-    what stands in for it. Arrays have to be moved to and from them by name, and they run out of memory.
+    Instances are assigned to these GPUs, and tensors are transferred, as with CUDA. `import cupy` in a model returns a
+    substitute for CuPy. Arrays must be transferred explicitly, and allocations can run out of memory.
 
     Parameters
     ----------
     count : int
-        How many; 0 for none.
+        Number of GPUs; 0 ends the simulation.
     memory : int or str, optional
-        Capacity of each: bytes, or text such as ``"2 GiB"``; 4 GiB by default.
+        Capacity of each GPU: bytes, or text such as ``"2 GiB"``. Default: 4 GiB.
     even_with_cuda : bool
-        Also where there is a CUDA GPU, which is then not used.
+        Whether to simulate GPUs although there is a CUDA GPU, which is then not used.
 
     Returns
     -------
     int
-        How many are simulated now: 0 where there are CUDA GPUs, which are used instead.
+        Number of GPUs that are simulated now; 0 if the machine has CUDA GPUs, which are used instead.
 
     Raises
     ------
     BLSError
-        A count or a capacity that makes no sense.
+        The count or the capacity is invalid.
 
     Examples
     --------
@@ -63,24 +63,24 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
 
 
 def simulated_for(who: str, count: int = 1) -> str:
-    """Simulate GPUs for models, where there are none; return what there is to say of it."""
+    """Simulate GPUs for models on a machine without any; return a sentence that says so."""
     simulate_gpus(count)
     many = "a GPU is simulated" if count == 1 else f"{count} GPUs are simulated"
     return f"{many} in host memory for {who}: there is none here (`bls.simulate_gpus(0)` ends it)"
 
 
 def cupy() -> Any:
-    """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated.
+    """Return CuPy if there is a CUDA GPU, or its substitute if GPUs are simulated.
 
     Returns
     -------
     module
-        `cupy`, or a namespace with the same names.
+        `cupy`, or a module with the same names for simulated GPUs.
 
     Raises
     ------
     BLSError
-        There is no GPU; the message names the switch.
+        There is no GPU; the message says how to simulate one.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""`Host`: the runtime as capabilities see it. `bls_notebook.extending` is its public address.
+"""`Host`: the runtime as capabilities see it; import it from `bls_notebook.extending`.
 
-Guarantees: every method may be called from any thread. No lock of the engine is held while the caller's code runs; a
-hook of `before_load` or `on_missing` runs on the thread that loads, before the model's turn to change is taken. Each
-registering method returns an undo, which may be called twice. Ctrl-C leaves things as they were.
+Guarantees: every method may be called from any thread. No lock of the engine is held while the caller's code runs. The
+hooks of `before_load` and `on_missing` run on the thread that loads, before it takes the model's lock. Each registering
+method returns an undo function, which may be called twice. Ctrl-C leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ class Host:
         return self._server.names()
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:
-        """Return a version of a model that serves, by default the newest; None if there is none.
+        """Return a version in service of a model, by default the newest; None if there is none.
 
-        Nothing is loaded. What it returns is to be read only.
+        Never loads a model. Treat the result as read-only.
         """
         return self._server.find(name, version)
 
     def versions(self, name: str, own: bool = False) -> dict[int, LoadedModel]:
-        """Return the versions of a model that serve; `own`: those beneath substitutions."""
+        """Return the versions of a model in service, by number; `own`: the real ones beneath substitutions."""
         return self._server.own(name) if own else self._server.serving(name)
 
     def ready(self, name: str) -> LoadedModel:
-        """Return the newest version of a model that serves; ModelNotFoundError suggests names otherwise."""
+        """Return the newest version in service, or raise a ModelNotFoundError that suggests names."""
         return self._catalog.ready_model(name)
 
     def source(self, name: str, loaded: bool = False) -> ModelSource:
-        """Return where a model's files are: in a folder, of a cell, or at a server.
+        """Return the source of a model: a folder, a cell or a remote server. Reads the disk and runs no code.
 
-        It reads the disk, and runs no code. `loaded`: the source that the serving versions were loaded from. A
-        model that does not exist, or with `loaded` was never loaded, is a ModelNotFoundError.
+        With `loaded`, return the source that the versions in service were loaded from. Raises a ModelNotFoundError
+        if the model does not exist or, with `loaded`, was never loaded.
         """
         if not loaded:
             return self._catalog._source(name, None)
@@ -92,24 +92,24 @@ class Host:
         return sources[name]
 
     def failed(self, name: str, why: str) -> None:
-        """Have the index say why a model that is not loaded is absent."""
+        """Record in the index why a model is not loaded."""
         folder = next((path / name for path in self._catalog.paths if (path / name).is_dir()), Path(name))
         self._catalog.service.index.failed(ModelSource(name, folder, shown_path(folder)), why)
 
     def request(self, model: str, inputs: Mapping[str, Any], **options: Any) -> InferenceRequest:
-        """Return a request, with the arguments of `ModelRepository.infer`; nothing is sent.
+        """Build a request from the arguments of `ModelRepository.infer`, without sending it.
 
-        A value that no tensor can be made of is a BLSError.
+        Raises a BLSError if a value cannot become a tensor.
         """
         return self._sender.request(model, inputs, **options)
 
     def send(self, request: InferenceRequest, stream: bool = False) -> SentRequest:
-        """Send a request as one from outside any model, on a thread of its own; return a future.
+        """Send a request from outside any model, on a new thread; return a future.
 
-        Its result is the `Response`; with `stream`, the list of all responses. An error is a response. Cancelling
-        it cancels the request, which is then answered with an error.
+        The result is the `Response`; with `stream`, the list of all responses. An error is a response. Cancelling
+        the future cancels the request, whose response is then an error.
         """
-        # A root of this thread: only what runs in another one can be interrupted.
+        # The root belongs to this thread: a root can be interrupted only if another thread runs it.
         future = SentRequest(root_of(self._server))
         sender, model = self._sender, request._model_name
 
@@ -117,7 +117,7 @@ class Host:
             caller_var.set(future.root)
             began = perf_counter()
             try:
-                result: Any = list(sender.walk(request)) if stream else sender.send(request)
+                result: Any = list(sender.stream(request)) if stream else sender.send(request)
             except Interrupted:
                 cancelled = cancelled_response(model)
                 response = sender.response(request, cancelled, began)
@@ -131,7 +131,7 @@ class Host:
         return future
 
     def substitute(self, answers: Mapping[str, Answers | None], **options: Any) -> Substitution:
-        """Return a context manager in which other code answers for models; all names or none.
+        """Return a context manager in which other code answers for models; it substitutes all names or none.
 
         See `repository.substitution.substitution.substitute` for the options.
         """
@@ -146,33 +146,33 @@ class Host:
         return variant(self.repository, changes)
 
     def register(self, models: Mapping[str, RemoteModel]) -> Registration:
-        """Serve models that run elsewhere, by their names here; all, or none and a ModelLoadError."""
+        """Serve models of remote servers under these names: all of them, or none and a ModelLoadError."""
         registration = Registration(self.repository, models)
         registration._serve()
         return registration
 
     def on_missing(self, hook: Callable[[str], str]) -> Undo:
-        """Call `hook` with the name of a model that a request goes to and that does not serve.
+        """Call `hook` with the name of the requested model when a request's model is not in service.
 
-        It may load the model, on the thread of the request. It returns why it cannot, else "".
+        The hook runs on the thread of the request and may load the model. It returns the reason if it cannot, else "".
         """
         return _added(self._server.on_missing, hook)
 
     def before_load(self, hook: Callable[[ModelSource], ModelSource]) -> Undo:
-        """Have `hook` change the source of each model of a folder before it is loaded.
+        """Let `hook` change the source of each model of a folder before the model is loaded.
 
-        It should be a pure function. An exception fails the load of that model alone.
+        The hook should be a pure function. An exception fails the load of that model only.
         """
         return _added(self._catalog.before_load, hook)
 
     def before_serving(self, hook: Callable[[Mapping[int, LoadedModel]], None]) -> Undo:
-        """Call `hook` with the versions of a model that are about to serve, on the thread that loads."""
+        """Call `hook` with a model's versions just before they enter service, on the thread that loads them."""
         return _added(self._server.entering, hook)
 
     def add_folder(self, path: str | Path | None = None) -> Path:
-        """Add a folder of models to the repository, and return it.
+        """Add a folder of models to the repository and return it.
 
-        Without `path`, return a new private folder, which is removed when the repository is closed. It is not
+        Without `path`, return a new private folder, which is removed when the repository is closed and is not
         searched for models.
         """
         if path is None:
@@ -184,7 +184,7 @@ class Host:
 
 
 class SentRequest(Future[Any]):
-    """The answer to a request that `Host.send` has sent; `root` is the execution that it belongs to."""
+    """The future response to a request of `Host.send`; `root` is the execution that sent the request."""
 
     def __init__(self, root: Root) -> None:
         super().__init__()
@@ -199,9 +199,9 @@ class SentRequest(Future[Any]):
 
 
 class Registration:
-    """Models that run elsewhere, while they serve here; what `Host.register` returns.
+    """Remote models that serve here; returned by `Host.register`.
 
-    It does not keep the repository alive. Once that is closed, its methods do nothing.
+    It does not keep the repository alive. Once the repository is closed, the methods do nothing.
     """
 
     def __init__(self, repository: ModelRepository, models: Mapping[str, RemoteModel]) -> None:
@@ -212,16 +212,16 @@ class Registration:
     def _serve(self) -> None:
         catalog = self._catalog()
         assert catalog is not None
-        done: list[str] = []
+        served: list[str] = []
         try:
             models = list(self.models.items())
             for name, remote in stepped(models, "models", len(models)) if len(models) > 1 else models:
                 folder = catalog.service.folder.write(name, {"1/.remote": remote.address.encode()})
-                catalog.stand_in(ModelSource(name, folder, remote.address, remote=remote), define=True)
-                done.append(name)
+                catalog.serve_source(ModelSource(name, folder, remote.address, remote=remote), define=True)
+                served.append(name)
         except BaseException:
             for name in self.models:
-                if name in done:
+                if name in served:
                     catalog.unload(name, False)
                 if not catalog.ready(name, None):
                     catalog.forget(name)
@@ -232,13 +232,13 @@ class Registration:
         return None if repository is None or repository.closed else repository._catalog
 
     def names(self) -> list[str]:
-        """Return the names that still are of these models: others may have been loaded in their places."""
+        """Return the names that still belong to these models; others may since have been loaded under some names."""
         catalog = self._catalog()
         sources = {} if catalog is None else catalog.service.sources
         return [n for n, remote in self.models.items() if n in sources and sources[n].remote is remote]
 
     def lost(self, why: str) -> None:
-        """Have the index say why the models cannot be reached; "" if they can again."""
+        """Record in the index why the server cannot be reached; "" once it answers again."""
         self._why = why
         catalog = self._catalog()
         if catalog is not None:
@@ -246,7 +246,7 @@ class Registration:
                 catalog.service.index.remote_is(name, why)
 
     def refresh(self) -> None:
-        """Load the models as they are now. A model that fails is logged, and stays as it was."""
+        """Reload the models from the server. A failure is logged, and that model stays unchanged."""
         for name in self.names():
             catalog = self._catalog()
             if catalog is None or self._why:
@@ -258,7 +258,7 @@ class Registration:
                 log.warning("%s", error)
 
     def remove(self) -> None:
-        """Take the models out of service; their requests finish first. May be called twice."""
+        """Take the models out of service once their requests have finished. May be called twice."""
         for name in self.names():
             catalog = self._catalog()
             if catalog is not None:
@@ -276,14 +276,14 @@ def _added(hooks: list[_Hook], hook: _Hook) -> Undo:
     return undo
 
 
-__all__ = ["Host", "Registration", "Response", "SentRequest", "Undo"]
-
-
 def load_again(repository: ModelRepository, name: str) -> None:
-    """Load a model again exactly as it is in service, with its override, for instance to reset its state.
+    """Reload a model exactly as it serves, including overrides, for instance to reset its state.
 
-    Requests in flight finish in the instances that run them. If loading fails, the model keeps serving.
+    Requests in flight finish in the instances that run them. If the load fails, the old instances stay in service.
     """
     service = repository._catalog.service
     with suppress(BLSError), service.lock_of(name):
         service.load(service.sources[name])
+
+
+__all__ = ["Host", "Registration", "Response", "SentRequest", "Undo"]

@@ -1,6 +1,4 @@
-"""Locks of a repository: one thread at a time changes the models of a name, and Ctrl-C waits until the
-change is complete.
-"""
+"""Locks of a repository: one thread at a time changes a model, and Ctrl-C waits until the change is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from bls_notebook.engine.waiting.threads import Parker, start_in_thread
 
 
 class NameLock:
-    """A lock that a thread may take again, and whose wait can be interrupted."""
+    """A reentrant lock; Ctrl-C interrupts a thread that waits for it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,13 +50,13 @@ _Context = TypeVar("_Context", bound="UndividedContext")
 
 
 def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
-    """Keep Ctrl-C out of a change of a repository, but for where it runs code of a model or waits."""
+    """Decorate a change of a repository: Ctrl-C interrupts only the model code that it runs, and its waits."""
 
     @wraps(method)
     def call(self: _C, /, *args: _P.args, **options: _P.kwargs) -> _R:
         server: Any = self.server  # type: ignore[attr-defined]
         if not in_own_process(server):
-            server.serving("")  # says why not
+            server.serving("")  # raises: a forked child cannot use it
         with CtrlC():
             return method(self, *args, **options)
 
@@ -66,11 +64,11 @@ def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate
 
 
 class UndividedContext:
-    """A context manager whose change is made whole and undone whole, whenever Ctrl-C is pressed.
+    """A context manager that Ctrl-C cannot leave half entered or half exited.
 
-    A subclass defines `_enter`, and `_leave`, which undoes whatever of `_enter` was done and may be called
-    again. The handler of Ctrl-C stays in place in between: otherwise a key that is handled as Python calls
-    `__exit__` would keep it from running.
+    A subclass defines `_enter`, and `_leave`, which undoes the completed part of `_enter` and may be called twice.
+    The Ctrl-C handler stays installed while the block runs: otherwise a KeyboardInterrupt raised just as Python calls
+    `__exit__` would skip `_leave`.
     """
 
     _ctrl_c: LongCtrlC
@@ -88,7 +86,7 @@ class UndividedContext:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self._leave()
-        except KeyboardInterrupt:  # it ended the wait for a model's lock
+        except KeyboardInterrupt:  # Ctrl-C interrupted the wait for a model's lock
             start_in_thread(self._leave)
             raise
         finally:

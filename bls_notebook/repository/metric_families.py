@@ -1,23 +1,23 @@
-"""Triton's own metrics as families for a Prometheus registry, read from the statistics of the models."""
+"""Triton's own metrics, as metric families for a Prometheus registry.
+
+The metrics (``nv_inference_*`` and ``nv_cache_*``) are computed from the models' statistics when Prometheus asks.
+Names, labels and help texts are those of a tritonserver's ``/metrics``. The metrics of the machine (``nv_gpu_*``,
+``nv_cpu_*``, ``nv_pinned_*``) are missing.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 
-if TYPE_CHECKING:
-    pass
-
-
 _Row = tuple[LoadedModel, dict[str, Any]]
 _Read = Callable[[LoadedModel, dict[str, Any]], float]
 
-
-# Of each in microseconds: a part of its name, one of the statistics, and one of its help.
+# Durations in microseconds: a part of the metric's name, the field of the statistics, and two parts of the help text.
 _DURATIONS = (
     ("request", "success", "inference request", "includes"),
     ("queue", "queue", "inference queuing", "includes"),
@@ -28,12 +28,12 @@ _DURATIONS = (
 
 
 def server_families(reference: weakref.ref[Server]) -> list[Any]:
-    """Return metric families of the models that are in service, for a `prometheus_client` registry."""
+    """Return the metric families of the models in service, for a `prometheus_client` registry."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     server = reference()
     versions = [] if server is None else [server.serving(name) for name in server.names()]
-    rows = [(model, model.statistics.as_dict()) for each in versions for _, model in sorted(each.items())]
+    rows = [(model, model.statistics.as_dict()) for serving in versions for _, model in sorted(serving.items())]
     out: list[Any] = []
 
     def add(name: str, text: str, read: _Read, kind: Any = CounterMetricFamily, of: Iterable[_Row] = rows) -> None:
@@ -75,18 +75,22 @@ def server_families(reference: weakref.ref[Server]) -> list[Any]:
         add(f"nv_cache_num_{plural}_per_model", text, count(f"cache_{name}"), of=cached_rows)
         text = f"Total cache {what} duration per model, in microseconds"
         add(f"nv_cache_{name}_duration_per_model", text, microseconds(f"cache_{name}"), of=cached_rows)
-    have = server.cache.counts()
-    if not have.size:
+    cache_counts = server.cache.counts()
+    if not cache_counts.size:
         return out
     for name, text, value in (
-        ("util", "Cache utilization [0.0 - 1.0]", have.bytes / have.size),
-        ("num_entries", "Number of responses stored in response cache", have.entries),
-        ("num_hits", "Number of cache hits in response cache", have.hits),
-        ("num_misses", "Number of cache misses in response cache", have.misses),
-        ("num_lookups", "Number of cache lookups in response cache", have.hits + have.misses),
-        ("num_evictions", "Number of cache evictions in response cache", have.evictions),
-        ("lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", have.lookup_ns // 1000),
-        ("insertion_duration", "Total cache insertion duration, in microseconds", have.insert_ns // 1000),
+        ("util", "Cache utilization [0.0 - 1.0]", cache_counts.bytes / cache_counts.size),
+        ("num_entries", "Number of responses stored in response cache", cache_counts.entries),
+        ("num_hits", "Number of cache hits in response cache", cache_counts.hits),
+        ("num_misses", "Number of cache misses in response cache", cache_counts.misses),
+        ("num_lookups", "Number of cache lookups in response cache", cache_counts.hits + cache_counts.misses),
+        ("num_evictions", "Number of cache evictions in response cache", cache_counts.evictions),
+        (
+            "lookup_duration",
+            "Total cache lookup duration (hit and miss), in microseconds",
+            cache_counts.lookup_ns // 1000,
+        ),
+        ("insertion_duration", "Total cache insertion duration, in microseconds", cache_counts.insert_ns // 1000),
     ):
         out.append(GaugeMetricFamily(f"nv_cache_{name}", text, value))
     return out

@@ -1,4 +1,4 @@
-"""`Index`: the state of every version that is known, as records."""
+"""`Index`: records of the state of every known version of every model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 from .source.layout import model_names, shown_path, version_folders
 from .source.model_source import ModelSource
 
-_UNLOADED = "unloaded"  # as `Service` says it
+_UNLOADED = "unloaded"  # the reason that `Service` gives
 STUBBED = "by `stub`, for the time being"
 
 
@@ -23,7 +23,7 @@ def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
 
 
 def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | None) -> ModelRecord:
-    """Return the record of a model version that serves."""
+    """Return the record of a model version in service."""
     spec = model.spec
     return ModelRecord(
         name=model.name,
@@ -46,27 +46,27 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
 
 
 class Index:
-    """Records of versions, by name and version; each change replaces one."""
+    """Records of versions, by name and version. Records are immutable; each change replaces one."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._records: dict[str, dict[int, ModelRecord]] = {}
 
     def record(self, name: str, version: int) -> ModelRecord:
-        """Return the record of a version that is known."""
-        return self._as_it_serves(self._records[name][version])
+        """Return the record of a known version."""
+        return self._with_stub_mark(self._records[name][version])
 
-    def _as_it_serves(self, record: ModelRecord) -> ModelRecord:
-        """A record, with what stands in for the model for the time being."""
+    def _with_stub_mark(self, record: ModelRecord) -> ModelRecord:
+        """Return the record, marked as stubbed while a substitution answers for the version."""
         model = self._server.find(record.name, record.version) if record.state == "READY" else None
         stubbed = model is not None and model.seen.stub and not record.stub
         return replace(record, stub=STUBBED) if stubbed else record
 
     def newest(self, name: str) -> ModelRecord | None:
-        """Return the record of the newest version of a model that serves; None where none does."""
+        """Return the record of the newest version in service; None if no version serves."""
         model = self._server.find(name)
         record = None if model is None else self._records.get(name, {}).get(model.version)
-        return None if record is None else self._as_it_serves(record)
+        return None if record is None else self._with_stub_mark(record)
 
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
         """Return all records by name and version, plus a record "not loaded" for each model in `paths` without one."""
@@ -74,54 +74,54 @@ class Index:
         for folder in [path / name for path in paths for name in model_names([path])]:
             newest = max(version_folders(folder) or (1,))
             rows.setdefault(folder.name, {newest: _unavailable(folder.name, newest, shown_path(folder), "not loaded")})
-        return [self._as_it_serves(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
+        return [self._with_stub_mark(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
 
     def loading(self, source: ModelSource, versions: Iterable[int]) -> None:
-        """Note that versions are being loaded, where none serves yet."""
+        """Record that versions are being loaded, except versions already in service."""
         serving = self._server.serving(source.name)
         for version in versions:
             if version not in serving:
-                self._note(_unavailable(source.name, version, source.origin, "", "LOADING"))
+                self._set(_unavailable(source.name, version, source.origin, "", "LOADING"))
 
     def failed(self, source: ModelSource, reason: str) -> None:
-        """Note why versions could not be loaded; those that serve go on."""
+        """Record why versions could not be loaded; versions in service keep their records."""
         records = self._records.get(source.name, {})
         versions = [version for version, record in list(records.items()) if record.state == "LOADING"]
         if not versions and not self._server.serving(source.name):
             versions = [next(iter(source.versions), 1)]
         for version in versions:
-            self._note(_unavailable(source.name, version, source.origin, reason))
+            self._set(_unavailable(source.name, version, source.origin, reason))
 
     def loaded(self, name: str, records: dict[int, ModelRecord]) -> None:
         self._records.setdefault(name, {}).update(records)
 
     def leaving(self, name: str, versions: Iterable[int], reason: str) -> None:
-        """Note that versions leave service; the note changes when they have left."""
+        """Record that versions are leaving service; `has_left` records the end."""
         records = self._records.get(name, {})
         for version in versions:
             if version in records:
                 records[version] = replace(records[version], state="UNLOADING", reason=reason)
 
     def has_left(self, model: LoadedModel) -> None:
-        """Note that a version has been finalized."""
+        """Record that a version has been finalized."""
         record = self._records.get(model.name, {}).get(model.version)
         if record is not None and record.state == "UNLOADING":
-            self._note(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
+            self._set(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
 
     def remote_is(self, name: str, lost: str) -> None:
-        """Note that the server of a remote model is `lost`, and why, or that it answers again."""
+        """Record why the server of a remote model is lost, or with an empty `lost` that it answers again."""
         serving = self._server.serving(name)
         for version, record in list(self._records.get(name, {}).items()):
             if record.remote and version in serving:
-                self._note(replace(record, state="UNAVAILABLE" if lost else "READY", reason=lost))
+                self._set(replace(record, state="UNAVAILABLE" if lost else "READY", reason=lost))
 
     def forget(self, name: str) -> None:
-        """Forget a model that does not serve."""
+        """Forget a model unless it serves."""
         if not self._server.serving(name):
             self._records.pop(name, None)
 
     def was_unloaded(self, name: str) -> bool:
-        """Whether somebody unloaded a model, so that none of it serves."""
+        """Whether a version of the model was unloaded on request."""
         return any(record.reason == _UNLOADED for record in list(self._records.get(name, {}).values()))
 
     def forget_unloaded(self) -> None:
@@ -132,7 +132,7 @@ class Index:
     def clear(self) -> None:
         self._records.clear()
 
-    def _note(self, record: ModelRecord) -> None:
+    def _set(self, record: ModelRecord) -> None:
         self._records.setdefault(record.name, {})[record.version] = record
 
 

@@ -1,4 +1,4 @@
-"""Polling: models follow what changes in the repository's folders."""
+"""Polling: load, reload and unload models as the repository's folders change."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger("bls_notebook")
 
 
 class FolderPolling:
-    """Loads, loads again and unloads what has changed in folders since the last look.
+    """Loads, reloads and unloads the models whose folders have changed since the last poll.
 
-    Folders with the names of models that `cells` define are left alone.
+    Folders of models that `cells` define are ignored.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class FolderPolling:
         unload: Callable[[str], object],
     ) -> None:
         self._paths, self._cells, self._load, self._unload = paths, cells, load, unload
-        self._seen: dict[str, object] = {}
+        self._signatures: dict[str, object] = {}
         self._problems: dict[str, str] = {}
         self._lock = NameLock()
 
     def follow(self) -> list[str]:
-        """Look at the folders now; return the names of the models that were loaded or unloaded.
+        """Check the folders now; return the names of the models that were loaded or unloaded.
 
-        A model that fails to load is logged once, and tried again the next time.
+        A failed load is logged once per error, and the next poll tries again.
         """
         changed = []
         with self._lock:
@@ -48,8 +48,8 @@ class FolderPolling:
             for name in stepped(present, "models", len(present)):
                 try:
                     check_model_name(name)
-                    found = signature(find_model(self._paths, name))
-                    if self._seen.get(name) == found:
+                    current = signature(find_model(self._paths, name))
+                    if self._signatures.get(name) == current:
                         continue
                     self._load(name)
                 except BLSError as error:
@@ -58,20 +58,20 @@ class FolderPolling:
                     self._problems[name] = str(error)
                     continue
                 self._problems.pop(name, None)
-                self._seen[name] = found
+                self._signatures[name] = current
                 changed.append(name)
-            for name in [n for n in self._seen if n not in present]:
-                del self._seen[name]
+            for name in [n for n in self._signatures if n not in present]:
+                del self._signatures[name]
                 self._unload(name)
                 changed.append(name)
         return changed
 
 
 class Poller:
-    """Calls something every so many seconds, in a daemon thread, as long as it exists."""
+    """Calls a method every `seconds` in a daemon thread, until `stop` or until the method's object is gone."""
 
-    def __init__(self, what: weakref.WeakMethod[Callable[[], object]], seconds: float) -> None:
-        self._what = what
+    def __init__(self, method: weakref.WeakMethod[Callable[[], object]], seconds: float) -> None:
+        self._method = method
         self._seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bls-poll", daemon=True)
@@ -79,7 +79,7 @@ class Poller:
 
     def _run(self) -> None:
         while not self._stop.wait(self._seconds):
-            call = self._what()
+            call = self._method()
             if call is None:
                 return
             try:
@@ -89,5 +89,5 @@ class Poller:
             del call
 
     def stop(self) -> None:
-        """Call no more. Does not wait for a call under way."""
+        """Stop calling the method. Does not wait for a running call."""
         self._stop.set()

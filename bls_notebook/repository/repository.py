@@ -41,31 +41,32 @@ class ModelRepository:
     *paths : str, Path, or list of these
         Folders in Triton's layout; none for models in memory only. Nothing is loaded at first.
     strict : bool
-        Whether what Triton would pass in silence (`Response.warnings`) fails the request.
+        If True, problems that Triton ignores (`Response.warnings`) fail the request.
     control_mode : str
-        ``"explicit"``: models load and unload on request. ``"none"``: all that lie in `paths` are loaded
-        now, for good. ``"poll"``: so are they, and then follow what changes in the folders. Models that
-        fail to load are logged, and `index` says why. Cells can be defined in any mode.
+        ``"explicit"``: models load and unload on request. ``"none"``: all models in `paths` are loaded now and
+        stay. ``"poll"``: as ``"none"``, and then the repository follows changes in the folders. Models that
+        fail to load are logged, and `index` gives the reason. Cells can be defined in any mode.
     poll_seconds : float or None
-        How often folders are looked at in mode ``"poll"``; None for only when `poll` is called.
+        Seconds between polls in mode ``"poll"``; None: only calls of `poll` check the folders.
     backend_directory : str or Path, optional
-        Where Python-based backends are: ``backend: "name"`` without a backend of that name here is run by
-        ``<backend_directory>/name/model.py``. Default: `backends`, beside the folders in `paths` or in them.
+        Folder of Python-based backends: ``<backend_directory>/name/model.py`` runs models with
+        ``backend: "name"`` if no installed backend has that name. Default: `backends`, beside or in the folders
+        of `paths`.
     cache_bytes : int
         Size of the response cache (``response_cache { enable: true }``), which all models share; 0 for none.
     fill : mapping of str to object, optional
-        Values for templates such as ``${engine_dir}``, and parameters, by key; the environment and harmless
-        defaults give the rest. None: nothing is filled, as on Triton.
+        Values for templates such as ``${engine_dir}``, and for parameters, by key. Other templates are filled
+        from the environment or with harmless defaults. None: no template is filled, as on Triton.
 
     Raises
     ------
     BLSError
-        A path, or `backend_directory`, is not a folder.
+        A path or `backend_directory` is not a folder.
 
     Attributes
     ----------
     metrics : Metrics
-        Of the models, and Triton's own: `metrics.text()` is what Prometheus reads.
+        Metrics of the models, and Triton's own; `metrics.text()` returns the text that Prometheus reads.
 
     Examples
     --------
@@ -98,45 +99,45 @@ class ModelRepository:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The folders that models are looked for in."""
+        """The folders in which models are searched."""
         return self._catalog.paths
 
     def ready(self, name: str, version: int | None = None) -> bool:
-        """Whether a model serves: the given version, or any."""
+        """Whether the given version of a model serves; None: any version."""
         return self._catalog.ready(name, version)
 
     def index(self, folders: bool = True) -> list[ModelRecord]:
-        """Return a record for every version of every model that is known, by name and version.
+        """Return a record of every known version of every model, sorted by name and version.
 
         Parameters
         ----------
         folders : bool
-            Whether to list models in the folders that were never loaded, too.
+            Whether to list models in the folders that were never loaded.
         """
         return self._catalog.service.index.rows(self._catalog.paths if folders else ())
 
     def config(self, name: str) -> ModelConfigMessage:
-        """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
+        """Return a copy of a model's completed configuration; ModelNotFoundError if no version serves."""
         return deepcopy(self._catalog.ready_model(name).spec.config)
 
     def record(self, name: str) -> ModelRecord:
-        """Return the record of the newest version of a model that serves."""
+        """Return the record of a model's newest version in service; ModelNotFoundError if none serves."""
         return self._catalog.service.index.record(name, self._catalog.ready_model(name).version)
 
     def statistics(self, name: str) -> dict[str, Any]:
-        """Return what a model has done, by version, in the shape of Triton's statistics.
+        """Return the statistics of a model, by version, in the shape of Triton's statistics.
 
-        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
-        up. Of a remote model they are its server's, of all who ask it. Where none of this name serves, it is
-        a ModelNotFoundError.
+        Times (``ns``) are in nanoseconds. The ``compute_infer`` of an ensemble is the sum of its steps' times. The
+        statistics of a remote model are its server's, which count the requests of all clients. Raises a
+        ModelNotFoundError if no version serves.
         """
         self._catalog.ready_model(name)
         return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
 
     def statistics_records(self, *names: str) -> list[StatisticsRecord]:
-        """Return what models have done, by default all that serve: a record for each version.
+        """Return a statistics record of each version of these models, by default of all models in service.
 
-        Where none of a name serves, it is a ModelNotFoundError.
+        Raises a ModelNotFoundError if no version of a named model serves.
         """
         for name in names:
             self._catalog.ready_model(name)
@@ -148,7 +149,7 @@ class ModelRepository:
 
     @property
     def last_failure(self) -> BaseException | None:
-        """The last exception that a model raised, with its traceback; for post-mortem debugging."""
+        """The last exception that a model raised, with its traceback, for post-mortem debugging."""
         return self._server.last_failure
 
     def define(
@@ -160,22 +161,23 @@ class ModelRepository:
         notebook_names: Collection[str] | None = None,
         place: SourcePlace | None = None,
     ) -> ModelRecord:
-        """Define a model by its source, and load it; what ``%%tritonmodel`` calls.
+        """Define a model by its source and load it; ``%%tritonmodel`` calls this.
 
         Parameters
         ----------
         name : str
-            Name of the model; one of the same name is replaced once the new one has loaded.
+            Name of the model. A model of the same name is replaced once the new one has loaded.
         source : str
-            Of model.py.
+            Text of model.py.
         config : str, dict or ModelConfig, optional
-            Of config.pbtxt; without it the one given by `set_config`, else the model's `auto_complete_config`.
+            Configuration, as in config.pbtxt. Default: the one given to `set_config`, or else the result of the
+            model's `auto_complete_config`.
         version : int
             Number of the version.
         notebook_names : collection of str, optional
-            Variables of the notebook: the record's warnings name those that the source reads.
+            Names of the notebook's variables; the record warns about those that the source reads.
         place : SourcePlace, optional
-            Where the source was written: debuggers, tracebacks and messages name that file and its lines.
+            File and line of the source, which debuggers, tracebacks and messages name.
 
         Returns
         -------
@@ -184,161 +186,161 @@ class ModelRepository:
         Raises
         ------
         InvalidNameError, ConfigError, ModelLoadError
-            Nothing has changed then: a version that was serving still serves.
+            The version that was in service still serves.
         """
         return self._catalog.define(name, source, config, version, notebook_names, place)
 
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
-        """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
+        """Set the configuration (config.pbtxt) of a model; ``%%tritonconfig`` calls this.
 
-        It is checked now and used by the next `define`. A model that serves is loaded again with it at once, and
-        its record is returned; an ensemble needs nothing else, so it is loaded at once too.
+        The text is checked now, and the next `define` uses it. A cell's model in service is reloaded with it at once,
+        and its record is returned. An ensemble needs no source, so it is loaded at once, too.
 
         Raises
         ------
         ConfigError, ModelLoadError
-            The config is not taken then.
+            The previous configuration stays.
         """
         return self._catalog.set_config(name, config)
 
     def load(
         self, name: str, config: str | Mapping[str, Any] | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
-        """Load a model, or load it again; what is loaded and unchanged is left as it is.
+        """Load a model, or reload it if its files have changed.
 
-        The models of an ensemble's steps are loaded with it. Of several versions only those that changed are loaded
-        again. If only the instance groups changed, instances are added, or leave once they have finished.
+        The models of an ensemble's steps are loaded with it. Only the versions whose files have changed are
+        reloaded. If only the instance groups changed, instances are added, or removed once they are idle.
 
         Parameters
         ----------
         name : str
         config : str or dict, optional
-            Configuration as JSON text, or a dict, instead of config.pbtxt.
+            Configuration as JSON text or a dict, in place of config.pbtxt.
         files : mapping of str to bytes, optional
-            ``file:<version>/<name>`` to contents, instead of the files on disk; needs `config`.
+            Contents of files by ``file:<version>/<name>``, in place of the files on disk; needs `config`.
 
         Returns
         -------
         ModelRecord
-            Of the newest version.
+            Record of the newest version.
 
         Raises
         ------
         ModelNotFoundError, InvalidNameError, ConfigError, ModelLoadError
-            What was serving still serves.
+            The versions that were in service still serve.
         """
         return self._catalog.load(name, config, files)
 
     def reload(self, name: str) -> ModelRecord:
-        """Load a model again from its files or its cell, also where they have not changed."""
+        """Load a model again from its files or its cell, even if they have not changed."""
         return self._catalog.reload(name)
 
     def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Take a model out of service; requests in flight are finished first.
+        """Take a model out of service; requests in flight finish first.
 
-        A model that is not loaded is no error, as in Triton. Ensembles that have it as a step leave service with
-        it, and come back when it does. Called by a model, it does not wait.
+        Unloading a model that is not loaded is no error, as in Triton. Ensembles with this model as a step leave
+        service with it and return when it is loaded again. If a model calls this, it does not wait.
 
         Parameters
         ----------
         name : str
         unload_dependents : bool
-            Of an ensemble: whether models that were loaded for its steps alone are unloaded too.
+            Whether to unload the models that were loaded only as steps of this ensemble.
         """
         self._catalog.unload(name, unload_dependents)
 
     def clear(self, keep_folders: bool = False) -> None:
-        """Unload every model, and forget those of cells; a BLSError if a model of the repository calls it.
+        """Unload every model and forget the models of cells; a BLSError if a model of this repository calls it.
 
         Parameters
         ----------
         keep_folders : bool
-            Whether models stay loaded that are as they lie in the folders.
+            Whether models loaded from folders, without other files or configuration, stay in service.
         """
         self._catalog.clear(keep_folders)
 
     def poll(self) -> list[str]:
-        """Look at the folders now; load, load again and unload what has changed there.
+        """Check the folders now: load new models, reload changed ones, and unload removed ones.
 
-        A model that fails to load is tried again the next time, as on Triton.
+        The next poll tries again to load a model that failed, as on Triton.
 
         Returns
         -------
         list of str
-            Names of the models that were loaded or unloaded.
+            Names of the models that were loaded or unloaded by this poll.
 
         Raises
         ------
         BLSError
-            The mode is not ``poll``.
+            The control mode is not ``"poll"``.
         """
         return self._catalog.poll()
 
     @takes_arguments_of(Sender.request)
     def infer(self, *arguments: Any, **options: Any) -> Response:
-        """Send a request and wait for the answer.
+        """Send a request and wait for its response.
 
         Parameters
         ----------
         name : str
             Name of the model.
         inputs : mapping of str to array
-            Arrays are sent as they are; lists, numbers and text take the input's data type.
+            Arrays are sent unchanged; lists, numbers and text are converted to the input's data type.
         outputs : sequence of str, optional
-            Names of the outputs that are wanted; all by default.
+            Names of the requested outputs; default: all.
         version : int
-            -1 for the newest that is ready.
+            Version of the model; -1 for the newest that is ready.
         preferred_memory : str or PreferredMemory, optional
-            Where the outputs should be: ``"cpu"``, ``"gpu:0"``.
+            Device of the outputs: ``"cpu"``, ``"gpu:0"``.
         timeout : int
-            Microseconds, as in `pb_utils.InferenceRequest`.
+            Timeout (µs), as in `pb_utils.InferenceRequest`.
         request_id, correlation_id, flags, parameters
-            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's level in
-            a dynamic batcher's queue and does not reach the model, as over HTTP.
+            As in `pb_utils.InferenceRequest`. The parameter ``priority`` (a whole number) is the request's level in
+            a dynamic batcher's queue; the model does not receive it, as with HTTP requests.
         trace : bool, str or mapping, optional
-            True begins a trace; W3C's ``traceparent``, or a mapping with it (what OpenTelemetry's
-            ``propagate.inject`` fills in), joins one. The model sees it by ``request.trace()``.
+            True starts a trace. A W3C ``traceparent``, or a mapping that contains one (OpenTelemetry's
+            ``propagate.inject`` fills in such a mapping), joins a trace. The model reads it with ``request.trace()``.
 
         Returns
         -------
         Response
-            Its `error` is set where the request failed; that is never raised.
+            Its `error` is set if the request failed; a failed request raises nothing.
 
         Raises
         ------
         BLSError
-            A value of which no tensor can be made, or no traceparent.
+            A value cannot become a tensor, or `trace` is no traceparent.
         """
         return self._sender.send(self._sender.request(*arguments, **options))
 
     @takes_arguments_of(Sender.request)
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
-        """Send a request and await the answer; as `infer`."""
+        """Send a request and await its response; arguments as for `infer`."""
         return await self._sender.send_async(self._sender.request(*arguments, **options))
 
     @takes_arguments_of(Sender.request)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
-        """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
+        """Send a request to a decoupled model and iterate its responses as they arrive; arguments as for `infer`.
 
-        A final flag that is sent alone makes the last response `final`. Leaving the iteration early cancels the
-        request.
+        If the final flag arrives without a response, the last response becomes `final`. Ending the iteration early
+        cancels the request.
         """
-        return self._sender.walk(self._sender.request(*arguments, **options))
+        return self._sender.stream(self._sender.request(*arguments, **options))
 
     @takes_arguments_of(Sender.request)
     def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
-        """Send a request to a decoupled model and await its responses one by one; as `stream`."""
-        return self._sender.walk_async(self._sender.request(*arguments, **options))
+        """Send a request to a decoupled model and iterate its responses asynchronously; see `stream`."""
+        return self._sender.stream_async(self._sender.request(*arguments, **options))
 
     def run(self, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
-        """Run a function as the body of an `execute`, which may send BLS requests; return what it returns.
+        """Run a function as the body of an `execute`, which may send BLS requests; return its result.
 
         Parameters
         ----------
         function : callable
-            Without arguments; a coroutine function is awaited, in an event loop of its own.
+            Takes no arguments. A coroutine function is awaited in a new event loop.
         errors : list, optional
-            To which the last errors are added that requests of the function were answered with.
+            The last error responses to the function's requests are appended to this list.
         """
         return run_body(self._server, function, errors)
 
@@ -351,27 +353,28 @@ class ModelRepository:
         config: str | Mapping[str, Any] | None = None,
         clock: object = None,
     ) -> ModelStub:
-        """Answer a model's requests by something else, as long as ``with`` lasts; see `docs/testing.md`.
+        """Answer a model's requests with a stub inside a ``with`` block; see `docs/testing.md`.
 
         Parameters
         ----------
         model : str
-            One that serves; one in the folders, which is not loaded; or any other, with `config`.
+            A model in service, a model in the folders (which is not loaded), or any name together with `config`.
         answer : object
-            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error, or of
-            a decoupled model an iterable of these; an error (`TritonError`, an exception or text); a list of
-            these, one for each request in turn; a recording; None: made up from the configuration.
+            A mapping of output names to arrays; an error (`TritonError`, an exception or text); a function that takes
+            the request and returns a mapping, an error or an `InferenceResponse` (for a decoupled model also an
+            iterable of these); a list with one of these for each request in turn; a recording; or None for outputs
+            made up from the configuration.
         delay : float
-            Seconds before each response; it ends with the request.
+            Delay (s) before each response; it ends early if the request is cancelled.
         config : str or dict, optional
             Configuration of a model that is in no folder.
         clock : object, optional
-            Whose `wait` takes the delay's time, in place of the computer's clock.
+            Object whose `wait` method performs the delay, in place of the system clock.
 
         Returns
         -------
         ModelStub
-            For ``with``. Its `calls` are the requests that came.
+            A context manager; its `calls` are the requests that it received.
         """
         from .substitution.stub import ModelStub
 
@@ -379,7 +382,7 @@ class ModelRepository:
 
     @property
     def strict(self) -> bool:
-        """Whether warnings fail the request; may be set at any time."""
+        """Whether warnings fail the request; can be set at any time."""
         return self._server.strict
 
     @strict.setter
@@ -388,17 +391,17 @@ class ModelRepository:
 
     @property
     def closed(self) -> bool:
-        """Whether it has been closed."""
+        """Whether the repository has been closed."""
         return self._catalog.service.closed
 
     def close(self, seconds: float = 5.0) -> None:
-        """Unload every model and remove what was written for those of cells; the second time, nothing.
+        """Unload every model and remove the files written for cells. May be called twice.
 
         Parameters
         ----------
         seconds : float
-            How long to wait for requests in flight and for `finalize`. Requests in flight are then answered with
-            an error; a request that runs in its caller's own thread ends when its `execute` does.
+            Time limit (s) for requests in flight and for `finalize`. Afterwards, requests in flight are answered with
+            an error; a request that runs on its caller's thread ends when its `execute` returns.
         """
         self._catalog.service.close(seconds)
 
@@ -418,7 +421,7 @@ _current: ModelRepository | None = None
 
 
 def current_repository() -> ModelRepository:
-    """Return the repository that magics use; at first, one in memory only."""
+    """Return the repository that magics use; the first call creates one in memory."""
     global _current
     with _lock:
         if _current is None:
@@ -427,7 +430,7 @@ def current_repository() -> ModelRepository:
 
 
 def set_current_repository(repository: ModelRepository | None) -> None:
-    """Make magics use another repository; None for a fresh one when next needed. Closes nothing."""
+    """Make magics use another repository; None: a new one on next use. The old one is not closed."""
     global _current
     with _lock:
         _current = repository

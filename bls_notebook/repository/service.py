@@ -1,8 +1,8 @@
-"""`Service`: puts the versions of models into service, and takes them out.
+"""`Service`: puts the versions of models into service and takes them out.
 
-Guarantees: loads of one name happen one after the other, of different names side by side; a load that fails leaves in
-service what was; a replacement is one step, and the requests of the version that left are finished before it is
-finalized. An ensemble leaves service before the models of its steps do. No model is put in service after the end.
+Guarantees: loads of one model run one after the other, loads of different models in parallel. A failed load leaves the
+versions in service unchanged. A replacement is atomic, and the replaced version is finalized after its requests have
+finished. An ensemble leaves service before the models of its steps. After `close`, no model enters service.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CLOSED = "the repository was closed before the request was answered"
 
 
 def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
-    """Wait until models are finalized, or until the time is `deadline`; return those that are not."""
+    """Wait until models are finalized or the `deadline` (monotonic, s) has passed; return the unfinalized ones."""
     models = list(models)
     for model in models:
         left = None if deadline is None else min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX)
@@ -50,7 +50,7 @@ may_be_interrupted(wait_until_closed.__code__)
 
 
 def finish_closing(models: list[LoadedModel], seconds: float) -> None:
-    """Wait for models that leave service, and answer what is still in flight then."""
+    """Wait for models that leave service; after `seconds`, answer their requests in flight with an error."""
     try:
         wait_until_closed(models, monotonic() + seconds)
     finally:  # also on Ctrl-C
@@ -60,30 +60,30 @@ def finish_closing(models: list[LoadedModel], seconds: float) -> None:
 
 
 class Service:
-    """The models that a server serves, with what is known of all others."""
+    """The models in service, and the index of all known models."""
 
     def __init__(self, loader: Loader, cache: ResponseCache, strict: bool) -> None:
         self.server = Server(loader, cache, strict)
-        self.folder = SourceFolder()  # where models that come from memory are written
+        self.folder = SourceFolder()  # for the sources of cells and of file overrides
         self.index = Index(self.server)
         self.dependencies = Dependencies()
-        self.signatures: dict[str, object] = {}  # of the files that models were loaded from
-        self.sources: dict[str, ModelSource] = {}  # where models came from that have served
-        # Called at the end, of what stands in for models: each returns what is to be closed with the rest.
+        self.signatures: dict[str, object] = {}  # of model folders at their last load
+        self.sources: dict[str, ModelSource] = {}  # of the last successful load
+        # Substitutions end their waits when the service closes, and return the models to close with it.
         self.ending: list[Callable[[], list[LoadedModel]]] = []
-        self.poller: Poller | None = None  # stops when the service ends
+        self.poller: Poller | None = None  # stopped by `close`
         self.closed = False
         self._lock = threading.Lock()
         self._locks: dict[str, NameLock] = {}
-        self.remove_files = weakref.finalize(self, self.folder.close)  # also called
+        self.remove_files = weakref.finalize(self, self.folder.close)  # or called by `close`
 
     def lock_of(self, name: str) -> NameLock:
-        """Return the lock under which the versions of a name change."""
+        """Return the lock of a model, held while its versions change."""
         with self._lock:
             return self._locks.setdefault(name, NameLock())
 
     def load_written(self, source: ModelSource) -> ModelRecord:
-        """Load a model whose folder was written for it, and is removed where it does not load."""
+        """Load a model from a folder written for this load; remove the folder if the load fails."""
         try:
             return self.load(source)
         except BaseException:
@@ -91,7 +91,7 @@ class Service:
             raise
 
     def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
-        """Load and put in service; it is the name's turn."""
+        """Load a model and put it into service. The caller holds the model's lock."""
         name = source.name
         self.refuse_if_closed(name)
         started = perf_counter()
@@ -100,7 +100,7 @@ class Service:
         try:
             with progress(f"loading {name}"):
                 loaded = load_versions(self.server, source, keep, lambda versions: self.index.loading(source, versions))
-        except OSError as error:  # its folder went away, or may not be looked into
+        except OSError as error:  # the folder was removed, or is not readable
             problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
             self.index.failed(source, str(problem))
             raise problem from error
@@ -116,7 +116,7 @@ class Service:
             unchanged = before.get(version) is model and specs[version] is model.spec
             records[version] = self.index.record(name, version) if unchanged else model_record(model, source, seconds)
         try:
-            with self._lock:  # it may have been closed meanwhile
+            with self._lock:  # another thread may have closed the service
                 self.refuse_if_closed(name)
                 self.server.exchange(name, loaded)
         except BaseException:
@@ -129,14 +129,14 @@ class Service:
         return records[max(records)]
 
     def refuse_if_closed(self, name: str) -> None:
-        """Say so where there is nothing to put in service any more."""
+        """Raise RepositoryClosedError if the service is closed."""
         if self.closed:
             raise RepositoryClosedError(
                 f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
             )
 
     def unload(self, name: str, unload_dependents: bool = False) -> list[LoadedModel]:
-        """Take a model, and the ensembles that need it, out of service; return what left."""
+        """Take a model, and the ensembles that need it, out of service; return the models that left."""
         left = self.take_out_users(name) + self.take_out(name, "unloaded")
         members = self.dependencies.forget(name)
         if unload_dependents:
@@ -156,18 +156,18 @@ class Service:
         return left
 
     def close(self, seconds: float) -> None:
-        """Unload every model, and remove what was written for those of cells."""
+        """Unload every model and remove the files written for cells."""
         if not isinstance(seconds, (int, float)) or not seconds >= 0:
-            raise BLSError(f"close: seconds: got {seconds!r}, expected a number from 0 on")
+            raise BLSError(f"close: seconds: got {seconds!r}, expected a number, at least 0")
         self.not_by_a_model("close")
-        with CtrlC(), progress("closing the repository: what is under way is finished first"):
+        with CtrlC(), progress("closing the repository: requests in flight finish first"):
             try:
                 finish_closing(self.begin_closing(), seconds)
             finally:
                 self.remove_files()
 
     def begin_closing(self, start: Callable[[Callable[[], None]], None] = start_in_thread) -> list[LoadedModel]:
-        """Take every model out of service; return them. They are finalized in threads that `start` finds."""
+        """Take every model out of service and return them; `start` provides the threads that finalize them."""
         with self._lock:
             if self.closed:
                 return []
@@ -186,7 +186,7 @@ class Service:
         return [m for of in (self.server.own, self.server.serving) for name in names for m in of(name).values()]
 
     def leave_behind(self) -> None:
-        """Have no part in the models any more: in a forked child they are its parent's."""
+        """Give up the models without closing them: in a forked child they belong to the parent process."""
         self.closed = True
         self.remove_files.detach()
         self.folder = SourceFolder()
@@ -194,11 +194,11 @@ class Service:
         self._lock = threading.Lock()
 
     def not_by_a_model(self, verb: str) -> None:
-        """Refuse what a model cannot do to its own repository: it would wait for its own end."""
+        """Raise if a model of this repository is the caller: the operation would wait for that model's own end."""
         caller = caller_var.get()
         if isinstance(caller, Execution) and caller.server is self.server and caller.runs_a_model:
             raise BLSError(
-                f"{verb}: model {caller.model_name!r} cannot {verb} the repository that it runs in, which "
-                "would wait for it to end; call it from the notebook, or unload single models "
+                f"{verb}: model {caller.model_name!r} cannot {verb} the repository that it runs in, because that "
+                "waits until the model has finished; call it from the notebook, or unload single models "
                 "(pb_utils.unload_model)"
             )

@@ -1,13 +1,13 @@
-"""What becomes of repositories when Python ends, and in a forked child.
+"""Close open repositories when Python exits, and detach them in a forked child.
 
-When Python ends, it waits for threads that are no daemons, then it calls what was registered with `atexit`,
-the last first. Repositories that nobody closed are closed there, all at once, by what the package registered
-when it was imported: so whatever was registered after that may still use them.
+At exit, Python waits for non-daemon threads and then calls the `atexit` functions, last registered first. The package
+registers its function on import, so functions registered later can still use repositories. All open repositories are
+closed at once.
 
-Guarantees: a program ends with its own exit code, at most `EXIT_SECONDS` and `LAST_SECONDS` later than
-without repositories, whatever its models do; every model is finalized, in a thread of its own, and has that
-long. A request that a thread of the program waits for when the main thread has ended has `PATIENCE_SECONDS`,
-and then an error: Python would wait for that thread for ever. A forked child touches nothing of its parent's.
+Guarantees: a program exits with its own exit code, at most `EXIT_SECONDS` + `LAST_SECONDS` later than without
+repositories, whatever its models do. Each model is finalized in its own thread within this time. If a non-daemon thread
+waits for a response after the main thread has ended, the request gets an error after `PATIENCE_SECONDS`; otherwise
+Python would never exit. A forked child leaves the parent's models alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ ENDED = (
 
 log = logging.getLogger("bls_notebook")
 
-
 _open: weakref.WeakSet[Service] = weakref.WeakSet()
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _workers: list[threading.Thread] = []
@@ -46,23 +45,23 @@ _exiting = threading.Event()
 
 
 def opened(service: Service) -> None:
-    """Close the repository of a service when Python ends, if nobody does before."""
+    """Close the repository of this service at exit if it is still open."""
     _open.add(service)
 
 
 def _main_thread_has_ended() -> None:
-    """Python is about to wait for threads: the last moment at which it allows new ones."""
+    """Start the threads that shutdown needs. Python is about to wait for threads and allows no new ones afterwards."""
     models = _models()
     if not models:
         return
     model_code.forget_pool_workers()
     begun = perf_counter_ns()
-    start_in_thread(lambda: _look_after_threads(begun))
-    _stand_by(len(models))
+    start_in_thread(lambda: _answer_stuck_requests(begun))
+    _start_workers(len(models))
 
 
-def _stand_by(count: int) -> None:
-    """Have so many workers for what is to be done at the end; where there are fewer, one does several."""
+def _start_workers(count: int) -> None:
+    """Start worker threads for the jobs of `close_all`, up to `count`."""
     while len(_workers) < count:
         worker = threading.Thread(target=_work, name="bls-end", daemon=True)
         worker.start()
@@ -73,12 +72,12 @@ def _work() -> None:
     while True:
         try:
             _jobs.get()()
-        except BaseException:  # costs nobody else anything
-            log.exception("a model could not be ended")
+        except BaseException:  # the other models still have to be finalized
+            log.exception("a model could not be finalized")
 
 
-def _look_after_threads(since: int) -> None:
-    """Answer requests that nobody else will, for as long as Python waits for threads that wait for them."""
+def _answer_stuck_requests(since: int) -> None:
+    """Answer old requests with an error while Python waits for the threads that sent them."""
     while not _exiting.wait(1.0):
         give_up_old(_models(), since, PATIENCE_SECONDS, ENDED)
 
@@ -88,7 +87,7 @@ def _models() -> list[LoadedModel]:
 
 
 def close_all() -> None:
-    """Finalize the models of all repositories side by side."""
+    """Finalize the models of all open repositories in parallel."""
     _exiting.set()
     services = list(_open)
     start = _jobs.put if _workers else start_in_thread
@@ -96,14 +95,14 @@ def close_all() -> None:
     finish_closing(models, EXIT_SECONDS)
     deadline = monotonic() + LAST_SECONDS
     for model in wait_until_closed(models, deadline):
-        log.warning("Python ends before model '%s' has been finalized", model.name)
+        log.warning("Python exits before model '%s' has been finalized", model.name)
     for thread in model_code.left():
         thread.join(max(0.0, deadline - monotonic()))
     for service in services:
         service.remove_files()
 
 
-with contextlib.suppress(AttributeError):  # private; without it there is less to wait with
+with contextlib.suppress(AttributeError):  # private; without it, `close_all` starts its own threads
     threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
 
 

@@ -1,9 +1,4 @@
-"""What model versions have done: Triton's statistics, as a record, and as Triton's own metrics.
-
-The metrics (``nv_inference_*`` and ``nv_cache_*``) are read from the statistics when asked for. Names, labels
-and help are those of a tritonserver's ``/metrics``. What belongs to a machine and not to its models
-(``nv_gpu_*``, ``nv_cpu_*``, ``nv_pinned_*``) is not there.
-"""
+"""Statistics of a model version, in Triton's shape and as a record."""
 
 from __future__ import annotations
 
@@ -19,7 +14,7 @@ if TYPE_CHECKING:
 def statistics_of(model: LoadedModel) -> dict[str, Any]:
     """Return the statistics of a version in Triton's shape.
 
-    For a remote model: its server's, over all clients, or the local counts if the server gives none.
+    A remote model's statistics are its server's, over all clients, or the local counts if the server reports none.
     """
     if model.seen.remote:
         backend: Any = model.instances[0].backend

@@ -23,7 +23,7 @@ def stubbed(repo: Repository, root: Path, config: str, **how: Any) -> None:
     (root / name / "1").mkdir(parents=True)
     (root / name / "config.pbtxt").write_text(config, encoding="utf-8")
     source = repo._catalog._source(name, None)
-    repo._catalog.stand_in(replace(source, stub=Stub("asked for", **how)))
+    repo._catalog.serve_source(replace(source, stub=Stub("asked for", **how)))
 
 
 @pytest.fixture

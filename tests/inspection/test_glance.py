@@ -13,7 +13,7 @@ from bls_notebook import pb_utils
 from bls_notebook.pb_utils.dtypes import to_bits
 from bls_notebook.records.repository import Figures, Media
 from bls_notebook.repository.requests.tensor_images import layout_of, pictures, png
-from bls_notebook.repository.requests.tensor_summary import GLANCE, at_a_glance, figures
+from bls_notebook.repository.requests.tensor_summary import GLANCE, figures, quick_summary
 
 
 def pixels(media: Media) -> np.ndarray[Any, Any]:
@@ -113,17 +113,17 @@ def test_large_pictures_and_batches_are_shown_in_part_and_that_is_told() -> None
 
 def test_encoded_pictures_are_seen_too() -> None:
     data = png(np.zeros((8, 9, 3), np.uint8))
-    found = at_a_glance(pb_utils.Tensor("T", np.array([data, b"words", None], object)))["pictures"]
+    found = quick_summary(pb_utils.Tensor("T", np.array([data, b"words", None], object)))["pictures"]
     assert [(each.kind, each.width, each.height) for each in found] == [("image/png", 9, 8)]
 
 
 def test_bfloat16_is_looked_at_as_numbers() -> None:
     bits = to_bits(np.arange(1, 101, dtype=np.float32))
     tensor = pb_utils.Tensor._of("T", bits, "BF16")
-    assert at_a_glance(tensor)["figures"].greatest == 100
+    assert quick_summary(tensor)["figures"].greatest == 100
 
 
 def test_what_is_shown_whole_or_lies_on_a_gpu_is_not_looked_at(simulated_gpu: Any) -> None:
-    assert at_a_glance(pb_utils.Tensor("T", np.arange(12))) == {}
+    assert quick_summary(pb_utils.Tensor("T", np.arange(12))) == {}
     array = simulated_gpu.zeros((64, 64))
-    assert at_a_glance(pb_utils.Tensor.from_dlpack("T", array)) == {}
+    assert quick_summary(pb_utils.Tensor.from_dlpack("T", array)) == {}

@@ -139,7 +139,7 @@ def test_bad_files_change_nothing(disk: bls.ModelRepository, tmp_path: Path, fil
 def test_files_need_a_config(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", PARAMETER)
     disk.load("m")
-    with pytest.raises(bls.ModelLoadError, match="files were given without a config") as info:
+    with pytest.raises(bls.ModelLoadError, match="got files without a config") as info:
         disk.load("m", files={"file:1/model.py": b""})
     assert info.value.reason == "failed to load 'm', failed to poll from model repository"
     assert said(disk, "m") == "none"

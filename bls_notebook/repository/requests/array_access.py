@@ -11,33 +11,33 @@ import numpy as np
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.pb_utils.dtypes import from_bits
 
-CHUNK = 1 << 22  # elements that are worked on at a time: what is made of them meanwhile is bounded
+CHUNK = 1 << 22  # elements per chunk, which bounds the memory of intermediate results
 
 
 @contextmanager
 def working_on(array: Any) -> Iterator[Any]:
-    """Give the module whose functions work on an array: NumPy, or CuPy on the array's GPU."""
-    there = backend_of(array)
-    if there is None:
+    """Yield the module for computing on an array: NumPy, or CuPy with the array's GPU as the current device."""
+    backend = backend_of(array)
+    if backend is None:
         yield np
         return
-    before = there.current()
-    there.finish(array)  # whatever stream it was made on
-    there.set_current(there.device_of(array).index)
+    before = backend.current()
+    backend.finish(array)  # wait for pending work on any stream
+    backend.set_current(backend.device_of(array).index)
     try:
-        yield there.array_module()
+        yield backend.array_module()
     finally:
-        there.set_current(before)
+        backend.set_current(before)
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """Return an array, which should be small, in host memory."""
-    there = backend_of(array)
-    return np.asarray(array) if there is None else there.to_host(array.copy())
+    """Return an array in host memory; meant for small arrays."""
+    backend = backend_of(array)
+    return np.asarray(array) if backend is None else backend.to_host(array.copy())
 
 
 def sampled(array: Any, most: int) -> tuple[Any, int]:
-    """Return an evenly spaced view of at most `most` elements, and how many elements each one stands for."""
+    """Return an evenly spaced view of at most `most` elements, and the number of elements that each represents."""
     every = 1
     while array.size > most:
         axis = int(np.argmax(array.shape))
@@ -47,7 +47,7 @@ def sampled(array: Any, most: int) -> tuple[Any, int]:
 
 
 def chunks(array: Any) -> Iterator[Any]:
-    """Give an array in parts of a bounded size, without copying any."""
+    """Yield views of an array of at most `CHUNK` elements each."""
     if array.size <= CHUNK:
         yield array
         return
@@ -62,9 +62,12 @@ def chunks(array: Any) -> Iterator[Any]:
 
 
 def numbers(array: Any, datatype: str, most: int) -> tuple[Any, int]:
-    """Return what can be computed with, and of how many elements one is in it: BF16 has to be copied."""
+    """Return an array for computing, and the number of elements that each of its elements represents.
+
+    BF16 in the form of 16-bit integers is converted, of which only a sample of `most` elements is taken.
+    """
     if datatype != "BF16" or array.dtype.name == "bfloat16":
         return array, 1
-    few, every = sampled(array, most)
-    with working_on(few):
-        return from_bits(few), every
+    sample, every = sampled(array, most)
+    with working_on(sample):
+        return from_bits(sample), every

@@ -1,7 +1,7 @@
-"""Make tensors and parameters of a request from Python values: arrays as they are, other values by the config.
+"""Convert Python values to a request's tensors, parameters and options.
 
-Parameters are those of Triton's HTTP endpoint, which accepts more than a model may send by BLS: floats, and
-a ``priority``, which the server keeps for itself.
+Parameters follow Triton's HTTP endpoint, which accepts more than a BLS request: floats, and a ``priority`` that the
+server uses and does not pass to the model.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bls_notebook.records.visible_text import first_line
 
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:
-    """Return tensors for a request to a model; `spec` is its own, where it is ready.
+    """Return the input tensors of a request; `spec` is the model's, or None if the model is not ready.
 
-    NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text take the
-    input's data type. Arrays of ml_dtypes.bfloat16 are BF16.
+    NumPy arrays and tensors are sent unchanged, even with a wrong dtype. Lists, numbers and text are converted to the
+    input's data type. Arrays of ml_dtypes.bfloat16 become BF16.
     """
     if inputs.__class__ is not dict and not isinstance(inputs, Mapping):
         raise BLSError(
@@ -39,14 +39,14 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
 def made_tensors(
     model: str, values: Mapping[str, Any], specs: Mapping[str, TensorSpec] | None, what: str
 ) -> list[Tensor]:
-    """Return tensors of values by their names, `what` being an ``input`` or an ``output`` of a model."""
+    """Convert the named values to tensors; `what` is ``input`` or ``output``, for errors."""
     out = []
     for name, value in values.items():
-        wanted = specs.get(name) if specs is not None else None
+        spec = specs.get(name) if specs is not None else None
         try:
-            out.append(_tensor(name, value, wanted))
+            out.append(_tensor(name, value, spec))
         except (TypeError, ValueError, OverflowError, TritonModelException) as error:
-            expected = f"{wanted.datatype} of shape {list(wanted.shape)}" if wanted else "an array"
+            expected = f"{spec.datatype} of shape {list(spec.shape)}" if spec else "an array"
             reason = first_line(str(error))
             raise BLSError(
                 f"model {model!r}, {what} {name!r}: got {_short(value)}, expected {expected}: {reason}"
@@ -54,21 +54,21 @@ def made_tensors(
     return out
 
 
-def _tensor(name: str, value: Any, wanted: TensorSpec | None) -> Tensor:
-    if value.__class__ is np.ndarray and value.dtype.kind in "biuf":  # most are
+def _tensor(name: str, value: Any, spec: TensorSpec | None) -> Tensor:
+    if value.__class__ is np.ndarray and value.dtype.kind in "biuf":  # the most frequent case
         return Tensor(name, value)
     if isinstance(value, Tensor):
         return value if value.name() == name else Tensor._of(name, value._array, value._datatype)
     if not isinstance(value, np.ndarray):
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return Tensor.from_dlpack(name, value)
-        if wanted is None:
+        if spec is None:
             value = np.asarray(value)
         else:
-            value = _array(value, np.dtype(np.float32) if wanted.datatype == "BF16" else wanted.dtype)
-            if value.ndim == 0:  # one number or text stands for one element
-                value = value.reshape((1,) * len(wanted.shape))
-            if wanted.datatype == "BF16":
+            value = _array(value, np.dtype(np.float32) if spec.datatype == "BF16" else spec.dtype)
+            if value.ndim == 0:  # a scalar becomes one element
+                value = value.reshape((1,) * len(spec.shape))
+            if spec.datatype == "BF16":
                 return Tensor._of(name, to_bits(value), "BF16")
     if value.dtype.name == "bfloat16":
         return Tensor._of(name, to_bits(value), "BF16")
@@ -76,31 +76,31 @@ def _tensor(name: str, value: Any, wanted: TensorSpec | None) -> Tensor:
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
         for element in value.reshape(-1).tolist():
-            element_bytes(element)  # what has no text or no UTF-8 form is found here, not on the way
+            element_bytes(element)  # raises for elements without a UTF-8 form
     return Tensor(name, value)
 
 
 def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    """A Python value as an array of the input's dtype, where that changes nothing about it."""
+    """Convert a Python value to an array of the input's dtype; a ValueError if that would change its values."""
     if dtype is None:
         return np.asarray(value)
     if dtype.kind == "O":
-        out = np.asarray(value, dtype=object)  # from the start: NumPy's own texts lose trailing zeros
+        out = np.asarray(value, dtype=object)  # not via NumPy's str dtype, which drops trailing null characters
         for element in out.reshape(-1).tolist():
             if element is None or isinstance(element, (list, tuple, dict, set)):
-                raise ValueError(f"{element!r} is no text")
+                raise ValueError(f"{element!r} is not text")
         return out
     array = np.asarray(value)
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "biuf" or array.dtype.kind == "O":
-        raise ValueError(f"{array.dtype} values are no {dtype} numbers")
+        raise ValueError(f"{array.dtype} values are not numbers of type {dtype}")
     with np.errstate(all="ignore"):
         out = array.astype(dtype)
         if not array.size or (dtype.kind == "f" and array.dtype.kind in "fiu"):
             return out
         if not (out == array).all() or not (out.astype(array.dtype) == array).all():
-            raise ValueError(f"{array.dtype} values would be changed by {dtype}; convert them first")
+            raise ValueError(f"conversion to {dtype} would change the {array.dtype} values; convert them first")
     return out
 
 
@@ -112,7 +112,7 @@ def _short(value: Any) -> str:
 
 
 def preferred_memory_of(value: object) -> PreferredMemory | None:
-    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a Device, a PreferredMemory or None."""
+    """Convert ``"cpu"``, ``"gpu"``, ``"gpu:1"`` or a Device to a PreferredMemory; return others unchanged."""
     if value is None or isinstance(value, PreferredMemory):
         return value
     if isinstance(value, Device):
@@ -137,9 +137,9 @@ _EXPECTED = (
 
 
 def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the parameters that reach the model, as JSON text, and the priority; 0 for the default level.
+    """Return the parameters for the model as JSON text, and the priority (0: the default level).
 
-    A whole number beyond 64 bits arrives as a float, as it does by HTTP.
+    Integers beyond 64 bits become floats, as with HTTP requests.
     """
     if not isinstance(parameters, Mapping):
         raise BLSError(f"parameters: got {parameters!r}, expected a dict such as {{'lang': 'en'}}")
@@ -151,13 +151,12 @@ def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
         if name == "priority":
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise BLSError(
-                    "parameters: 'priority' is the request's level of priority, a whole number from 0 on; "
-                    f"got {value!r}"
+                    f"parameters: 'priority': got {value!r}, expected a whole number from 0 (the priority level)"
                 )
             priority = value
         elif name in _ARGUMENTS or name.startswith("triton_") or name == "binary_data_output":
             remedy = f"; give {_ARGUMENTS[name]}= instead" if name in _ARGUMENTS else ""
-            raise BLSError(f"parameters: Triton keeps the name {name!r} for itself{remedy}")
+            raise BLSError(f"parameters: Triton reserves the name {name!r}{remedy}")
         else:
             own[name] = _checked(name, value)
     return json.dumps(own), priority
@@ -166,34 +165,35 @@ def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
 def _checked(name: str, value: Any) -> str | int | float:
     if not isinstance(value, (bool, int, float, str)):
         raise BLSError(
-            f"parameters: {name!r} is {value!r} of type {type(value).__name__}; expected text, a whole "
-            "number, a float or a boolean"
+            f"parameters: {name!r}: got {value!r} of type {type(value).__name__}, expected text, an integer, "
+            "a float or a boolean"
         )
     for text in (name, value):
         if isinstance(text, str) and text.encode("utf-8", "ignore") != text.encode("utf-8", "replace"):
-            raise BLSError(f"parameters: {name!r} is {value!r}; expected text that has a UTF-8 form")
+            raise BLSError(f"parameters: {name!r}: got {value!r}, expected text that UTF-8 can encode")
     if isinstance(value, int) and not _LEAST <= value <= _MOST:
         try:
             return float(value)
         except OverflowError:
-            raise BLSError(f"parameters: {name!r} is a whole number of more than 1024 bits") from None
+            raise BLSError(
+                f"parameters: {name!r}: got an integer of more than 1024 bits, expected a smaller one"
+            ) from None
     return value
 
 
 def trace_of(value: object) -> InferenceTrace | None:
-    """Return what a request carries for `trace`; None for no trace.
+    """Convert the `trace` argument of a request to its trace; None for no trace.
 
-    A mapping is what OpenTelemetry's ``propagate.inject`` fills in, or the headers of a web request; its
-    other entries are not looked at. What is no traceparent is an error. (A server would send the request
-    without a trace, and not say so.)
+    A mapping may be the one that OpenTelemetry's ``propagate.inject`` fills in, or the headers of a web request; other
+    entries are ignored. An invalid traceparent is an error. (A server would silently send the request without a trace.)
     """
     if value is None or value is False:
         return None
     if value is True:
         return InferenceTrace._begin()
-    given = value if isinstance(value, Mapping) else {"traceparent": value}
-    found = {str(key).lower(): text for key, text in given.items()}
-    parent, state = found.get("traceparent"), found.get("tracestate")
+    entries = value if isinstance(value, Mapping) else {"traceparent": value}
+    headers = {str(key).lower(): text for key, text in entries.items()}
+    parent, state = headers.get("traceparent"), headers.get("tracestate")
     if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
         raise BLSError(f"trace: got {value!r}; {_EXPECTED}")
     if not isinstance(state, (str, type(None))):

@@ -1,4 +1,4 @@
-"""`Response`: the answer to a request from outside any model."""
+"""`Response`: a response to a request from outside any model."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class Response:
-    """The answer to one request, or one response of a stream.
+    """The response to a request, or one response of a stream.
 
     Attributes
     ----------
     model : str
-        Name of the model that was asked.
+        Name of the requested model.
     version : int
-        Version that answered; 0 where none did.
+        Version that answered; 0 if none did.
     request_id : str
     error : TritonError or None
-        Why there is no answer. An error is data here; nothing raises for it.
+        The error of a failed request. A failed request raises nothing.
     warnings : tuple of str
-        What Triton would pass in silence.
+        Problems that Triton ignores.
     seconds : float
-        From sending the request to this response.
+        Time (s) from sending the request to this response.
     index : int
         Position in a stream, from 0.
     final : bool
@@ -63,7 +63,7 @@ class Response:
         known: Callable[[], Known | None] = lambda: None,
     ) -> None:
         self._response = response
-        self._known = known  # what advice is made from, as long as the repository is there
+        self._known = known  # names for advice on errors; None once the repository is gone
         self.model = model
         self.version = version
         self.request_id = request_id
@@ -72,7 +72,7 @@ class Response:
         self.final = final
 
     def __getitem__(self, name: str) -> Tensor:
-        __tracebackhide__ = True  # pytest shows the line that asked
+        __tracebackhide__ = True  # so that pytest shows the caller's line
         for tensor in self._response._outputs:
             if tensor._name == name:
                 return tensor
@@ -87,25 +87,25 @@ class Response:
         return len(self._response._outputs)
 
     def _ipython_key_completions_(self) -> list[str]:
-        return list(self)  # what Tab offers in `response["`
+        return list(self)  # completions of `response["`
 
     def __contains__(self, name: object) -> bool:
         return any(t._name == name for t in self._response._outputs)
 
     @property
     def error(self) -> TritonError | None:
-        """Why there is no answer, None where there is one."""
+        """The error of a failed request; None if it succeeded."""
         return self._response._error
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What Triton would pass in silence, and that it went through stubs if it did."""
-        told = without_stubs(self._response._warnings)
-        return (went_through(self.stubs), *told) if self.stubs else told
+        """Problems that Triton ignores, preceded by a warning if stubs took part in the response."""
+        warnings = without_stubs(self._response._warnings)
+        return (went_through(self.stubs), *warnings) if self.stubs else warnings
 
     @property
     def stubs(self) -> tuple[str, ...]:
-        """Models that stubs answered for on the way to this response: then its values mean nothing."""
+        """Names of the models that stubs answered for on the way to this response, whose values are then made up."""
         return stubs_in(self._response._warnings)
 
     def output_tensors(self) -> list[Tensor]:
@@ -113,11 +113,11 @@ class Response:
         return self._response.output_tensors()
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters that the model sent along."""
+        """Return the parameters that the model set on the response."""
         return json.loads(self._response._parameters)  # type: ignore[no-any-return]
 
     def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return every output as an array, by name; empty where the request failed.
+        """Return every output as an array, by name; empty if the request failed.
 
         BF16, which NumPy lacks, becomes float32.
 
@@ -129,8 +129,8 @@ class Response:
         for tensor in self._response._outputs:
             if not tensor.is_cpu():
                 raise BLSError(
-                    f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}: ask for it "
-                    f'with preferred_memory="cpu", or take response[{tensor._name!r}].to_dlpack()'
+                    f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}, expected cpu; send the "
+                    f'request with preferred_memory="cpu", or use response[{tensor._name!r}].to_dlpack()'
                 )
         return {
             t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy() for t in self._response._outputs
@@ -163,22 +163,22 @@ class Response:
             self.stubs,
         )
 
-    def looked_at(self) -> ResponseRecord:
-        """Return `record` with figures and small pictures of the outputs, at a cost that is bounded."""
-        from .tensor_summary import at_a_glance
+    def summarized(self) -> ResponseRecord:
+        """Return `record` with statistics and small pictures of the outputs, computed at a bounded cost."""
+        from .tensor_summary import quick_summary
 
-        seen = map(at_a_glance, self._response._outputs)
         record = self.record
-        found = zip(record.tensors, seen, strict=True)
-        return replace(record, tensors=tuple(replace(tensor, **more) for tensor, more in found))
+        summaries = map(quick_summary, self._response._outputs)
+        tensors = tuple(replace(t, **summary) for t, summary in zip(record.tensors, summaries, strict=True))
+        return replace(record, tensors=tensors)
 
     def __repr__(self) -> str:
         if self.error is not None:
             return f"<Response of {self.model!r}: error {first_line(self.error.message())!r}>"
         outputs = self._response._outputs
-        told = [f"{t._name} {t._datatype}{list(t.shape())}" for t in outputs[:4]]
+        shown = [f"{t._name} {t._datatype}{list(t.shape())}" for t in outputs[:4]]
         more = [f"{len(outputs) - 4} more"] if len(outputs) > 4 else []
-        return f"<Response of {self.model!r}: {', '.join(told + more) or 'no outputs'}>"
+        return f"<Response of {self.model!r}: {', '.join(shown + more) or 'no outputs'}>"
 
 
 owner_kinds[Response] = "response"

@@ -1,6 +1,6 @@
 """Send requests from outside any model: one response or a stream, blocking or awaited.
 
-Guarantees: leaving or dropping a stream cancels its request; awaiting a response blocks no thread.
+Guarantees: ending or dropping a stream cancels its request; awaiting a response blocks no thread.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Wrap = Callable[[InferenceRequest, InferenceResponse, float, int, bool], Respons
 
 
 class _WhenDropped(ReferenceType):  # type: ignore[type-arg]
-    """Cancels the request of a walk that is dropped.
+    """Cancels the request of a stream that was garbage-collected.
 
-    A destructor without Python code: Ctrl-C that hits one of Python code is lost.
+    A weak reference instead of `__del__`: a KeyboardInterrupt raised inside a Python destructor is lost.
     """
 
     __slots__ = ("stream",)
     stream: Any
 
-    def __new__(cls, walk: _Walk) -> _WhenDropped:
-        return super().__new__(cls, walk, later)
+    def __new__(cls, stream: _Stream) -> _WhenDropped:
+        return super().__new__(cls, stream, later)
 
-    def __init__(self, walk: _Walk) -> None:
-        super().__init__(walk, later)  # type: ignore[call-arg]
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(stream, later)  # type: ignore[call-arg]
 
     def __call__(self) -> None:
         self.stream.cancel()
 
 
-class _Walk:
+class _Stream:
     def __init__(self, caller: SendingExecution, request: InferenceRequest, wrap: Wrap) -> None:
         self._caller, self._request, self._wrap = caller, request, wrap
         self._started = 0.0
@@ -62,14 +62,14 @@ class _Walk:
         self._last: Response | None = None
 
     def _open(self, responses: Any) -> None:
-        # A model gets an iterator, whose stream is read here. Dropping the iterator would discard the stream.
+        # In a model this is an iterator around the stream. Keep it: garbage collection of it would discard the stream.
         self._responses = responses
         self._stream = responses._stream if isinstance(responses, ResponseIterator) else responses
         self._dropped = _WhenDropped(self)
         self._dropped.stream = self._stream
 
-    def _taken(self, response: InferenceResponse, final: bool) -> Response | None:
-        """The response as it is shown; None for a final flag alone, after others."""
+    def _wrapped(self, response: InferenceResponse, final: bool) -> Response | None:
+        """Return the `Response`; None for a final flag that arrives alone after other responses."""
         if final:
             self._end()
         if final and self._last is not None and not response._outputs and response._error is None:
@@ -91,7 +91,7 @@ class _Walk:
         self._dropped = None
 
 
-class Walk(_Walk, Iterator[Response]):
+class ResponseStream(_Stream, Iterator[Response]):
     def __next__(self) -> Response:
         if self._over:
             raise StopIteration
@@ -99,7 +99,7 @@ class Walk(_Walk, Iterator[Response]):
             if self._stream is None:
                 self._started = perf_counter()
                 self._open(self._caller.exec(self._request, True, False))
-            out = self._taken(*self._stream.next_response())
+            out = self._wrapped(*self._stream.next_response())
         except StreamEnded:
             self._end()
             out = None
@@ -111,7 +111,7 @@ class Walk(_Walk, Iterator[Response]):
         return out
 
 
-class AsyncWalk(_Walk, AsyncIterator[Response]):
+class AsyncResponseStream(_Stream, AsyncIterator[Response]):
     async def __anext__(self) -> Response:
         if self._over:
             raise StopAsyncIteration
@@ -119,7 +119,7 @@ class AsyncWalk(_Walk, AsyncIterator[Response]):
             if self._stream is None:
                 self._started = perf_counter()
                 self._open(await self._caller.async_exec(self._request, True, False))
-            out = self._taken(*await self._stream.next_response_async())
+            out = self._wrapped(*await self._stream.next_response_async())
         except StreamEnded:
             self._end()
             out = None
@@ -141,12 +141,12 @@ _Result = TypeVar("_Result")
 def takes_arguments_of(
     function: Callable[Concatenate[Any, _Arguments], object],
 ) -> Callable[[Callable[..., _Result]], Callable[Concatenate[Any, _Arguments], _Result]]:
-    """Give a method that hands its arguments on the signature of the one that it hands them to."""
+    """Give the decorated method, which passes its arguments to `function`, the signature of `function`."""
     parameters = list(inspect.signature(function).parameters.values())
 
     def decorate(method: Callable[..., _Result]) -> Callable[Concatenate[Any, _Arguments], _Result]:
-        returns = method.__annotations__.get("return")
-        method.__signature__ = inspect.Signature(parameters, return_annotation=returns)  # type: ignore[attr-defined]
+        annotation = method.__annotations__.get("return")
+        method.__signature__ = inspect.Signature(parameters, return_annotation=annotation)  # type: ignore[attr-defined]
         return method
 
     return decorate
@@ -155,16 +155,16 @@ def takes_arguments_of(
 class Sender:
     """Sends requests to the models of a server.
 
-    An error response is returned, never raised; a value that no tensor can be made of raises BLSError.
+    An error response is returned, never raised. A value that cannot become a tensor raises a BLSError.
     """
 
     def __init__(self, server: Server, known: Known) -> None:
         self._server = server
         self._known = weakref.ref(known)
-        self._keeps = known  # responses outlive repositories, and must not keep them
+        self._keeps = known  # responses have a weak reference only, so that they do not keep the repository alive
 
     def caller(self) -> SendingExecution:
-        """Return who sends: the model that this is called from, or else the notebook."""
+        """Return the sender: the execution that runs on this thread, or else the notebook."""
         caller = caller_var.get()
         if isinstance(caller, SendingExecution) and caller.server is self._server:
             return caller
@@ -191,31 +191,35 @@ class Sender:
             raise BLSError(
                 f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, such as [{outputs!r}]"
             )
-        # Most requests have none of these, and a call takes longer than a look.
+        # Most requests have none of these options; the checks for None save the calls.
         memory = None if preferred_memory is None else preferred_memory_of(preferred_memory)
-        joined = None if trace is None else trace_of(trace)
+        joined_trace = None if trace is None else trace_of(trace)
         try:
-            own, priority = ("{}", 0) if parameters is None else client_parameters(parameters)
+            model_parameters, priority = ("{}", 0) if parameters is None else client_parameters(parameters)
             model = self._server.find(name, version)
             tensors = tensors_of(name, inputs, model.spec if model is not None else None)
-            wanted = list(outputs or ())
-            request = InferenceRequest(request_id, correlation_id, tensors, wanted, name, version, flags, timeout)
+            output_names = list(outputs or ())
+            request = InferenceRequest(request_id, correlation_id, tensors, output_names, name, version, flags, timeout)
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
-        if memory is not None or joined is not None or priority or own != "{}":
-            # A model cannot give all of these to a request of its own.
+        if memory is not None or joined_trace is not None or priority or model_parameters != "{}":
+            # The constructor that models use does not accept all of these.
             request._options = replace(
-                request._options, preferred_memory=memory, trace=joined, parameters=own, priority=priority
+                request._options,
+                preferred_memory=memory,
+                trace=joined_trace,
+                parameters=model_parameters,
+                priority=priority,
             )
         return request
 
-    # Python's errors about arguments name what was called, and that is what hands them on to here.
+    # Python's errors about wrong arguments then name the method that the user called.
     request.__qualname__ = "ModelRepository.infer"
 
     def response(
         self, request: InferenceRequest, response: InferenceResponse, started: float, index: int = 0, final: bool = True
     ) -> Response:
-        """Return a response as it is shown; `index` is its place in a stream."""
+        """Return the `Response` for an engine's response; `index` is its position in a stream."""
         seconds = (response._arrived or perf_counter()) - started
         model = self._server.find(request._model_name, request._model_version)
         timeout = request._options.timeout
@@ -241,26 +245,26 @@ class Sender:
         started = perf_counter()
         return self.response(request, await self.caller().async_exec(request, False, False), started)
 
-    def walk(self, request: InferenceRequest) -> Walk:
-        return Walk(self.caller(), request, self.response)
+    def stream(self, request: InferenceRequest) -> ResponseStream:
+        return ResponseStream(self.caller(), request, self.response)
 
-    def walk_async(self, request: InferenceRequest) -> AsyncWalk:
-        return AsyncWalk(self.caller(), request, self.response)
+    def stream_async(self, request: InferenceRequest) -> AsyncResponseStream:
+        return AsyncResponseStream(self.caller(), request, self.response)
 
 
 def _timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:
-    """Say why a timeout, in microseconds, cannot act: a queue policy has to let requests ask for less."""
-    if timeout <= 0 or spec.scheduler in ("sequence", "ensemble"):  # a sequence's waits for its slot have one
+    """Return a warning if the configuration makes a request's timeout (µs) ineffective, with the reason."""
+    if timeout <= 0 or spec.scheduler in ("sequence", "ensemble"):  # a sequence's wait for a slot respects timeouts
         return ()
     batching = spec.config.dynamic_batching
     policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
     limits = [policy.default_timeout_microseconds for policy in policies if policy.allow_timeout_override]
     if spec.scheduler != "dynamic":
-        why = "without dynamic_batching no request expires in the queue; the model can look at request.timeout()"
+        why = "without dynamic_batching no request expires in the queue; the model can read request.timeout()"
     elif not limits:
         why = "its queue policy does not have allow_timeout_override: true"
     elif timeout >= max(limits):
-        why = f"a request may only ask for less than its queue policy's default_timeout_microseconds, {max(limits):,}"
+        why = f"it must be less than the queue policy's default_timeout_microseconds, {max(limits):,}"
     else:
         return ()
-    return (f"model '{spec.name}': the timeout of {timeout:,} µs cannot act: {why}",)
+    return (f"model '{spec.name}': the timeout of {timeout:,} µs has no effect: {why}",)

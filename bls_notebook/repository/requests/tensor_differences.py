@@ -1,4 +1,4 @@
-"""Two tensors side by side: how much they differ, where, and a picture of it; worked out where they lie."""
+"""Compare two tensors: number and size of the differences, their place, and pictures; computed on their device."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .array_access import CHUNK, numbers, sampled, to_host, working_on
 from .tensor_images import layout_of, pictures
 from .tensor_summary import GLANCE, figures
 
-LOOK = 1 << 26  # elements that are compared
+LOOK = 1 << 26  # most elements that are compared
 _PIXELS = 200
 _BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def compared(first: Tensor | None, second: Tensor | None, name: str = "") -> TensorsCompared:
-    """Return how two tensors differ; None for one that is not there."""
+    """Return the differences of two tensors; None stands for a missing tensor."""
     names = name or (first or second)._name  # type: ignore[union-attr]
     records = _record(first), _record(second)
     out = TensorsCompared(names, *records)
@@ -36,7 +36,7 @@ def compared(first: Tensor | None, second: Tensor | None, name: str = "") -> Ten
     if any(texts):
         return _texts(out, *arrays) if all(texts) else replace(out, reason="text and numbers")
     if any(array.dtype.kind not in "biuf" for array in arrays):
-        return replace(out, reason="no numbers that can be compared")
+        return replace(out, reason="the values are not comparable numbers")
     return _numbers(out, *_beside(*arrays)) if arrays[0].size else out
 
 
@@ -80,7 +80,7 @@ def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
             differing += count
             wide = a.astype(np.float64), b.astype(np.float64)
             gaps = xp.where(unlike, xp.abs(wide[0] - wide[1]), 0.0)
-            gaps = xp.where(xp.isnan(gaps), np.inf, gaps)  # NaN beside a number
+            gaps = xp.where(xp.isnan(gaps), np.inf, gaps)  # NaN in one tensor only
             place = int(gaps.argmax())
             gap = float(gaps[place])
             if gap > greatest or not greatest:
@@ -102,24 +102,24 @@ def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
 
 
 def _ordered(xp: Any, values: Any) -> Any:
-    """The number of each float, counted from zero, as a float: neighbours differ by one."""
+    """Map floats to their index in the order of all floats, so that adjacent floats differ by one."""
     bits = values.view(_BITS[values.dtype.itemsize]).astype(np.float64)
     lowest = float(np.iinfo(_BITS[values.dtype.itemsize]).min)
     return xp.where(bits < 0, lowest - bits, bits)
 
 
 def _pictures(xp: Any, first: Any, second: Any, where: tuple[int, ...]) -> tuple[Media, ...]:
-    """Pictures of both, and of the difference, white where it is greatest; of a batch, the one with that."""
-    way = layout_of(first.shape)
-    if way is None or first.size > GLANCE * 16:
+    """Return pictures of both tensors and of their absolute difference; of a batch, the item with the largest one."""
+    layout = layout_of(first.shape)
+    if layout is None or first.size > GLANCE * 16:
         return ()
-    if way.batch >= 0:
-        first, second = first[where[way.batch]], second[where[way.batch]]
+    if layout.batch >= 0:
+        first, second = first[where[layout.batch]], second[where[layout.batch]]
     wide = first.astype(np.float64), second.astype(np.float64)
     gap = xp.where((wide[0] == wide[1]) | (xp.isnan(wide[0]) & xp.isnan(wide[1])), 0.0, xp.abs(wide[0] - wide[1]))
-    found = [pictures(each, figures(each, GLANCE), 1, _PIXELS) for each in (first, second)]
-    found.append(pictures(gap, figures(gap, GLANCE), 1, _PIXELS, stretched=True))
-    return tuple(each[0] for each in found if each)
+    drawn = [pictures(array, figures(array, GLANCE), 1, _PIXELS) for array in (first, second)]
+    drawn.append(pictures(gap, figures(gap, GLANCE), 1, _PIXELS, stretched=True))
+    return tuple(images[0] for images in drawn if images)
 
 
 def _texts(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:

@@ -16,7 +16,7 @@ from .array_access import to_host, working_on
 
 LEAST = 8  # pixels of a side
 LONGEST = 8  # times the other side
-_ALARM = (213, 94, 0)  # what is no number
+_ALARM = (213, 94, 0)  # red, for NaN and infinities
 _Array = np.ndarray[Any, Any]
 
 
@@ -28,15 +28,15 @@ class ImageLayout:
     height: int
     width: int
     channel: int
-    said: str
+    text: str
 
 
 def layout_of(shape: tuple[int, ...]) -> ImageLayout | None:
-    """Return how an array of this shape is a picture, or a batch of them; None where it is not.
+    """Return the axes of an array shaped like an image or a batch of images; None for other shapes.
 
-    H×W, H×W×1, ×3 and ×4, 1×H×W, 3×H×W and 4×H×W, and batches of these.
+    Images are H×W, H×W×1, ×3 and ×4, 1×H×W, 3×H×W and 4×H×W.
     """
-    ways = {
+    layouts = {
         2: [ImageLayout(-1, 0, 1, -1, "grey")],
         3: [
             ImageLayout(-1, 0, 1, 2, "channels last"),
@@ -45,39 +45,38 @@ def layout_of(shape: tuple[int, ...]) -> ImageLayout | None:
         ],
         4: [ImageLayout(0, 1, 2, 3, "channels last"), ImageLayout(0, 2, 3, 1, "channels first")],
     }
-    for way in ways.get(len(shape), ()):
-        sides = shape[way.height], shape[way.width]
-        channels = 1 if way.channel < 0 else shape[way.channel]
+    for layout in layouts.get(len(shape), ()):
+        sides = shape[layout.height], shape[layout.width]
+        channels = 1 if layout.channel < 0 else shape[layout.channel]
         if min(sides) >= LEAST and max(sides) <= LONGEST * min(sides) and channels in (1, 3, 4):
-            return way
+            return layout
     return None
 
 
 def pictures(
     array: Any, figures: Figures | None, most: int, pixels: int, *, stretched: bool = False
 ) -> tuple[Media, ...]:
-    """Return pictures of an array that is shaped as one or a batch, the first so many of them.
+    """Return the first `most` pictures of an array that is shaped like an image or a batch of images.
 
-    Only what is shown is copied to the host: of a longer side than `pixels` every n-th row and column. The
-    `figures` of the array say how its numbers become shades; `stretched`, the least and the greatest are
-    black and white, whatever they are.
+    Sides longer than `pixels` are reduced to every n-th row or column before anything is copied to the host. The
+    array's `figures` determine the range from black to white; with `stretched` it is always least to greatest.
     """
-    way = layout_of(array.shape)
-    if way is None or figures is None or array.dtype.kind not in "biuf":
+    layout = layout_of(array.shape)
+    if layout is None or figures is None or array.dtype.kind not in "biuf":
         return ()
-    axes = [axis for axis in (way.batch, way.height, way.width, way.channel) if axis >= 0]
+    axes = [axis for axis in (layout.batch, layout.height, layout.width, layout.channel) if axis >= 0]
     ordered = array.transpose(axes)
-    ordered = ordered if way.batch >= 0 else ordered[None]
-    ordered = ordered if way.channel >= 0 else ordered[..., None]
+    ordered = ordered if layout.batch >= 0 else ordered[None]
+    ordered = ordered if layout.channel >= 0 else ordered[..., None]
     count, height, width, channels = ordered.shape
     step = -(-max(height, width) // pixels)
     with working_on(ordered):
         shown = to_host(ordered[:most, ::step, ::step])
-    shades, said = _shades(shown, figures, stretched)
-    words = [said, way.said if channels > 1 or way.batch < 0 < array.ndim - 2 else ""]
-    words += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" * (count > most)]
-    told = ", ".join(word for word in words if word)
-    return tuple(Media("image/png", b64encode(png(each)).decode(), width, height, told) for each in shades)
+    shades, range_text = _shades(shown, figures, stretched)
+    parts = [range_text, layout.text if channels > 1 or layout.batch < 0 < array.ndim - 2 else ""]
+    parts += [f"at 1/{step} of its size" if step > 1 else "", f"the first {most} of {count:,}" * (count > most)]
+    caption = ", ".join(word for word in parts if word)
+    return tuple(Media("image/png", b64encode(png(picture)).decode(), width, height, caption) for picture in shades)
 
 
 def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, str]:
@@ -86,23 +85,23 @@ def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, 
     if values.dtype == np.bool_:
         return values.astype(np.uint8) * 255, "True is white"
     if figures.least is None or figures.greatest is None:
-        low, high, said = 0.0, 1.0, "no number in it"
+        low, high, range_text = 0.0, 1.0, "no number in it"
     elif stretched:
         low, high = float(figures.least), float(figures.greatest)
-        said = f"{low:.4g} black, {high:.4g} white"
+        range_text = f"{low:.4g} black, {high:.4g} white"
     else:
-        low, high, said = _range(float(figures.least), float(figures.greatest), values.dtype.kind == "f")
+        low, high, range_text = _range(float(figures.least), float(figures.greatest), values.dtype.kind == "f")
     numbers = values.astype(np.float64)
-    good = np.isfinite(numbers)
+    is_finite = np.isfinite(numbers)
     with np.errstate(all="ignore"):
         scaled = (numbers - low) * (255 / (high - low) if high > low else 0)
-    shades = np.where(good, np.clip(np.nan_to_num(scaled), 0, 255), 0).round().astype(np.uint8)
-    if good.all():
-        return shades, said
-    bad = ~good.all(axis=-1)
+    shades = np.where(is_finite, np.clip(np.nan_to_num(scaled), 0, 255), 0).round().astype(np.uint8)
+    if is_finite.all():
+        return shades, range_text
+    not_finite = ~is_finite.all(axis=-1)
     shades = np.repeat(shades, 3, axis=-1) if shades.shape[-1] == 1 else shades
-    shades[bad, :3] = _ALARM
-    return shades, f"{said}, NaN and infinities red"
+    shades[not_finite, :3] = _ALARM
+    return shades, f"{range_text}, NaN and infinities red"
 
 
 def _range(low: float, high: float, is_float: bool) -> tuple[float, float, str]:
@@ -118,9 +117,9 @@ def _range(low: float, high: float, is_float: bool) -> tuple[float, float, str]:
 
 
 def png(pixels: _Array) -> bytes:
-    """Return pixels, of uint8 and shape height × width × 1, 3 or 4, as a file."""
+    """Encode pixels (uint8, height × width × 1, 3 or 4) as a PNG file."""
     height, width, channels = pixels.shape
-    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row begins with its filter: none
+    rows = np.zeros((height, 1 + width * channels), np.uint8)  # each row starts with its filter type, 0
     rows[:, 1:] = pixels.reshape(height, -1)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -131,7 +130,7 @@ def png(pixels: _Array) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + body
 
 
-LARGEST = 600_000  # bytes of a file that is shown
+LARGEST = 600_000  # bytes; larger encoded files are not shown
 _KINDS = {
     b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
@@ -139,7 +138,7 @@ _KINDS = {
 
 
 def media_of(element: object, largest: int = LARGEST) -> Media | None:
-    """Return an element that is an encoded picture or a sound as such, None for any other."""
+    """Return the picture or sound that a BYTES element encodes; None for other elements."""
     if not isinstance(element, bytes):
         return None
     kind = next((kind for start, kind in _KINDS.items() if element.startswith(start)), "")
@@ -151,5 +150,5 @@ def media_of(element: object, largest: int = LARGEST) -> Media | None:
     if kind == "image/png" and len(element) >= 24:
         width, height = int.from_bytes(element[16:20], "big"), int.from_bytes(element[20:24], "big")
     if len(element) > largest:
-        return Media(kind, "", width, height, f"larger than the {largest:,} bytes that are shown")
+        return Media(kind, "", width, height, f"larger than {largest:,} bytes, not shown")
     return Media(kind, b64encode(element).decode(), width, height)
