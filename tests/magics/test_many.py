@@ -88,7 +88,7 @@ def test_a_timeout_that_cannot_act_is_told(cells: Cells) -> None:
     assert "has no effect" not in cells("%bls times IN=[1]").text
     for policy, told in (
         ("default_timeout_microseconds: 1000", "does not have allow_timeout_override"),
-        ("allow_timeout_override: true default_timeout_microseconds: 400", "only ask for less"),
+        ("allow_timeout_override: true default_timeout_microseconds: 400", "must be less than the queue policy's"),
         ("allow_timeout_override: true default_timeout_microseconds: 1000000", ""),
     ):
         cells(BATCHING.format(policy))

@@ -24,7 +24,7 @@ def test_long_ones_stay_short_and_the_longest_are_not_compared() -> None:
     (change,) = changes({"a": ""}, {"a": "x\n" * 100})
     assert (change.added, len(change.lines), change.lines[-1]) == (100, 41, ("…", "60 more lines"))
     (change,) = changes({"a": "x\n" * 5000}, {"a": "y\n" * 5000})
-    assert change.lines == (("…", "too long to be compared"),)
+    assert change.lines == (("…", "too long to compare"),)
 
 
 def test_of_code_and_of_the_configuration(repo: bls.ModelRepository) -> None:

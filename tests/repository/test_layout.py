@@ -137,7 +137,7 @@ def test_a_file_is_no_repository(tmp_path: Path) -> None:
 
 def test_the_message_for_an_unknown_model_lists_the_known_ones(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "known", VERSION)
-    with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"):
+    with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*its models: known"):
         disk.load("nobody")
 
 

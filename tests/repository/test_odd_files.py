@@ -51,16 +51,16 @@ def as_holes(file: Path) -> None:
 CONFIGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "latin-1": (
         as_bytes(b'name: "bad"\nversion: "caf\xe9"\n'),
-        r'config.pbtxt: line 2 is no UTF-8: version: "caf\\xe9"; save',
+        r'config.pbtxt: line 2 is not UTF-8: version: "caf\\xe9"; save',
     ),
-    "utf-16": (as_bytes('name: "bad"'.encode("utf-16")), "line 1 is no UTF-8"),
-    "half a character": (as_bytes(b'name: "bad#" "\xed\xa0\x80"'), "line 1 is no UTF-8"),
+    "utf-16": (as_bytes('name: "bad"'.encode("utf-16")), "line 1 is not UTF-8"),
+    "half a character": (as_bytes(b'name: "bad#" "\xed\xa0\x80"'), "line 1 is not UTF-8"),
     "a byte order mark": (as_bytes(b"\xef\xbb\xbf"), r"config:1:1: Expected .* got \\ufeff"),
     "no text": (as_bytes(b"\x00\x01\x02"), "config:1:1"),
-    "a folder": (as_folder, "config.pbtxt: it is no file"),
+    "a folder": (as_folder, "config.pbtxt: it is not a file"),
     "a link to itself": (as_loop, "config.pbtxt: it cannot be read: Too many levels"),
-    "a pipe": (as_pipe, "config.pbtxt: it is no file"),
-    "a device": (as_device, "config.pbtxt: it is no file"),
+    "a pipe": (as_pipe, "config.pbtxt: it is not a file"),
+    "a device": (as_device, "config.pbtxt: it is not a file"),
     "too large": (as_holes, "config.pbtxt: it has 16,777,217 bytes, expected at most"),
     "deep": (as_bytes(b"input { " * 100_000), "config:1:9"),
 }

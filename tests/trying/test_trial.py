@@ -341,13 +341,13 @@ def test_the_repository_is_found_below_the_folder(trying: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("make", "given", "words"),
     [
-        (lambda root: (root / "notes.txt").write_text(""), "", "is no model repository and holds none"),
+        (lambda root: (root / "notes.txt").write_text(""), "", "is not a model repository and contains none"),
         (lambda root: None, "nowhere", "no such folder"),
         (
             lambda root: [put(root / each, "m", PYTHON, {"1/model.py": DOUBLES}) for each in ("one", "two")],
-            "", "holds 2 model repositories",
+            "", "contains 2 model repositories",
         ),
-        (lambda root: put(root, "m", PYTHON, {"1/x": ""}), "m", "is a model, expected the folder"),
+        (lambda root: put(root, "m", PYTHON, {"1/x": ""}), "m", "is a model, expected a model repository"),
     ],
 )  # fmt: skip
 def test_a_folder_that_is_no_repository_is_one_clear_line(

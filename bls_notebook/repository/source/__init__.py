@@ -1,1 +1,1 @@
-"""The files of a model: folders in Triton's layout, names, source from cells, and what is found in it."""
+"""Sources of models: folders in Triton's layout, cells, names, fingerprints, and checks of the code."""

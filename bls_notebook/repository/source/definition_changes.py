@@ -1,4 +1,4 @@
-"""Detect changes of a model: fingerprints of its files, and the differences between two definitions."""
+"""Show the differences between two definitions of a model, as a short diff of each file."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.records.repository import Change
 from bls_notebook.repository.config import to_pbtxt
 
-_NEIGHBOURS = 1
-_MOST = 40  # lines that are kept
-_LONGEST = 4000  # lines of a text that is compared: the time grows with their square
+_NEIGHBOURS = 1  # unchanged lines around each change
+_MOST = 40  # lines of a diff
+_LONGEST = 4000  # lines of a text that is compared: the time grows with the square
 
 
 def texts_of(model: LoadedModel | None) -> dict[str, str]:
-    """Return the files that a cell gave a model; none where there is no model."""
+    """Return the texts of a cell's model: model.py and config.pbtxt, by name; empty for None."""
     if model is None:
         return {}
     try:
         code = Path(model.directory, "model.py").read_text(encoding="utf-8")
-    except (OSError, ValueError):  # an ensemble has none
+    except (OSError, ValueError):  # an ensemble has no model.py
         code = ""
     return {"model.py": code, "config.pbtxt": to_pbtxt(model.spec.config)}
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:
-    """Return the files that differ; none where there was no definition before."""
+    """Return the differences between two definitions, a `Change` for each file that differs."""
     return tuple(
         _change(name, before[name].splitlines(), text.splitlines())
         for name, text in after.items()
@@ -35,17 +35,17 @@ def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]
 
 
 def numbered_change(name: str, before: str, after: str, first: int) -> Change:
-    """Return how a text changes, with the numbers of its lines, of which the first is `first`."""
+    """Return the differences of two texts with line numbers; `first` is the number of the first line."""
     return _change(name, before.splitlines(), after.splitlines(), first)
 
 
 def _change(name: str, before: list[str], after: list[str], first: int | None = None) -> Change:
     if max(len(before), len(after)) > _LONGEST:
-        return Change(name, len(after), len(before), (("…", "too long to be compared"),))
+        return Change(name, len(after), len(before), (("…", "too long to compare"),))
     lines = list(_lines(before, after))
     signs = [sign for sign, _, _ in lines]
-    more = len(lines) - _MOST
-    kept = [*lines[:_MOST], ("…", f"{more} more lines", -1)] if more > 1 else lines
+    omitted = len(lines) - _MOST
+    kept = [*lines[:_MOST], ("…", f"{omitted} more lines", -1)] if omitted > 1 else lines
     numbers = () if first is None else tuple(first + at if at >= 0 else 0 for _, _, at in kept)
     return Change(name, signs.count("+"), signs.count("-"), tuple((s, text) for s, text, _ in kept), numbers)
 

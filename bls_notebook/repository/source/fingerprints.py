@@ -13,35 +13,34 @@ from bls_notebook.repository.config import ModelConfigMessage
 
 from .layout import files_below, version_folders
 
-WHOLE = 1 << 20  # bytes of a file that is read whole for a hash
+WHOLE = 1 << 20  # bytes; larger files are sampled for a hash
 SAMPLE = 1 << 14
 Signature = tuple[tuple[str, int, int], ...]
 
 
 def signature(folder: Path) -> Signature:
-    """Return what changes when files of a folder do: their names, times and sizes."""
+    """Return the names, modification times and sizes of the files below a folder, to detect changes."""
     out = []
     for file in files_below(folder):
         try:
-            found = os.stat(file)
+            status = os.stat(file)
         except OSError:
-            continue  # it went away meanwhile
-        if stat.S_ISREG(found.st_mode):
-            out.append((os.path.relpath(file, folder), found.st_mtime_ns, found.st_size))
+            continue  # removed in the meantime
+        if stat.S_ISREG(status.st_mode):
+            out.append((os.path.relpath(file, folder), status.st_mtime_ns, status.st_size))
     return tuple(sorted(out))
 
 
 def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) -> object:
-    """Return what one version of a model is made of: its files, those that all versions share, the config.
+    """Return a value that changes when a version must be reloaded: from its files, the shared files and the config.
 
-    Of the config all but what a server changes without loading a version again: its instance groups, and the
-    version policy.
+    Ignores the instance groups and the version policy, whose changes need no reload on a server.
     """
     versions = version_folders(folder)
-    compared = deepcopy(config)
-    compared.ClearField("instance_group")
-    compared.ClearField("version_policy")
-    text = compared.SerializeToString(deterministic=True)
+    relevant = deepcopy(config)
+    relevant.ClearField("instance_group")
+    relevant.ClearField("version_policy")
+    text = relevant.SerializeToString(deterministic=True)
     return str(folder), text, _shared(folder, versions), signature(versions[version])
 
 
@@ -51,10 +50,10 @@ def _shared(folder: Path, versions: Iterable[int]) -> Signature:
 
 
 def code_hash(folder: Path, version: int) -> str:
-    """Return a hash of what one version of a model is made of, beside its configuration.
+    """Return a hash of the files of one version of a model, without its configuration.
 
-    The same files give the same hash wherever they lie, and whatever their times. Of a large file (weights)
-    its size and samples of its contents are taken.
+    Equal files give equal hashes in any folder and with any modification times. A large file (weights) contributes its
+    size and samples of its contents.
     """
     versions = version_folders(folder)
     own = versions.get(version)
@@ -73,5 +72,5 @@ def code_hash(folder: Path, version: int) -> str:
                     file.seek((size - SAMPLE) * part // 63)
                     out.update(file.read(SAMPLE))
         except OSError:
-            continue  # it went away meanwhile
+            continue  # removed in the meantime
     return out.hexdigest()

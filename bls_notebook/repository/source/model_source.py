@@ -1,7 +1,8 @@
-"""The source of a model to load: files on disk, a cell, or files given by a caller; and where the user wrote it.
+"""The source of a model to load: a folder, a cell, file overrides, a stub or a remote server.
 
-Sources from memory are written to a new folder for each definition, never over an older one, so tracebacks
-of a version that still serves keep their lines. The repository removes these folders when it closes.
+Sources from memory are written to a new folder for each definition. The folder of an earlier definition is never
+overwritten, so tracebacks of a version in service show the right lines. The repository removes these folders when it
+closes.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class RemoteModel(Protocol):
         """The server's URL."""
 
     def is_gone(self) -> bool:
-        """Whether the server does not answer now."""
+        """Whether the server currently does not answer."""
 
     def described(self, name: str) -> AbstractContextManager[RemoteVersions]:
-        """Ask the server for the model's configuration and versions; `name` is its name here.
+        """Ask the server for the model's configuration and versions; `name` is the model's local name.
 
         Raises
         ------
@@ -51,10 +52,10 @@ class RemoteModel(Protocol):
 
 @dataclass(frozen=True)
 class RemoteVersions:
-    """What a server says of a model.
+    """A server's description of a model: its configuration and its ready versions.
 
-    ``open`` has a function for each version that is ready, which returns the version's backend. It takes
-    whether the model is decoupled, and the names of its outputs.
+    ``open`` maps each version to a function that returns the version's backend. The function's arguments are whether
+    the model is decoupled, and the names of its outputs.
     """
 
     config: ModelConfigMessage
@@ -63,15 +64,15 @@ class RemoteVersions:
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where source was written."""
+    """The place where the user wrote a source: a file, or a cell."""
 
-    file: str  # what debuggers and tracebacks call the file; breakpoints are set in it
-    label: str  # what it is called where a person reads it
-    line: int = 1  # of that file, where the source begins
-    text: str | None = None  # what is run in place of the source, if anything is
+    file: str  # file name for debuggers, breakpoints and tracebacks
+    label: str  # name of the file in displays and messages
+    line: int = 1  # number of the source's first line in the file
+    text: str | None = None  # code to run in place of the source
 
     def numbered(self, source: str) -> str:
-        """Return the source with its lines numbered as they are in the file."""
+        """Return the code to run, with blank lines before it so that its lines have the file's numbers."""
         return "\n" * (self.line - 1) + (source if self.text is None else self.text)
 
 
@@ -80,32 +81,32 @@ class ModelSource:
     """A model to load."""
 
     name: str
-    folder: Path  # the model's own
-    origin: str  # what is shown: "cell", or the folder on disk
-    # Text of config.pbtxt, JSON text, dict, None, or the ConfigError that says why it cannot be read.
+    folder: Path  # the model's folder
+    origin: str  # for displays: "cell", or the folder on disk
+    # Text of config.pbtxt, JSON text, a dict, None, or the ConfigError of an unreadable file.
     config: object = None
-    config_is_json: bool = False  # it came through `load_model(config=...)`, which takes JSON only
-    warnings: tuple[str, ...] = ()  # what was found in its source
-    place: SourcePlace | None = None  # of a cell: where it was written
-    stub: Stub | None = None  # what answers instead of its own backend
-    remote: RemoteModel | None = None  # the server that runs it
+    config_is_json: bool = False  # passed to `load_model(config=...)`, which accepts JSON only
+    warnings: tuple[str, ...] = ()  # about the source
+    place: SourcePlace | None = None  # of a cell
+    stub: Stub | None = None  # replaces the model's backend
+    remote: RemoteModel | None = None  # the model on the server that runs it
 
     @property
     def versions(self) -> dict[int, Path]:
         return version_folders(self.folder)
 
     def parsed_config(self) -> ModelConfigMessage:
-        """Return its configuration, as it is given."""
-        given: Any = self.config
-        read = parse_json if self.config_is_json and isinstance(given, (str, dict)) else parse_config
-        return read(given, model=self.name)
+        """Parse the model's configuration, without completing it."""
+        config: Any = self.config
+        parse = parse_json if self.config_is_json and isinstance(config, (str, dict)) else parse_config
+        return parse(config, model=self.name)
 
 
 class SourceFolder:
-    """Makes the folders of models that come from memory.
+    """Creates the temporary folders of models that come from memory.
 
-    Guarantees: folders made side by side never meet; one that cannot be written whole leaves nothing behind;
-    after `close` there are none.
+    Guarantees: each folder is new, also for concurrent calls; a failed write leaves no folder behind; `close` removes
+    all folders, and none is created afterwards.
     """
 
     def __init__(self) -> None:
@@ -115,29 +116,29 @@ class SourceFolder:
         self._closed = False
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Write files, by their paths in the model's folder, to a new folder for a model."""
-        made: Path | None = None
+        """Write files to a new folder for a model and return it; keys are paths relative to it."""
+        new_folder: Path | None = None
         path = ""
         try:
-            made = self.new()
+            new_folder = self.new()
             for path, content in files.items():
-                file = made / name / path
+                file = new_folder / name / path
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with file.open("xb") as opened:
                     opened.write(content)
-            if self._closed:  # meanwhile
+            if self._closed:  # by another thread
                 raise _closed()
         except BaseException as error:
-            if made is not None:
-                _remove(made)
+            if new_folder is not None:
+                _remove(new_folder)
                 if self._closed:
-                    _remove(made.parent)
+                    _remove(new_folder.parent)
             if not isinstance(error, (OSError, ValueError)):
                 raise
-            what = f"its file {path if len(path) <= 80 else path[:80] + '…'!r}" if path else "its folder"
+            file_or_folder = f"its file {path if len(path) <= 80 else path[:80] + '…'!r}" if path else "its folder"
             why = getattr(error, "strerror", None) or str(error)
-            raise ModelLoadError(f"model {name!r}: {what} cannot be written: {why}", name) from error
-        return made / name
+            raise ModelLoadError(f"model {name!r}: {file_or_folder} cannot be written: {why}", name) from error
+        return new_folder / name
 
     def new(self) -> Path:
         """Return a new empty folder."""
@@ -152,7 +153,7 @@ class SourceFolder:
         return folder
 
     def from_overrides(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Write the files of `load_model(files=...)`, none outside the folder or where another is."""
+        """Write the files of `load_model(files=...)` to a new folder; reject paths outside of it and duplicates."""
         if not isinstance(files, Mapping):
             raise InvalidNameError(
                 f"model {name!r}: files: got {type(files).__name__}, expected a dict such as "
@@ -166,17 +167,17 @@ class SourceFolder:
                     f"model {name!r}: file override {file!r}: got {type(data).__name__}, expected bytes"
                 )
             if path in contents:
-                raise InvalidNameError(f"model {name!r}: two file overrides for {str(path)!r}; give one")
+                raise InvalidNameError(f"model {name!r}: two file overrides for {str(path)!r}; keep one of them")
             contents[path] = bytes(data)
         return self.write(name, {str(path): data for path, data in contents.items()})
 
     def discard(self, folder: Path) -> None:
-        """Remove a folder that `write` made; any other is left alone."""
+        """Remove a folder that `write` created; ignore other folders."""
         if self._root is not None and self._root in folder.parents:
             _remove(folder.parent)
 
     def close(self) -> None:
-        """Remove everything that was written; nothing is any more."""
+        """Remove all folders; later calls of `write` and `new` raise RepositoryClosedError."""
         with self._lock:
             self._closed = True
             root, self._root = self._root, None
@@ -191,7 +192,7 @@ def _closed() -> RepositoryClosedError:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    # The interpreter remembers every folder that modules were imported from for ever, and the lines of files.
+    # Python's caches would keep entries of folders that modules were imported from, and of files' lines.
     within = f"{folder}{os.sep}"
     _forget(within, sys.path_importer_cache)
     _forget(within, linecache.cache)

@@ -1,4 +1,4 @@
-"""Check the names of models, versions and files: none may lead out of its folder."""
+"""Check the names of models, versions and file overrides: none may lead out of its folder."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ _NO_STUB = "Invalid argument: Invalid stub name: contains invalid characters"
 
 
 def check_model_name(name: object) -> str:
-    """Return a model's name, if it may be one: a plain folder name that cannot lead to another folder."""
+    """Return a valid model name, or raise InvalidNameError: it must be a plain folder name."""
     if not isinstance(name, str):
         raise InvalidNameError(
             f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
         )
-    found = _FORBIDDEN.search(name)
+    forbidden = _FORBIDDEN.search(name)
     plain = name and encodable(name) == name.strip() and not name.startswith(".") and len(name.encode()) <= 255
-    if found or not plain:
+    if forbidden or not plain:
         shown = name if len(name) <= 60 else name[:57] + "..."
-        why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
+        why = f"it contains {forbidden[0]!r}" if forbidden else "it is empty, hidden, too long or has spaces around it"
         raise InvalidNameError(
             f"model name {shown!r} cannot be used: {why}. A model's name is the name of its "
             "folder; use letters, digits, '_', '-' and '.'",
-            _NO_STUB if found and _SHELL.match(found[0]) else "",
+            _NO_STUB if forbidden and _SHELL.match(forbidden[0]) else "",
         )
     return name
 
 
 def check_launchable(name: str, what: str) -> None:
-    """Raise for a name (described as `what`) with which a server's Python backend cannot start a process.
+    """Raise InvalidNameError if a server's Python backend cannot start a process of this name; `what` is for the error.
 
-    Current servers refuse the load; older ones, which start it by a shell, never answer.
+    Current servers refuse to load the model. Older servers start the process with a shell and then hang.
     """
-    found = _SHELL.search(name)
-    if found:
+    special = _SHELL.search(name)
+    if special:
         raise InvalidNameError(
-            f"{what} cannot be used by a model of the Python backend: it has {found[0]!r} in it, which means "
-            "something to a shell, and the server refuses it; use letters, digits, '_', '-' and '.'",
+            f"{what} cannot be used by a model of the Python backend: it contains {special[0]!r}, which has a meaning "
+            "in a shell, so the server refuses it; use letters, digits, '_', '-' and '.'",
             _NO_STUB,
         )
 
 
 def check_version(version: object) -> int:
-    """Return a model's version number, if it may be one: a whole number above 0."""
+    """Return a valid version number, or raise InvalidNameError: it must be an integer above 0."""
     if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**63:
         raise InvalidNameError(f"model version: got {version!r}, expected a whole number from 1, such as version=1")
     return version
 
 
 def file_override_path(name: str) -> PurePosixPath:
-    """Return where a file of `load_model(files=...)` goes, relative to the model's folder, never out of it.
+    """Return the path of a file of `load_model(files=...)`, relative to the model's folder and never outside of it.
 
-    It is named ``file:<version>/<path>``, as in Triton, which takes ``file:/<version>/<path>`` for the same.
+    Its name is ``file:<version>/<path>``, or equivalently ``file:/<version>/<path>``, as in Triton.
     """
     plain = name[5:] if isinstance(name, str) and name.startswith("file:") else ""
     path = PurePosixPath(plain.lstrip("/"))

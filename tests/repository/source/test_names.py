@@ -54,7 +54,7 @@ def test_unloading_a_model_that_cannot_exist_is_no_error(repo: bls.ModelReposito
 
 @pytest.mark.parametrize("name", [f"a{character}b" for character in '*?<>"|\\'])
 def test_names_that_neither_folders_nor_shells_accept_get_tritons_reason(repo: bls.ModelRepository, name: str) -> None:
-    with pytest.raises(bls.InvalidNameError, match="cannot be used: it has") as info:
+    with pytest.raises(bls.InvalidNameError, match="cannot be used: it contains") as info:
         repo.load(name)
     assert info.value.reason == "Invalid argument: Invalid stub name: contains invalid characters"
 
@@ -63,12 +63,12 @@ def test_names_that_neither_folders_nor_shells_accept_get_tritons_reason(repo: b
 def test_python_models_cannot_have_shell_characters_in_their_names(
     repo: bls.ModelRepository, name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(bls.InvalidNameError, match="which means something to a shell") as info:
+    with pytest.raises(bls.InvalidNameError, match="which has a meaning in a shell") as info:
         repo.define(name, saying("1"), TEXT)
     assert repr(name[1]) in str(info.value)
     write(tmp_path, name, saying("1"))
     with bls.ModelRepository(tmp_path) as disk:
-        with pytest.raises(bls.InvalidNameError, match="which means something to a shell"):
+        with pytest.raises(bls.InvalidNameError, match="which has a meaning in a shell"):
             disk.load(name)
         with pytest.raises(ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"):
             disk._server._loader.load_by_model(name, "", None)
