@@ -145,7 +145,7 @@ def test_models_that_cannot_be_loaded(models: Cells) -> None:
 def test_a_class_whose_execute_cannot_be_called_is_told_at_definition(models: Cells) -> None:
     for cell, told in (
         (model("return []", head="def excute(self, requests):"), "has no execute (it has excute)"),
-        (model("return []", head="def execute(requests):"), "takes the model and the requests"),
+        (model("return []", head="def execute(requests):"), "must have two parameters, self and requests"),
         ("%%tritonmodel m\nclass TritonPythonModel:\n  pass\ndef execute(s, r):\n  pass", "indent it"),
     ):
         outcome = models(cell.replace(" -q", ""))

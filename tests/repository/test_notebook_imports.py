@@ -71,8 +71,8 @@ class TritonPythonModel:
 
 def test_the_record_of_the_model_tells(folder: Path, repo: bls.ModelRepository) -> None:
     (warning,) = repo.define("m", SOURCE, ECHO).warnings
-    assert warning.startswith("model 'm', line 1: module 'package' is found in the notebook's folder only")
+    assert warning.startswith("model 'm', line 1: module 'package' exists only in the notebook's folder")
     assert repo.record("m").warnings == (warning,)
     repo.strict = True
-    with pytest.raises(bls.ModelLoadError, match="notebook's folder only"):
+    with pytest.raises(bls.ModelLoadError, match="only in the notebook's folder"):
         repo.define("other", SOURCE, ECHO)

@@ -43,7 +43,7 @@ from bls_notebook.repository.config import (
     pick_versions,
     validate,
 )
-from bls_notebook.repository.modules.code_owner import whose
+from bls_notebook.repository.modules.code_owner import owner_of
 from bls_notebook.repository.source.fingerprints import code_hash, version_fingerprint
 from bls_notebook.repository.source.model_source import ModelSource, RemoteModel
 from bls_notebook.repository.source.names import check_launchable
@@ -225,7 +225,7 @@ def _load_error(
 
 def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
     """Who a request of a bare thread belongs to: the model whose code is on the stack, or that started it."""
-    home, frame = whose(frame)
+    home, frame = owner_of(frame)
     if home is None or home.owner is None:
         return None
     return bare_caller(home.owner.server, home.owner, span_of_frame(frame, home.instance))

@@ -1,1 +1,1 @@
-"""The Python modules of models: each instance has its own, and each name leads to the right one."""
+"""Isolation of models' Python modules: each instance imports its own copies under their usual names."""

@@ -1,14 +1,12 @@
-"""Whose code runs: which instance of a model, if any; and keeps that code from ending this process.
+"""Find the model instance that owns the running code.
 
-A library that a model calls does not know the model. The owner is found in this order: the nearest function
-of a model that called the library; the request that the engine, or the context, says is being served; who
-started the thread, or gave it its work. On Triton a model that calls `os._exit` or kills its process group
-ends its own process; here that raises `SystemExit` in the model's code.
+The owner is, in this order: the instance of the nearest model function on the stack; the request that the engine or the
+context is serving; the owner of the code that started the thread or submitted its work.
 
-Guarantees: the nearest function decides, so a model called by another, or by the notebook, is itself; code
-of the notebook has no owner, also where a model calls it. Nothing is kept alive. It costs nothing where nobody
-asks; once there is a model, starting a thread and `ThreadPoolExecutor.submit` record the owner. Processes
-that a model spawns look for modules where the model does. A forked child has Python's own functions.
+Guarantees: the nearest function decides, so a model that another model or the notebook calls owns its own code. Code of
+the notebook has no owner, even if a model calls it. No owner is kept alive. Finding an owner costs time only when it is
+asked for; once a model is loaded, starting a thread and `ThreadPoolExecutor.submit` record the owner. Processes that a
+model spawns search modules in the model's folders.
 """
 
 from __future__ import annotations
@@ -31,38 +29,38 @@ from bls_notebook.pb_utils._runtime import caller_var
 from .exit_guard import keep_process
 
 _OURS = "bls_notebook."
-_ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # what lies beyond was called by the engine
+_ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # frames beyond were not called by a model
 _builtins = vars(builtins)
 _INTERPRETERS: tuple[type, ...] = ()
 if sys.version_info >= (3, 14):
     from concurrent.futures import InterpreterPoolExecutor
 
     _INTERPRETERS = (InterpreterPoolExecutor,)
-_following = False
+_installed = False
 _lock = threading.Lock()
 
 
 def running_home() -> ModelHome | None:
-    """Return the home of the instance whose code, or on whose behalf code, runs here."""
-    return whose(sys._getframe(1))[0]
+    """Return the home of the instance that owns the running code; None if there is none."""
+    return owner_of(sys._getframe(1))[0]
 
 
-def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
-    """Return the home that a frame's code, the innermost of this thread, works for.
+def owner_of(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
+    """Return the home of the instance that owns the code of a frame, which must be the innermost of this thread.
 
-    And the nearest frame of the model's own code; None where it is not known by that.
+    Also return the nearest frame of the model's code, or None if the owner is not on the stack.
     """
     notebook = getattr(sys.modules.get("__main__"), "__dict__", None)
     while frame is not None:
-        space = frame.f_globals
-        home = home_of(space)
-        if home is None and frame.f_builtins is not _builtins:  # code that a model has given to `exec`, say
+        module_globals = frame.f_globals
+        home = home_of(module_globals)
+        if home is None and frame.f_builtins is not _builtins:  # for example code that a model passed to `exec`
             home = home_of(frame.f_builtins)
         if home is not None:
             return home, frame
-        if space is notebook:
+        if module_globals is notebook:
             return None, None
-        name = dict.get(space, "__name__")
+        name = dict.get(module_globals, "__name__")
         if name.__class__ is str and name.startswith(_ENGINE):
             caller = caller_var.get()
             if caller is not None:
@@ -70,7 +68,7 @@ def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
         frame = frame.f_back
     home = getattr(caller_var.get(), "modules", None)
     if home is None:
-        # Not `current_thread`, which makes an object for a thread that has none.
+        # Not `current_thread`, which creates an object for a thread that has none.
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
         owner = getattr(thread, THREAD_HOME, None)
         home = None if owner is None else owner()
@@ -78,21 +76,21 @@ def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
 
 
 def _owner() -> weakref.ref[ModelHome] | None:
-    """Who asks for a thread, or for work in one; what the engine asks for is nobody's."""
+    """Return the owner of the code that starts a thread or submits work; None for this package's code."""
     frame = sys._getframe(2)
     if str(frame.f_globals.get("__name__")).startswith(_OURS):
         return None
-    home, _ = whose(frame)
+    home, _ = owner_of(frame)
     return None if home is None else home.reference
 
 
-def follow() -> None:
-    """Take note of who starts threads and processes, and keep models from ending this one, from now on."""
-    global _following
+def install() -> None:
+    """Patch threads, thread pools and spawned processes to inherit owners, and install the exit guard; once."""
+    global _installed
     with _lock:
-        if _following:
+        if _installed:
             return
-        _following = True
+        _installed = True
     from multiprocessing import spawn  # first needed here
 
     start = threading.Thread.start
@@ -111,7 +109,7 @@ def follow() -> None:
 
     @functools.wraps(submit)
     def submit_for(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        if not isinstance(self, _INTERPRETERS):  # what they run is pickled
+        if not isinstance(self, _INTERPRETERS):  # their functions are pickled
             fn = _Work(own_gpu.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
@@ -127,11 +125,11 @@ def follow() -> None:
     spawn.get_preparation_data = prepare_for
     threading.Thread.start = start_for  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = submit_for  # type: ignore[method-assign, assignment]
-    keep_process(lambda frame: whose(frame)[0] is not None)
+    keep_process(lambda frame: owner_of(frame)[0] is not None)
 
 
 class _Work:
-    """Work for a thread of a pool, which may be that of several models; so are the callbacks at its end."""
+    """A job of a thread pool, which sets the thread's owner; several models may share the pool."""
 
     __slots__ = ("_function", "_owner")
 

@@ -1,4 +1,8 @@
-"""Keep a model's code from ending this process."""
+"""Keep a model's code from ending this process.
+
+On Triton, a model that calls `os._exit` or kills its process group ends its own process. Here the call raises
+`SystemExit` in the model's code. A forked child has Python's own functions.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,16 @@ _HARMLESS = frozenset(
 
 
 def keep_process(is_models: Callable[[FrameType], bool]) -> None:
-    """Keep code for which `is_models`, given its frame, is true from ending this process, from now on."""
+    """Replace the functions that end this process; they raise SystemExit if `is_models(frame)` of their caller."""
     home = os.getpid()
 
     def guarded(function: Callable[..., Any], ends: Callable[..., bool]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if os.getpid() == home and ends(*args, **kwargs) and is_models(sys._getframe(1)):
-                given = ", ".join(map(repr, (*args, *kwargs.values())))
+                arguments = ", ".join(map(repr, (*args, *kwargs.values())))
                 raise SystemExit(
-                    f"os.{function.__name__}({given}) would end this process; on Triton the model has its own"
+                    f"os.{function.__name__}({arguments}) would end this process; a model on Triton ends only its own"
                 )
             return function(*args, **kwargs)
 
@@ -36,8 +40,8 @@ def keep_process(is_models: Callable[[FrameType], bool]) -> None:
     def always(*_: Any, **__: Any) -> bool:
         return True
 
-    def by_signal(whom: object, number: int) -> bool:
-        return whom in (0, -1, home, os.getppid(), -os.getpgrp()) and _fatal(number)
+    def by_signal(pid: object, number: int) -> bool:
+        return pid in (0, -1, home, os.getppid(), -os.getpgrp()) and _fatal(number)
 
     def by_group_signal(group: object, number: int) -> bool:
         return group in (0, os.getpgrp()) and _fatal(number)
@@ -50,8 +54,8 @@ def keep_process(is_models: Callable[[FrameType], bool]) -> None:
 
 
 def _fatal(number: int) -> bool:
-    """Whether a signal ends a process that does nothing about it, as this one does not."""
+    """Whether a signal ends this process: one with no handler, whose default action is to terminate."""
     try:
         return number not in _HARMLESS and signal.getsignal(number) in (signal.SIG_DFL, None)
-    except (TypeError, ValueError):  # 0, or none at all
+    except (TypeError, ValueError):  # not a signal number
         return False

@@ -1,14 +1,13 @@
-"""The modules of one instance of a model.
+"""`ModuleHome`: the modules of one instance of a model.
 
-On Triton each instance is a process of its own, whose path ends with the folders of the version and of the model. Here
-the modules beside model.py are imported once for each instance, under the names that they have on Triton, and are found
-by whatever runs on behalf of that instance, also by libraries and on other threads (`code_owner.py`): two models'
-`helper.py` never meet, nor does either meet a notebook's, and each reload is fresh. Installed packages and the standard
-library come first and are shared, as Python has them. While GPUs are simulated, `cupy` is what stands in for it there;
-that is for models alone, the notebook's own `import cupy` stays as it is.
+On Triton each instance is a process, whose path ends with the folders of the version and of the model. Here the modules
+beside model.py are imported once per instance, under their names on Triton. All code that the instance owns finds them,
+including libraries and other threads (`code_owner.py`). So the `helper.py` of two models and of the notebook are
+different modules, and each reload imports new ones. Installed packages and the standard library come first and are
+shared. While GPUs are simulated, a model's `import cupy` returns a substitute; the notebook's does not.
 
-Guarantees: nothing of a model is found by code that runs for somebody else (`module_names.py`); a failed
-import leaves nothing behind; nothing is written beside the files.
+Guarantees: only code that an instance owns finds its modules (`module_names.py`). A failed import leaves no module
+behind. No file is written.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from bls_notebook.engine.exception_text import HOME, ModelHome, labels
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted
 from bls_notebook.repository.source.model_source import SourcePlace
 
-from .code_owner import follow
+from .code_owner import install
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
@@ -54,9 +53,9 @@ def _site_packages() -> frozenset[str]:
 
 
 class ModuleHome(ModelHome):
-    """Where the modules of one instance live: in folders, that of the version before that of the model.
+    """The modules of one instance, found in `folders`: the version's before the model's.
 
-    `places` says for files, by their paths, what debuggers and people know them by.
+    `places` maps the paths of files to the places where the user wrote them.
     """
 
     def __init__(self, model: str, version: int, folders: Sequence[Path], places: Places | None = None) -> None:
@@ -64,16 +63,16 @@ class ModuleHome(ModelHome):
         self.version = version
         self._places = places or {}
         self.sources: dict[str, list[str]] = {}
-        self.owner: Any = None  # the LoadedModel, once there is one
-        self.instance: Any = None  # its Instance, where that is known
+        self.owner: Any = None  # the LoadedModel, once it exists
+        self.instance: Any = None  # its Instance, once it is known
         self.reference = weakref.ref(self)
         self.folders = [str(f) for f in folders]
         self._roots = [os.path.abspath(folder) for folder in self.folders]
-        self._own: set[str] = set()  # top-level names, as far as they have been asked for
+        self._own: set[str] = set()  # cache of `owns`: top-level names
         self._foreign: set[str] = set()
         self._ended = False
         self.builtins = {**vars(builtins), "__import__": self._import, HOME: self}
-        follow()
+        install()
         FINDER.install()
         make_way([name for name in _importable(self.folders) if self.owns(name)])
 
@@ -107,32 +106,32 @@ class ModuleHome(ModelHome):
         return module
 
     def forget(self) -> None:
-        """Take this home's modules out of `sys.modules`, for good."""
+        """Remove this home's modules from `sys.modules`; no more can be imported."""
         self._ended = True
         for key in self._keys():
             sys.modules.pop(key, None)
 
     def owns(self, top: str) -> bool:
-        """Whether a top-level name is that of a module of the instance's own."""
+        """Whether a top-level name belongs to a module of this instance."""
         if top in self._own:
             return True
         if top in self._foreign or top in SHARED:
             return False
-        # What merely lies in the notebook's folder does not count: it will not be there on Triton.
+        # The notebook's folder is not searched: it does not exist on Triton.
         own = self._path()
         installed = [entry for entry in sys.path if entry in _site_packages() or entry in own]
-        found = PathFinder.find_spec(top, [*installed, *self.folders])
-        if found is None:
+        spec = PathFinder.find_spec(top, [*installed, *self.folders])
+        if spec is None:
             return False
-        place = found.origin or next(iter(found.submodule_search_locations or ()), "")
-        own_one = self._within(place)
-        (self._own if own_one else self._foreign).add(top)
-        return own_one
+        location = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
+        is_own = self._within(location)
+        (self._own if is_own else self._foreign).add(top)
+        return is_own
 
     def _path(self) -> list[str]:
-        """Where the instance's own modules are looked for: also where its code has put parts of its folder.
+        """Return the search path of the instance's modules: its folders, after subfolders that its code added.
 
-        Triton's folders come last on the path, so what is installed wins.
+        Triton's folders come last on the path, so installed packages win.
         """
         added = [entry for entry in sys.path if isinstance(entry, str) and self._within(entry)]
         return [*added, *self.folders]
@@ -142,28 +141,28 @@ class ModuleHome(ModelHome):
         return any(place == root or place.startswith(root + os.sep) for root in self._roots)
 
     def find_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return where a module of the instance's own is."""
+        """Return the import spec of one of the instance's modules; None if there is none."""
         if self._ended:
             raise ModuleNotFoundError(f"No module named {name!r}: model {self.model!r} has been unloaded", name=name)
         spec = PathFinder.find_spec(name, self._path() if path is None else list(path))
         if spec is None:
             return None
         if spec.submodule_search_locations is not None:
-            # Of a package without __init__.py it is an object that looks into `sys.path` again and again.
+            # For a package without __init__.py this is an object that follows changes of `sys.path`.
             spec.submodule_search_locations = list(spec.submodule_search_locations)
         if isinstance(spec.loader, SourceFileLoader):
             spec.loader = _Source(name, spec.loader.path, self)
         return named(spec, self)
 
     def compile(self, file: str) -> CodeType:
-        """Return the code of a file, as it is now."""
+        """Compile the current contents of a file."""
         with open(file, "rb") as opened:
             source = importlib.util.decode_source(opened.read())
         name, place = file, self._places.get(file)
         if place is not None:
             name, source = place.file, place.numbered(source)
             labels[name] = place.label
-        # Lines for tracebacks, kept also when the file changes or goes away; of classes, sought by its path.
+        # Tracebacks need these lines even after the file has changed; `inspect` searches those of classes by path.
         lines = source.splitlines(True)
         self.sources[name] = lines
         linecache.cache[file] = linecache.cache[name] = (len(source), None, lines, name)
@@ -171,7 +170,7 @@ class ModuleHome(ModelHome):
         return code
 
     def written(self, file: str) -> tuple[str, SourcePlace] | None:
-        """Return what was run of a file, and where that was written; None where it has not been run."""
+        """Return the code that was run of a file, and its place; None if the file has not been run."""
         place = self._places.get(file) or SourcePlace(file, os.path.basename(file))
         lines = self.sources.get(place.file)
         return None if lines is None else ("".join(lines[place.line - 1 :]), place)
@@ -185,7 +184,7 @@ class ModuleHome(ModelHome):
         level: int = 0,
     ) -> ModuleType:
         full = name if not level else self._absolute(name, globals, level)
-        if full in _PB_UTILS:  # whatever a test has put in its place
+        if full in _PB_UTILS:  # even if a test has put something else into `sys.modules`
             return pb_utils
         top = top_of(full)
         if top in self._foreign or not top or (level and not fromlist):
@@ -194,9 +193,9 @@ class ModuleHome(ModelHome):
             if top not in shared_names:
                 make_way((top,))
             return self._import_own(full, fromlist)
-        if top == "cupy" and (stand_in := simulated_cupy()) is not None:
-            found = _inside(stand_in, name)
-            return found if fromlist else stand_in
+        if top == "cupy" and (substitute := simulated_cupy()) is not None:
+            found = _inside(substitute, name)
+            return found if fromlist else substitute
         module = builtins.__import__(name, globals, locals, fromlist or (), level)
         if top != "cupy":
             self._foreign.add(top)
@@ -204,7 +203,7 @@ class ModuleHome(ModelHome):
 
     @staticmethod
     def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
-        """The whole name of a relative import; empty where Python is to say what is wrong with it."""
+        """Return the absolute name of a relative import; empty if it is invalid, so that Python reports the error."""
         package = str((globals or {}).get("__package__") or "").split(".")
         if level > len(package) or not package[0]:
             return ""
@@ -221,15 +220,15 @@ class ModuleHome(ModelHome):
             try:
                 self._get(f"{full}.{missing}")
             except ModuleNotFoundError as error:
-                if error.name != f"{full}.{missing}":  # something that it imports is not there
+                if error.name != f"{full}.{missing}":  # raised by an import inside that module
                     raise
         return module
 
     def _get(self, full: str) -> ModuleType:
-        """Import by the instance's own name, so that no other instance waits while this one imports."""
+        """Import under the instance's `ModuleName`, so that the import lock does not block other instances."""
         name = ModuleName(full, self)
         name.asleep = True
-        try:  # with a list of names, for without it the top-level module would be looked up by its plain name
+        try:  # with a fromlist: without one, Python would look up the top-level module by its plain name
             return builtins.__import__(name, None, None, ["__name__"])
         except ModuleNotFoundError as error:
             if isinstance(error.name, ModuleName):
@@ -238,7 +237,7 @@ class ModuleHome(ModelHome):
 
 
 class _Source(SourceFileLoader):
-    """Runs a file as the code of one instance; nothing compiled is kept beside it, or taken from there."""
+    """Runs a file as the code of one instance, without reading or writing cached bytecode."""
 
     def __init__(self, name: str, path: str, home: ModuleHome) -> None:
         super().__init__(name, path)
@@ -256,26 +255,26 @@ def _importable(folders: Sequence[str]) -> Iterator[str]:
     for folder in folders:
         try:
             names = os.listdir(folder)
-        except OSError:  # the load will say what is wrong with it
+        except OSError:  # the load reports the error
             continue
         for name in names:
             if name.endswith(_SUFFIXES) or os.path.isdir(os.path.join(folder, name)):
                 yield name.partition(".")[0]
 
 
-def _inside(stand_in: Any, full: str) -> ModuleType:
-    found = stand_in
+def _inside(substitute: Any, full: str) -> ModuleType:
+    module = substitute
     for name in full.split(".")[1:]:
         try:
-            found = getattr(found, name)
+            module = getattr(module, name)
         except AttributeError as error:
             raise ModuleNotFoundError(f"No module named {full!r}: {error}", name=full) from error
-    return found  # type: ignore[no-any-return]
+    return module  # type: ignore[no-any-return]
 
 
 for _function in (
     ModuleHome.load,
     ModuleHome._import,
     _Source.exec_module,
-):  # which run code of models, and of what they import
+):  # they run the code of models and of the modules that models import
     may_be_interrupted(_function.__code__)

@@ -1,13 +1,13 @@
-"""The names of models' modules in `sys.modules`: each is there for the code of its own instance alone.
+"""Names of models' modules in `sys.modules`, each visible only to the code of its instance.
 
-`pickle`, `importlib`, `dataclasses` and many more look modules up by their names, some of them in C. On
-Triton each instance is a process of its own; here two of them, and the notebook, may each have a `helper`.
-So the keys of such modules are texts that equal ``"helper"`` only while code runs on behalf of their own
-instance: every lookup of the name, in Python or in C, finds the module of who is asking.
+`pickle`, `importlib`, `dataclasses` and many others look up modules by name, some of them in C. On Triton each instance
+is a process; here two instances and the notebook may each have a module `helper`. So the key of such a module is a
+string that equals ``"helper"`` only while its instance owns the running code. Then every lookup of the name, in Python
+or in C, finds the module of the instance that asks.
 
-Guarantees: other code finds neither these modules nor a gap where its own of the same name is. A name that a
-model has is never a plain text in `sys.modules`, unless somebody assigns it there: those lookups would come
-first. Lookups of all other names are as they were.
+Guarantees: code that an instance does not own never finds its modules, and still finds its own modules of the same
+name. A name that belongs to a model's module is no plain string in `sys.modules`, unless other code assigns it, because
+a plain string would be found first. Lookups of all other names are unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Sequence
 
-shared_names: set[str] = set()  # top-level names that a model has, or had, a module of its own for
+shared_names: set[str] = set()  # top-level names for which a model has, or had, a module
 
 
 class ModuleName(str):
-    """The name of a module, as one instance's code knows it; or everybody else's, where there is no home."""
+    """The name of an instance's module; without a home, that of a module visible to all code without such a module."""
 
     __slots__ = ("asleep", "home")
     asleep: bool
@@ -54,7 +54,7 @@ class ModuleName(str):
             return False
         if self.asleep:
             return False
-        home = _asking()
+        home = _asking_home()
         if self.home is None:
             return home is None or not home.owns(top_of(self))
         return home is not None and self.home is home.reference
@@ -76,36 +76,36 @@ class _Plain(str):
         return other.__class__ is str and str.__eq__(self, other)
 
 
-def _asking() -> Any:
-    """The home (`imports.ModuleHome`) of the code that looks a name up; None for nobody's."""
+def _asking_home() -> Any:
+    """Return the `ModuleHome` of the code that looks up a name; None if no instance owns it."""
     return running_home()
 
 
 def top_of(name: str) -> str:
-    """Return the first part of a dotted name, as plain text."""
+    """Return the first part of a dotted name, as a plain string."""
     return str(name).partition(".")[0]
 
 
 def make_way(names: Collection[str]) -> None:
-    """Have modules of these top-level names, where others have such, found by others only."""
+    """Hide shared modules of these top-level names from the instances that have such modules themselves."""
     shared_names.update(names)
     modules: dict[str, ModuleType] = sys.modules
-    taken = {name for name in names if _Plain(name) in modules}
-    if not taken:
+    hidden = {name for name in names if _Plain(name) in modules}
+    if not hidden:
         return
-    for name in [name for name in list(modules) if name.__class__ is str and top_of(name) in taken]:
+    for name in [name for name in list(modules) if name.__class__ is str and top_of(name) in hidden]:
         module = modules.get(_Plain(name))
         if module is None:
             continue
         key = ModuleName(name, None)
-        key.asleep = True  # or this would be taken for an assignment to the plain name
+        key.asleep = True  # otherwise it would equal the plain name, and the assignment would not replace the key
         modules[key] = module
         key.asleep = False
         modules.pop(_Plain(name), None)
 
 
 def named(spec: ModuleSpec, home: Any) -> ModuleSpec:
-    """Have a module put under its name for one home; itself and its classes know the plain one."""
+    """Change a spec so that the module is registered under its `ModuleName`; `__name__` stays a plain string."""
     loader: Any = spec.loader
     if loader is not None and not hasattr(loader, "exec_module"):
         return spec
@@ -115,7 +115,7 @@ def named(spec: ModuleSpec, home: Any) -> ModuleSpec:
 
 
 class _Naming:
-    """Gives a module its plain name, and hands over to the loader that it has from then on."""
+    """Sets a module's plain name before the real loader runs it."""
 
     def __init__(self, spec: ModuleSpec, loader: Any) -> None:
         if loader is None:  # as importlib does for a package without __init__.py
@@ -125,7 +125,7 @@ class _Naming:
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # of a copy that is being made
+        if name == "_loader":  # while `copy` creates an object without `__init__`
             raise AttributeError(name)
         return getattr(self._loader, name)
 
@@ -158,24 +158,24 @@ if _NamespaceLoader is None:  # Python 3.10
 
 
 class ModelFinder:
-    """Finds the modules of whoever imports; the first of `sys.meta_path`."""
+    """Finds the modules of the instance that imports; the first entry of `sys.meta_path`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where a module is: for a model its own, for others theirs."""
+        """Return the spec of a module: an instance's own module for its code, the shared one for other code."""
         name = str(fullname)
         top = top_of(name)
         if isinstance(fullname, ModuleName):
             home: Any = None if fullname.home is None else fullname.home()
         else:
-            home = _asking()
+            home = _asking_home()
             if home is not None and not home.owns(top):
                 home = None
         if home is not None:
             make_way((top,))
-            found: ModuleSpec | None = home.find_spec(name, path)
-            return found
+            own_spec: ModuleSpec | None = home.find_spec(name, path)
+            return own_spec
         if top not in shared_names:
             return None
         for finder in sys.meta_path:

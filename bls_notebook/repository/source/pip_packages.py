@@ -25,20 +25,20 @@ _NOT_HERE = frozenset({"tensorrt", "tensorrt_llm", "pycuda", "cudf", "flash_attn
 
 
 def package_of(module: str) -> str:
-    """Return what `pip install` takes for a module, by its dotted name."""
+    """Return the arguments of `pip install` for a module, given its dotted name."""
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
-        found = _PACKAGES.get(".".join(parts[:length]))
-        if found is not None:
-            return found
+        package = _PACKAGES.get(".".join(parts[:length]))
+        if package is not None:
+            return package
     return parts[0]
 
 
 def installed_as(module: str) -> str:
-    """Return how the name of a package begins in files that install it; it may come in several builds."""
+    """Return the prefix of a module's package name in requirement files; builds of a package differ in the rest."""
     return _STEMS.get(module) or re.split(r"[\s<\[]", package_of(module))[0].lower()
 
 
 def needs_gpu(module: str) -> bool:
-    """Whether a module is of no use without a CUDA GPU."""
+    """Whether a module cannot be used without a CUDA GPU."""
     return module.partition(".")[0] in _NOT_HERE or module in _NOT_HERE

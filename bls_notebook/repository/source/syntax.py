@@ -1,9 +1,9 @@
-"""Read a model's source as a syntax tree: its imports, its model class, and names that nothing defines.
+"""Analyse a model's source without running it: imports, called models, the model class, and undefined names.
 
-A model's source does not see variables of the notebook, here or on Triton, nor modules in the notebook's folder on
-Triton; the warnings say so before the first request fails. Sources that may get names from elsewhere (``from x import
-*``, `globals()`, `exec`, a base class) cause no warning. Source that cannot be parsed has no tree, and nothing is
-raised. (CPython 3.11 counts the depth of a tree for all threads together, so it can reject good source.)
+A model cannot use variables of the notebook, neither here nor on Triton, and on Triton no modules of the notebook's
+folder. The warnings say so before the first request fails. Sources that may define names dynamically (``from x import
+*``, `globals()`, `exec`, a base class) cause no warning. Source with a syntax error has no tree and raises nothing.
+(CPython 3.11 counts the depth of a tree for all threads together, so it can reject good source.)
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.modules.module_home import FINDER, SHARED
 
-TIMES = 5  # others in this process parse too, and hold no lock of ours
+TIMES = 5  # attempts: other code in this process parses without our lock, which can fail ours
 _lock = threading.Lock()
 
 
 def syntax_tree(source: str) -> ast.Module | None:
-    """Return the tree of a module's source; None where there is none, or it is too deep for anybody."""
+    """Return the syntax tree of a module's source; None if it has a syntax error or is nested too deeply."""
     for _ in range(TIMES):
         try:
             with _lock:
@@ -42,58 +42,59 @@ def syntax_tree(source: str) -> ast.Module | None:
 
 
 def called_models(source: str) -> frozenset[str]:
-    """Return the models that requests in a source name by a plain text."""
+    """Return the model names that appear as literals in `InferenceRequest(...)` calls."""
     tree = syntax_tree(source)
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-    names = (_named(call) for call in calls if ast.unparse(call.func).endswith("InferenceRequest"))
+    names = (_literal_model_name(call) for call in calls if ast.unparse(call.func).endswith("InferenceRequest"))
     return frozenset(filter(None, names))
 
 
-def _named(call: ast.Call) -> str:
-    given = [word.value for word in call.keywords if word.arg == "model_name"] or call.args[4:5]
-    value = given[0].value if given and isinstance(given[0], ast.Constant) else ""
+def _literal_model_name(call: ast.Call) -> str:
+    """Return the `model_name` argument if it is a string literal, else an empty string."""
+    arguments = [keyword.value for keyword in call.keywords if keyword.arg == "model_name"] or call.args[4:5]
+    value = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else ""
     return value if isinstance(value, str) else ""
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_OTHERS = ("initialize", "finalize", "auto_complete_config", "is_ready")
+_OTHER_METHODS = ("initialize", "finalize", "auto_complete_config", "is_ready")
 
 
 def model_class_warnings(source: str, model: str) -> tuple[str, ...]:
-    """Return a line for what keeps `execute` of the model's class from being called."""
+    """Return a warning if the model's class has no `execute` that can be called."""
     tree = syntax_tree(source)
-    found = [node for node in tree.body if isinstance(node, ast.ClassDef)] if tree else []
-    cls = next((node for node in reversed(found) if node.name == CLASS_NAME), None)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)] if tree else []
+    cls = next((node for node in reversed(classes) if node.name == CLASS_NAME), None)
     if tree is None or cls is None:
         return ()
-    problem = _problem(tree, cls)
+    problem = _execute_problem(tree, cls)
     if problem is None:
         return ()
-    line, words = problem
-    return (f"model '{model}', line {line}: {words}; every request will fail: def execute(self, requests):",)
+    line, reason = problem
+    return (f"model '{model}', line {line}: {reason}; every request will fail: def execute(self, requests):",)
 
 
-def _problem(tree: ast.Module, cls: ast.ClassDef) -> tuple[int, str] | None:
+def _execute_problem(tree: ast.Module, cls: ast.ClassDef) -> tuple[int, str] | None:
     execute = next((n for n in reversed(cls.body) if isinstance(n, _Function) and n.name == "execute"), None)
     if execute is not None:
-        every = [*execute.args.posonlyargs, *execute.args.args]
-        if len(every) < 2 and not execute.args.vararg and not execute.decorator_list:
-            return execute.lineno, "execute takes the model and the requests"
+        parameters = [*execute.args.posonlyargs, *execute.args.args]
+        if len(parameters) < 2 and not execute.args.vararg and not execute.decorator_list:
+            return execute.lineno, "execute must have two parameters, self and requests"
         return None
-    own = [n.name for n in cls.body if isinstance(n, _Function) and n.name not in _OTHERS]
+    own = [n.name for n in cls.body if isinstance(n, _Function) and n.name not in _OTHER_METHODS]
     bases = [b for b in cls.bases if not (isinstance(b, ast.Name) and b.id == "object")]
     if bases or cls.keywords or cls.decorator_list or _sets_execute(tree):
         return None
     for node in tree.body:
         if isinstance(node, _Function) and node.name == "execute":
             return node.lineno, f"execute is outside of class {CLASS_NAME}; indent it"
-    close = nearest("execute", own)
-    meant = f" (it has {close})" if close else ""
-    return cls.lineno, f"class {CLASS_NAME} has no execute{meant}"
+    similar = nearest("execute", own)
+    hint = f" (it has {similar})" if similar else ""
+    return cls.lineno, f"class {CLASS_NAME} has no execute{hint}"
 
 
 def _sets_execute(tree: ast.Module) -> bool:
-    """Whether the name may be given in another way than by `def`."""
+    """Whether code may define `execute` dynamically instead of by `def`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ("execute", "__getattr__", "__dict__"):
             return True
@@ -104,7 +105,7 @@ def _sets_execute(tree: ast.Module) -> bool:
     return False
 
 
-# IPython puts names of its own into the builtins of the process; Triton's process has none of them.
+# IPython adds names to the builtins of this process; they do not exist on Triton.
 _BUILTINS = frozenset(dir(builtins)) - {"__IPYTHON__", "_", "display", "get_ipython"}
 _OF_MODULES = frozenset(
     f"__{name}__"
@@ -114,12 +115,12 @@ _OF_MODULES = frozenset(
     )
 )
 _MAKES_NAMES = frozenset({"exec", "globals", "vars", "locals"})
-# By which names of the module are read; those of a class are read by `LOAD_NAME` too.
+# Instructions that read a module's names; `LOAD_NAME` also reads a class's names.
 _READS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
 def undefined_name_warnings(source: str, model: str, notebook_names: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return a line for each name that the source reads and never defines, some variables of the notebook."""
+    """Return a warning for each name that the source reads and never defines; names of the notebook get another."""
     lines = []
     for name, line in undefined_names(source).items():
         where = f"model '{model}', line {line}"
@@ -132,9 +133,9 @@ def undefined_name_warnings(source: str, model: str, notebook_names: Collection[
 
 
 def undefined_names(source: str) -> dict[str, int]:
-    """Return the names that a module reads and never defines, with the first line that reads each.
+    """Return the names that a module reads and never defines, each with the first line that reads it.
 
-    Source that cannot be compiled has none: it has worse problems.
+    Empty for source that cannot be compiled: loading it reports the error.
     """
     tree = syntax_tree(source)
     nodes = [] if tree is None else list(ast.walk(tree))
@@ -147,17 +148,18 @@ def undefined_names(source: str) -> dict[str, int]:
     defined = _stored(module)
     if any(isinstance(n, ast.Global) for n in nodes):
         defined |= {name for code in _codes(module) for name in _stored(code, "STORE_GLOBAL")}
-    may_lack = {n.id for n in nodes if isinstance(n, ast.Name)} - defined - _BUILTINS - _OF_MODULES
-    may_lack |= _MAKES_NAMES - defined
+    candidates = {n.id for n in nodes if isinstance(n, ast.Name)} - defined - _BUILTINS - _OF_MODULES
+    candidates |= _MAKES_NAMES - defined
     read: dict[str, int] = {}
     for code in _codes(module):
-        if may_lack.isdisjoint(code.co_names):  # taking instructions apart takes long
+        if candidates.isdisjoint(code.co_names):  # disassembly is slow
             continue
-        lacks = may_lack if code.co_flags & inspect.CO_OPTIMIZED else may_lack - _stored(code)  # of a class
+        is_function = code.co_flags & inspect.CO_OPTIMIZED
+        undefined = candidates if is_function else candidates - _stored(code)  # a class body defines names, too
         starts, line = dict(dis.findlinestarts(code)), 0
         for op in dis.get_instructions(code):
             line = starts.get(op.offset) or line
-            if op.opname in _READS and op.argval in lacks:
+            if op.opname in _READS and op.argval in undefined:
                 read[op.argval] = min(line, read.get(op.argval, line))
     if read.keys() & _MAKES_NAMES:
         return {}
@@ -170,39 +172,39 @@ def _stored(code: CodeType, *by: str) -> set[str]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A module's code, and all within it but that of annotations, which nobody runs."""
+    """Yield a code object and those nested in it, except annotations, which are not evaluated."""
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType) and each.co_name != "__annotate__":
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and constant.co_name != "__annotate__":
+            yield from _codes(constant)
 
 
 def imported_modules(tree: ast.AST, needed: bool = False) -> dict[str, int]:
-    """Return the top-level names of the modules that a source imports, with the first line of each.
+    """Return the top-level names of the modules that a source imports, each with its first line.
 
-    Only those `needed`: not what it can do without, in a ``try`` that catches a failing import, or for type checking.
+    With `needed`, omit imports in a ``try`` that catches a failing import, and imports for type checking.
     """
-    out: dict[str, int] = {}
-    todo: list[ast.AST] = [tree]
-    while todo:
-        node = todo.pop(0)
+    first_lines: dict[str, int] = {}
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop(0)
         if needed and isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
-            todo += [*node.orelse, *node.finalbody]
+            pending += [*node.orelse, *node.finalbody]
             continue
         if needed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo += node.orelse
+            pending += node.orelse
             continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module or ""]
         else:
-            todo += ast.iter_child_nodes(node)
+            pending += ast.iter_child_nodes(node)
             continue
         for name in names:
             top = name.partition(".")[0]
-            out[top] = min(node.lineno, out.get(top, node.lineno))
-    return out
+            first_lines[top] = min(node.lineno, first_lines.get(top, node.lineno))
+    return first_lines
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
@@ -212,42 +214,42 @@ def _catches_imports(handler: ast.ExceptHandler) -> bool:
 
 
 def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:
-    """Return a line for each module that the source imports from the notebook's folder."""
+    """Return a warning for each module that the source imports from the notebook's folder."""
     return tuple(
-        f"model '{model}', line {line}: module '{name}' is found in the notebook's folder only, and will not "
-        f"exist on Triton; install it, or keep the model in a folder with {name} beside its model.py"
+        f"model '{model}', line {line}: module '{name}' exists only in the notebook's folder, so it will be missing "
+        f"on Triton; install it, or keep the model in a folder with {name} beside its model.py"
         for name, line in stray_imports(source).items()
     )
 
 
 def stray_imports(source: str) -> dict[str, int]:
-    """Return the top-level modules of the notebook's folder that a module imports, with the first lines."""
+    """Return the modules that a source imports from the notebook's folder, each with its first line."""
     tree = syntax_tree(source)
     if tree is None:
-        return {}  # it has worse problems
+        return {}  # loading it reports the syntax error
     lines = imported_modules(tree)
     try:
         here = Path.cwd()
-    except OSError:  # it has gone, and nobody finds anything there
+    except OSError:  # the folder was removed
         return {}
-    elsewhere = [entry for entry in sys.path if not _is(entry, here)]
+    elsewhere = [entry for entry in sys.path if not _is_same_folder(entry, here)]
     if len(elsewhere) == len(sys.path):
-        return {}  # the notebook's folder is not looked into
-    strays = {n: line for n, line in lines.items() if n not in SHARED and _lies_in(n, here, elsewhere)}
+        return {}  # the notebook's folder is not on the path
+    strays = {n: line for n, line in lines.items() if n not in SHARED and _is_only_in(n, here, elsewhere)}
     return dict(sorted(strays.items(), key=lambda item: (item[1], item[0])))
 
 
-def _is(entry: str, folder: Path) -> bool:
+def _is_same_folder(entry: str, folder: Path) -> bool:
     return os.path.realpath(entry) == os.path.realpath(folder)  # "" is the current folder
 
 
-def _lies_in(name: str, here: Path, elsewhere: list[str]) -> bool:
+def _is_only_in(name: str, here: Path, elsewhere: list[str]) -> bool:
     find = importlib.machinery.PathFinder.find_spec
     if find(name, [str(here)]) is None or find(name, elsewhere) is not None:
         return False
-    passed = (importlib.machinery.PathFinder, FINDER)
-    others = (finder for finder in sys.meta_path if finder not in passed)
-    return not any(_finds(finder, name) for finder in others)  # installed for editing, perhaps
+    checked = (importlib.machinery.PathFinder, FINDER)
+    others = (finder for finder in sys.meta_path if finder not in checked)
+    return not any(_finds(finder, name) for finder in others)  # for example of an editable install
 
 
 def _finds(finder: object, name: str) -> bool:
