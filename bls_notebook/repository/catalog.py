@@ -173,7 +173,7 @@ class Catalog:
             record = replace(record, changes=changes(before, texts_of(self.server.find(name))))
             if previous is not None:
                 self.service.folder.discard(previous.folder)
-        self.service.dependencies.asked_for(name)
+        self.service.dependencies.add_explicit(name)
         self._refresh_users(name)
         return record
 
@@ -224,7 +224,7 @@ class Catalog:
             record = self._load_source(source)
             if define:
                 self._definitions[name] = source
-        self.service.dependencies.asked_for(name)
+        self.service.dependencies.add_explicit(name)
         self._refresh_users(name)
         return record
 
@@ -310,7 +310,7 @@ class Catalog:
         self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
         record = self._load_named(name, config, files)
-        self.service.dependencies.asked_for(name)
+        self.service.dependencies.add_explicit(name)
         return record
 
     def _load_named(

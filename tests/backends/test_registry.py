@@ -89,7 +89,7 @@ def test_an_unknown_backend_lists_those_there_are(repo: bls.ModelRepository) -> 
     registry.register_backend("doubling", Doubling)
     with pytest.raises(bls.ConfigError) as caught:
         repo.load("d", {"backend": "tensorrt"}, {"file:1/model.plan": b""})
-    assert "'tensorrt' is not among the backends here: doubling, onnxruntime, python" in str(caught.value)
+    assert "there is no backend 'tensorrt': available are doubling, onnxruntime, python" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

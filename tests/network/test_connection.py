@@ -385,7 +385,7 @@ def test_an_export_leaves_remote_models_where_they_are(
 def test_its_configuration_is_its_servers(service: Service, repo: bls.ModelRepository) -> None:
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        with pytest.raises(bls.BLSError, match="its configuration is its server's"):
+        with pytest.raises(bls.BLSError, match="its configuration cannot be changed here"):
             repo.set_config("echo", "max_batch_size: 4")
         assert asked(repo) == X.tolist()
         repo.unload("echo")

@@ -108,7 +108,7 @@ def test_inputs_go_where_the_python_backend_has_them(disk: bls.ModelRepository) 
 REFUSED = {
     "no such backend": (
         'backend: "nobody"',
-        "backend 'nobody' is not among the backends here: onnxruntime, python",
+        "there is no backend 'nobody': available are onnxruntime, python",
         "unable to find backend library for backend 'nobody', try specifying runtime on the model configuration.",
     ),
     "no such runtime": (
@@ -123,7 +123,7 @@ REFUSED = {
     ),
     "a path": (
         'backend: "../models"',
-        "backend '../models' is not among the backends here",
+        "there is no backend '../models'",
         "unable to find backend library for backend '../models'",
     ),
     "python itself": (

@@ -1,1 +1,1 @@
-"""Loading a version: config, code, instances, warm-up, in Triton's order."""
+"""Loading a version in Triton's order: configuration, code, instances, warm-up."""

@@ -1,7 +1,7 @@
-"""Ensembles: their members must exist and fit together, and an ensemble returns when its members do.
+"""Ensembles: the models of their steps (members), and the checks that these exist and fit together.
 
-`check_members` rejects what Triton rejects once the members are loaded, and finds out whether the ensemble
-is decoupled. Mirrors core/src/ensemble_scheduler/ensemble_utils.cc and model_repository_manager.cc.
+`check_members` rejects what Triton rejects once the members are loaded, and determines whether the ensemble is
+decoupled. Mirrors core/src/ensemble_scheduler/ensemble_utils.cc and model_repository_manager.cc.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bls_notebook.repository.source.model_source import ModelSource
 
 
 class Dependencies:
-    """Ensembles that are wanted, and the models that were asked for by name. Safe from any thread."""
+    """The loaded ensembles with their members, and the models loaded by name. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,15 +28,15 @@ class Dependencies:
         self._explicit: set[str] = set()
 
     def want(self, source: ModelSource, members: Collection[str]) -> None:
-        """Remember an ensemble; a model without members is no ensemble, and is forgotten as one."""
+        """Record the members of an ensemble; without members, forget that the model was an ensemble."""
         with self._lock:
             if members:
                 self._ensembles[source.name] = (source, frozenset(members))
             else:
                 self._ensembles.pop(source.name, None)
 
-    def asked_for(self, name: str) -> None:
-        """Remember that a model was loaded for its own sake, not as a member of an ensemble."""
+    def add_explicit(self, name: str) -> None:
+        """Record that a model was loaded by name, and not only as a member of an ensemble."""
         with self._lock:
             self._explicit.add(name)
 
@@ -52,7 +52,7 @@ class Dependencies:
             self._explicit.clear()
 
     def wanted(self, name: str) -> ModelSource | None:
-        """Return an ensemble that is wanted, as it was loaded last."""
+        """Return the source of an ensemble's last load; None if it was unloaded."""
         with self._lock:
             return self._ensembles.get(name, (None, None))[0]
 
@@ -64,16 +64,16 @@ class Dependencies:
     def all_users(self, name: str) -> list[str]:
         """Return the names of the ensembles that need a model, also through other ensembles."""
         out: dict[str, None] = {}
-        todo = [name]
-        for each in todo:  # grows
-            for user in self.users(each):
+        pending = [name]
+        for member in pending:  # grows
+            for user in self.users(member):
                 if user.name not in out and user.name != name:
                     out[user.name] = None
-                    todo.append(user.name)
+                    pending.append(user.name)
         return list(out)
 
     def orphans(self, names: Iterable[str]) -> list[str]:
-        """Return those models that nobody asked for, and no ensemble needs any more."""
+        """Return the models among `names` that were not loaded by name and that no ensemble needs."""
         with self._lock:
             explicit = set(self._explicit)
         return [n for n in sorted(names) if n not in explicit and not self.users(n)]
@@ -86,7 +86,7 @@ class CircularEnsembleError(ModelLoadError):
 def refuse_ensemble(
     ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
 ) -> NoReturn:
-    """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
+    """Raise for an ensemble that cannot be loaded; `words` is Triton's error text."""
     first = first_line(words, 1000)
     remedy = f"; {remedy}" if remedy else ""
     message = f"ensemble {ensemble!r} could not be loaded: {first}{remedy}"
@@ -94,24 +94,24 @@ def refuse_ensemble(
 
 
 def members_of(config: ModelConfigMessage) -> list[str]:
-    """Return the models of an ensemble's steps, each once; none for other models."""
+    """Return the models of an ensemble's steps, each once; empty for other models."""
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
 def members_of_source(source: ModelSource) -> list[str]:
-    """Return the same for a model that is to be loaded; none where its configuration is wrong."""
+    """Return the models of the steps of a source; empty if its configuration is invalid."""
     try:
         return members_of(source.parsed_config()) if "ensemble" in str(source.config) else []
     except (BLSError, RecursionError):
-        return []  # the load will say what is wrong with it
+        return []  # the load reports the error
 
 
 def refuse_missing(ensemble: str, member: str) -> NoReturn:
-    """Raise for an ensemble with a step whose model is nowhere."""
+    """Raise for an ensemble with a step whose model does not exist."""
     refuse_ensemble(
         ensemble,
         f"ensemble {ensemble} contains models that are not available or ambiguous: {member}",
-        f"define '{member}', or put it into the repository",
+        f"define '{member}' in a cell, or put it into the repository",
     )
 
 
@@ -129,18 +129,18 @@ def refuse_member(ensemble: str, member: str, error: BLSError) -> NoReturn:
 
 @dataclass
 class _Node:
-    """A tensor of an ensemble, as the first who names it has it."""
+    """A tensor of an ensemble, with the datatype and shape of the first model that names it."""
 
     model: str
     datatype: str = ""
     dims: tuple[int, ...] = ()
     full: tuple[int, ...] = ()
     decoupled: bool = False
-    label: int = 0  # of the decoupled step that it comes from
+    label: int = 0  # of the decoupled step that the tensor originates from
     visited: bool = False
     before: list[_Node] = field(default_factory=list)
     after: list[_Node] = field(default_factory=list)
-    siblings: _Node | None = None  # stands for the outputs of one step
+    siblings: _Node | None = None  # shared by all outputs of one step
 
 
 def _matches(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
@@ -152,19 +152,19 @@ def _node(model: str, batching: bool, tensor: TensorSpec, dims: tuple[int, ...])
 
 
 def _join(ensemble: str, tensors: dict[str, _Node], name: str, node: _Node) -> _Node:
-    """Enter a tensor, or compare it with what is known of it."""
+    """Record a tensor, or compare it with the recorded one of this name."""
     known = tensors.setdefault(name, node)
     where = f"in ensemble {ensemble}, ensemble tensor {name}: "
-    what = ""
+    difference = ""
     if known.datatype != node.datatype:
         one, two = (f"TYPE_{'STRING' if n.datatype == 'BYTES' else n.datatype}" for n in (known, node))
-        what = "data type"
+        difference = "data type"
     elif not _matches(known.dims, node.dims) and not _matches(known.full, node.full):
         one, two = (f"[{','.join(map(str, n.full))}]" for n in (known, node))
-        what = "shape"
-    if what:
+        difference = "shape"
+    if difference:
         first, second = (f"is inferred from model {n.model}" for n in (known, node))
-        refuse_ensemble(ensemble, f"{where}inconsistent {what}: {one} {first} while {two} {second}")
+        refuse_ensemble(ensemble, f"{where}inconsistent {difference}: {one} {first} while {two} {second}")
     return known
 
 
@@ -173,9 +173,9 @@ def _own(tensor: TensorSpec) -> tuple[int, ...]:
 
 
 def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None]) -> bool:
-    """Refuse an ensemble whose steps do not fit together; return whether it is decoupled.
+    """Reject an ensemble whose steps do not fit together; return whether it is decoupled.
 
-    `find` gives the spec of a model that is loaded, by name and version.
+    `find` returns the spec of a loaded model by name and version, or None.
     """
     name, batching = spec.name, spec.max_batch_size > 0
     tensors = {t.name: _node(name, batching, t, _own(t)) for t in spec.inputs.values()}
@@ -211,23 +211,23 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
     for name, tensor in sorted(step.input_map.items()):
         if name not in member.inputs:
             words = f"ensemble tensor {tensor} is mapping to non-existing input {name} in model {member.name}"
-            have = f"inputs of '{member.name}': {', '.join(member.inputs)}"
-            refuse_ensemble(ensemble, f"{within} {words}", have)
-    for given in member.inputs.values():
-        if given.name in step.input_map:
-            node = _node(member.name, batching, given, given.dims)
-            _join(ensemble, tensors, step.input_map[given.name], node)
-        elif not given.optional:
-            words = f"input {given.name} in model {member.name} is not mapped to any ensemble tensors"
+            existing = f"inputs of '{member.name}': {', '.join(member.inputs)}"
+            refuse_ensemble(ensemble, f"{within} {words}", existing)
+    for input_spec in member.inputs.values():
+        if input_spec.name in step.input_map:
+            node = _node(member.name, batching, input_spec, input_spec.dims)
+            _join(ensemble, tensors, step.input_map[input_spec.name], node)
+        elif not input_spec.optional:
+            words = f"input {input_spec.name} in model {member.name} is not mapped to any ensemble tensors"
             refuse_ensemble(ensemble, f"{within} {words}", "add it to the step's input_map")
     siblings = _Node(member.name)
     for name, tensor in sorted(step.output_map.items()):
-        made = member.outputs.get(name)
-        if made is None:
+        output_spec = member.outputs.get(name)
+        if output_spec is None:
             words = f"ensemble tensor {tensor} is mapped from non-existing output {name} in model"
-            have = f"outputs of '{member.name}': {', '.join(member.outputs)}"
-            refuse_ensemble(ensemble, f"{within} {words} {member.name}", have)
-        node = _join(ensemble, tensors, tensor, _node(member.name, batching, made, made.dims))
+            existing = f"outputs of '{member.name}': {', '.join(member.outputs)}"
+            refuse_ensemble(ensemble, f"{within} {words} {member.name}", existing)
+        node = _join(ensemble, tensors, tensor, _node(member.name, batching, output_spec, output_spec.dims))
         node.siblings = siblings
         node.decoupled = member.decoupled
         for source in step.input_map.values():
@@ -236,12 +236,12 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
 
 
 def _labels(ensemble: str, inputs: list[_Node]) -> bool:
-    """Follow the tensors; refuse a step that would join responses of different decoupled steps."""
+    """Follow the tensors from the inputs; reject a step with inputs from different decoupled steps."""
     count = 0
-    todo = list(inputs)
-    for node in todo:
+    pending = list(inputs)
+    for node in pending:
         node.visited = True
-    for node in todo:  # grows
+    for node in pending:  # grows
         for after in node.after:
             if after.visited or not all(b.visited for b in after.before):
                 continue
@@ -258,5 +258,5 @@ def _labels(ensemble: str, inputs: list[_Node]) -> bool:
                 if group is not None:
                     group.label, group.visited = after.label, True
             after.visited = True
-            todo.append(after)
+            pending.append(after)
     return count > 0

@@ -2,12 +2,12 @@
 
 A Python-based backend is a folder: `<backend folder>/<name>/model.py` runs every model whose backend has that name.
 
-Guarantees: an instance that is created and then dropped is finalized, whatever its `finalize` raises; its
-modules are its own. When the instance groups change, an instance that still fits (equal in all but the name
-and count of its group) stays as it is, with its state. Nothing that serves changes before `commit`.
+Guarantees: an instance that is created and then dropped is finalized, whatever its `finalize` raises. Each instance has
+its own modules. When the instance groups change, an instance that still fits (equal in all but the name and count of
+its group) keeps running with its state. Nothing in service changes before `commit`.
 
-Mirrors core/src/backend_model.cc (UpdateInstanceGroup, PrepareInstances, GetBackendLibraryProperties): of
-equal instances the last stays under its name, and new ones receive the configuration of the first load.
+Mirrors core/src/backend_model.cc (UpdateInstanceGroup, PrepareInstances, GetBackendLibraryProperties): of equal
+instances the last one stays and keeps its name, and new ones receive the configuration of the first load.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from bls_notebook.repository.source.model_source import ModelSource
 
 from .warmup import warm_up
 
-RUNTIME = "model.py"  # also what `runtime` says in the configuration of a model of such a backend
+RUNTIME = "model.py"  # also the value of `runtime` in the configuration of a model of a Python-based backend
 
 
 def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path | None:
-    """Return the folder of the Python-based backend of a model; None for another backend."""
+    """Return the folder of a model's Python-based backend; None for other backends."""
     name, model, runtime = str(config.backend), config.name, config.runtime
     known = find_backend(name) is not None
     if known and runtime != RUNTIME:
         return None
-    looked_for = [folder / name for folder in folders]
+    candidates = [folder / name for folder in folders]
     if runtime not in ("", RUNTIME):
-        words = f"unable to find backend library '{runtime}' for model '{model}'"
-        raise _not_found(words, looked_for)
-    # A name, and not a path that leads elsewhere.
-    for folder in looked_for if Path(name).name == name else ():
+        reason = f"unable to find backend library '{runtime}' for model '{model}'"
+        raise _not_found(reason, candidates)
+    # The name must not be a path that leads to another folder.
+    for folder in candidates if Path(name).name == name else ():
         if (folder / RUNTIME).is_file():
             return folder
     if runtime and has_runtime(name, runtime):
         return None
     if runtime:
-        words = f"unable to find Python backend based backend library '{runtime}' for model '{model}'"
-        raise _not_found(words, [folder / RUNTIME for folder in looked_for])
+        reason = f"unable to find Python backend based backend library '{runtime}' for model '{model}'"
+        raise _not_found(reason, [folder / RUNTIME for folder in candidates])
     error = ConfigError(
-        f"model {model!r}: backend {name!r} is not among the backends here: {', '.join(backend_names())}; "
-        f"nor is there a Python-based one ({', '.join(shown_path(f / RUNTIME) for f in looked_for)}); change "
-        'backend: "..." in its configuration, or give the folder of backends as backend_directory'
+        f"model {model!r}: there is no backend {name!r}: available are {', '.join(backend_names())}, and there is no "
+        f"Python-based backend ({', '.join(shown_path(f / RUNTIME) for f in candidates)}); change "
+        'backend: "..." in its configuration, or pass the folder of backends as backend_directory'
     )
     error.reason = (
         f"Invalid argument: unable to find backend library for backend '{name}', try specifying runtime on "
@@ -84,20 +84,20 @@ _Result = TypeVar("_Result")
 
 
 class InstanceMaker:
-    """Makes the instances of one version of a model; `folder` is the version's own."""
+    """Creates the instances of one version of a model; `folder` is the version's folder."""
 
     def __init__(self, server: Server, source: ModelSource, version: int, folder: Path) -> None:
         self._server = server
         self._source = source
         self._version = version
         self._folder = folder
-        self._homes: list[ModuleHome] = []  # of instances that belong to no model yet
+        self._homes: list[ModuleHome] = []  # of new instances, until a model takes them
         self._backend_model: BackendModel | None = None
 
     def open(self, config: ModelConfigMessage) -> BackendModel:
-        """Open the model's files, with the backend that its configuration names; to be called first.
+        """Open the model's files with the backend that its configuration names. Call this first.
 
-        Of a Python-based backend the runtime is filled in.
+        Sets the configuration's runtime if the backend is Python-based.
         """
         source = self._source
         backend_folder: Path | None = None
@@ -109,7 +109,7 @@ class InstanceMaker:
             from bls_notebook.repository.substitution.stub_backend import StubModel  # first needed here
 
             open_model = partial(StubModel, source.stub)
-        assert open_model is not None  # or python_backend would have said so
+        assert open_model is not None  # python_backend raises for unknown backends
         if backend_folder is not None:
             config.runtime = RUNTIME
 
@@ -130,11 +130,11 @@ class InstanceMaker:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the backend says of the configuration: what is not done here."""
+        """The backend's warnings about settings in the configuration that have no effect here."""
         return tuple(getattr(self._backend_model, "warnings", ()))
 
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
-        """Return new instances, initialized; where one cannot be, none is left, and its error is raised."""
+        """Create and initialize instances; if one fails, finalize the others and raise its error."""
         name, folder = self._source.name, str(self._folder)
         assert self._backend_model is not None
         made: list[Instance] = []
@@ -150,9 +150,9 @@ class InstanceMaker:
                     "model_name": name,
                 }
                 initializing = Initializing(self._server, spec.name, folder, name)
-                initializing.modules = self._homes[-1] if self._homes else None  # the first one's are there
-                made_by = partial(self._backend_model.make_instance, arguments)
-                finalizing = _Finalizing(as_model(initializing, made_by), initializing)
+                initializing.modules = self._homes[-1] if self._homes else None  # `open` created the first home
+                create = partial(self._backend_model.make_instance, arguments)
+                finalizing = _Finalizing(as_model(initializing, create), initializing)
                 home: ModuleHome | None = initializing.modules
                 instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
                 instance.modules = home
@@ -165,25 +165,25 @@ class InstanceMaker:
         return made
 
     def give_up(self, made: Sequence[Instance]) -> None:
-        """Finalize instances that no model has taken."""
+        """Finalize instances that no model has taken, and forget their modules."""
         for instance in made:
             try:
                 instance.close()
             except BaseException as error:
-                comes_back(error)  # Ctrl-C; else the error that made the load fail is the one to show
+                comes_back(error)  # Ctrl-C is raised again; other errors would hide the error of the load
         for home in self._homes:
             home.forget()
         self._homes.clear()
 
     def taken(self, model: LoadedModel) -> None:
-        """Say which model has taken the instances that were made."""
+        """Record the model that has taken the new instances."""
         for home in self._homes:
             home.owner = model
         self._homes.clear()
 
 
 def _device_of(instance: InstanceSpec) -> tuple[str, int]:
-    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
+    """Return the label of an instance's device, and the number of its CUDA GPU (-1: none)."""
     if instance.kind != "GPU":
         return "cpu", -1
     simulated = getattr(gpus(), "simulated", False)
@@ -191,7 +191,7 @@ def _device_of(instance: InstanceSpec) -> tuple[str, int]:
 
 
 class _Finalizing:
-    """An instance that finalizes as a model."""
+    """A backend instance whose `finalize` and `ready` run as the model's code."""
 
     def __init__(self, inner: BackendInstance, made_as: Initializing) -> None:
         self._inner = inner
@@ -203,32 +203,32 @@ class _Finalizing:
 
     def finalize(self) -> None:
         try:
-            was = self._made_as
-            was.server.keep_metrics(was.instance_name, was.directory)
+            creation = self._made_as
+            creation.server.keep_metrics(creation.instance_name, creation.directory)
             self._as_model(self._inner.finalize)
         finally:
             del self.execute
 
     def _as_model(self, call: Callable[[], _Result]) -> _Result:
-        was = self._made_as
-        initializing = Initializing(was.server, was.instance_name, was.directory, was.model_name)
-        initializing.modules = was.modules
+        creation = self._made_as
+        initializing = Initializing(creation.server, creation.instance_name, creation.directory, creation.model_name)
+        initializing.modules = creation.modules
         return as_model(initializing, call)
 
     @property
     def model(self) -> Any:
-        """The model's own object, None where there is none."""
+        """The instance of the model's class; None if the backend has none."""
         return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
         return self._as_model(self._inner.ready)
 
 
-may_be_interrupted(InstanceMaker.open.__code__)  # it runs code of backends
+may_be_interrupted(InstanceMaker.open.__code__)  # it runs the backends' code
 
 
 def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | None:
-    """Return the spec of a version with the instance groups of another configuration; None for the same."""
+    """Return a version's spec with the instance groups of another configuration; None if they are equal."""
     new = deepcopy(spec.config)
     del new.instance_group[:]
     new.instance_group.extend(config.instance_group)
@@ -236,24 +236,24 @@ def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | N
 
 
 class Regrouping:
-    """Instances for a version that serves: some that it has, and new ones, made and warmed up.
+    """New instances of a version in service, created and warmed up, beside those that it keeps.
 
-    Where the model raises something, nothing is left of the new ones.
+    If the model raises an error, the new instances are finalized.
     """
 
     def __init__(self, model: LoadedModel, spec: ModelSpec, source: ModelSource) -> None:
         self.model = model
         self._spec = spec
         self._maker: InstanceMaker = model.maker
-        there: dict[object, list[Instance]] = defaultdict(list)
+        available: dict[object, list[Instance]] = defaultdict(list)
         for instance in (*model.instances, *model.passive):
-            there[instance.spec.like].append(instance)
+            available[instance.spec.like].append(instance)
         kept: list[Instance] = []
         missing: list[InstanceSpec] = []
         for wanted in spec.instances:
-            alike = there[wanted.like]
-            if alike:
-                kept.append(alike.pop())
+            candidates = available[wanted.like]
+            if candidates:
+                kept.append(candidates.pop())
             else:
                 missing.append(wanted)
         self._new = self._maker.make(missing, spec.json)
@@ -268,6 +268,6 @@ class Regrouping:
         self._maker.give_up(self._new)
 
     def commit(self) -> threading.Event:
-        """Serve with these instances; see `LoadedModel.regroup`."""
+        """Replace the version's instances; see `LoadedModel.regroup`."""
         self._maker.taken(self.model)
         return self.model.regroup(self._spec, self._instances)

@@ -1,8 +1,7 @@
-"""Loads a model: config, code, instances, in the order in which Triton does; of a remote model its server's
-configuration alone.
+"""Load the versions of a model in Triton's order: configuration, code, instances. Remote models need only the first.
 
-Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that serve and stay;
-whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
+Guarantees: a failed load changes nothing. A successful load changes only the instances of versions that stay in
+service. Whatever the model raises, including `sys.exit`, becomes a ModelLoadError; only Ctrl-C is passed on.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
 def load_versions(
     server: Server, source: ModelSource, keep: bool = False, loading: Callable[[list[int]], None] | None = None
 ) -> dict[int, LoadedModel]:
-    """Return the versions of a model that its version policy picks, loaded.
+    """Load the versions of a model that its version policy picks, and return them by number.
 
-    With `keep`, versions that serve, and whose files have not changed, are returned as they are; where the
-    configuration asks for other instances, with these. `loading` is called with the numbers of the versions
-    before they are loaded.
+    With `keep`, versions in service whose files have not changed are reused, with other instances if the instance
+    groups changed. `loading` is called with the numbers of the versions before they are loaded.
     """
     name = source.name
     if source.remote is not None:
@@ -77,11 +75,11 @@ def load_versions(
     versions = source.versions
     wanted = pick_versions(config, versions)
     if not wanted:
-        have = ", ".join(map(str, versions)) or "none"
+        existing = ", ".join(map(str, versions)) or "none"
         raise ModelLoadError(
-            f"model {name!r}: no version to load: version folders there: {have}; expected a "
-            f"folder named 1 with {config.default_model_filename or 'model.py'} in it, or a version_policy "
-            f"that picks one of them ({source.folder})",
+            f"model {name!r}: no version to load in {source.folder}: its version folders: {existing}; expected a "
+            f"folder named 1 that contains {config.default_model_filename or 'model.py'}, or a version_policy "
+            "that picks an existing version",
             name,
             f"load failed for model '{name}': at least one version must be available under the version "
             f"policy of model '{name}'",
@@ -99,7 +97,7 @@ def load_versions(
                 loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
-            # Passive instances alone would leave the requests that wait without an answer.
+            # Without an active instance, waiting requests would never be answered.
             serves = any(not group.passive for group in config.instance_group)
             if serves and version in serving and serving[version].fingerprint == fingerprint:
                 loaded[version] = serving[version]
@@ -107,7 +105,7 @@ def load_versions(
                 if regrouping is not None:
                     regroupings.append(regrouping)
                 continue
-            code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
+            code = code_hash(source.folder, version)  # computed before the load: a file may be edited during it
             loaded[version] = _load_version(server, source, config, version, versions[version])
             loaded[version].fingerprint = fingerprint
             loaded[version].be(replace(loaded[version].seen, code=code))
@@ -124,7 +122,7 @@ def load_versions(
 
 
 def read_config(source: ModelSource) -> ModelConfigMessage:
-    """Return a model's configuration with what Triton fills in without asking the model."""
+    """Return a model's configuration with the values that Triton fills in without running the model's code."""
     config = source.parsed_config()
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(os.listdir(first)))
@@ -138,7 +136,7 @@ def _load_ensemble(server: Server, config: ModelConfigMessage, version: int, fol
         return None if model is None else model.spec
 
     spec = model_spec(config)
-    if check_members(spec, find):  # its transaction policy becomes that of its members
+    if check_members(spec, find):  # an ensemble has the transaction policy of its members
         config.model_transaction_policy.decoupled = True
         spec = model_spec(config)
     model = LoadedModel(server, spec, version, str(folder), [])
@@ -154,8 +152,8 @@ def _load_version(
     maker = InstanceMaker(server, source, version, folder)
     config = deepcopy(config)
     try:
-        asking = Initializing(server, source.name, str(folder), source.name)
-        config = as_model(asking, lambda: auto_complete(config, maker.open(config)))
+        initializing = Initializing(server, source.name, str(folder), source.name)
+        config = as_model(initializing, lambda: auto_complete(config, maker.open(config)))
         validate(config, folder=source.folder)
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
@@ -187,7 +185,7 @@ def _check_names(config: ModelConfigMessage, version: int, state: str = "UNAVAIL
 
 
 def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource) -> Regrouping | None:
-    """Prepare other instance groups for a version whose configuration differs in nothing else."""
+    """Prepare changed instance groups for a version in service; None if they are unchanged."""
     spec = regrouped_spec(model.spec, config)
     _check_names(config, model.version, "READY")
     try:
@@ -208,23 +206,23 @@ def _load_error(
         kind = cast(BackendError, error).code
         message = f"model {name!r} version {version} could not be loaded: {error}"
         return ModelLoadError(message, name, f"{failed}{kind}: {error};\n")
-    told = describe(error, name, version)
-    reason = f"{failed}Internal: {told.message};\n"
+    description = describe(error, name, version)
+    reason = f"{failed}Internal: {description.message};\n"
     if is_a(error, ConfigError):
         refused = cast(ConfigError, error)
         refused.reason = f"{failed}{refused.reason or f'Invalid argument: {refused}'};\n"
         return refused
-    own = [f for f in told.frames if f.model]
+    own = [f for f in description.frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
-    message = f"model {name!r} version {version} could not be loaded: {told}{where}"
+    message = f"model {name!r} version {version} could not be loaded: {description}{where}"
     problem = ModelLoadError(message, name, reason)
-    record = ErrorRecord(message, "", (name,), told.kind, told.frames)
+    record = ErrorRecord(message, "", (name,), description.kind, description.frames)
     problem.record = about_loading(record, code)
     return problem
 
 
 def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
-    """Who a request of a bare thread belongs to: the model whose code is on the stack, or that started it."""
+    """Return the sender of a request from a bare thread: the model on its stack, or that started the thread."""
     home, frame = owner_of(frame)
     if home is None or home.owner is None:
         return None
@@ -232,7 +230,7 @@ def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
 
 
 _runtime.finders.append(_find_bare_caller)
-for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run code of models
+for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run the models' code
     may_be_interrupted(_function.__code__)
 
 
@@ -240,7 +238,7 @@ DEVICE = "remote"
 
 
 class _ServerChecks(RequestCheck):
-    """Leaves it to the server to check a request."""
+    """Accepts every request: the remote server checks it."""
 
     __slots__ = ()
 
@@ -249,11 +247,11 @@ class _ServerChecks(RequestCheck):
 
 
 def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dict[int, LoadedModel]:
-    """Return the versions of a model that its server has ready, by number."""
+    """Return the versions of a remote model that are ready on its server, by number."""
     name = source.name
     if source.config is not None:
         raise ModelLoadError(
-            f"model {name!r} is remote, and its configuration is its server's ({remote.address}); change it there", name
+            f"model {name!r} is remote: its configuration cannot be changed here; change it on {remote.address}", name
         )
     with remote.described(name) as model:
         model.config.name = name
@@ -270,7 +268,7 @@ def _loaded(
     number: int,
     open_version: Callable[[bool, tuple[str, ...]], RemoteBackend],
 ) -> LoadedModel:
-    plain = deepcopy(config)  # its tensors as clients send them: reshaping is the server's
+    plain = deepcopy(config)  # with the shapes that clients send: the server reshapes them
     for tensor in (*plain.input, *plain.output):
         tensor.ClearField("reshape")
     whole = model_spec(config)
@@ -279,7 +277,7 @@ def _loaded(
     backend = open_version(spec.decoupled, tuple(spec.outputs))
     made = Instance(address, backend, DEVICE, spec=instance)
     model = LoadedModel(server, spec, number, "", [made], remote=address)
-    model.be(replace(model.seen, instances=()))  # it takes any number at a time
+    model.be(replace(model.seen, instances=()))  # the server accepts any number of requests at a time
     model.cpu_only = True
     model.check = _ServerChecks(spec)
     model.scheduler = scheduler_for(model)

@@ -1,7 +1,7 @@
-"""Warm-up: the requests of `model_warmup` are run on every instance before a version goes into service.
+"""Warm-up: run the requests of `model_warmup` on every instance before a version enters service.
 
-Guarantees: the first sample that fails ends it, and fails the load; warm-up requests go to the instances
-directly, past the scheduler, as on Triton, and count in the statistics.
+Guarantees: the first sample that fails ends the warm-up and fails the load. As on Triton, warm-up requests bypass the
+scheduler and count in the statistics.
 
 Mirrors core/src/backend_model_instance.cc (GenerateWarmupData, WarmUp).
 """
@@ -38,11 +38,11 @@ log = logging.getLogger("bls_notebook")
 
 
 def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
-    """Run the samples of a model on instances that are not in service yet; `folder` is the model's own."""
+    """Run the samples of a model on instances before they enter service; `folder` is the model's folder."""
     samples = [s for s in model.spec.config.model_warmup if s.batch_size]
-    warmed = list(instances) if samples else []
-    with progress("warm-up", len(warmed) * sum(max(1, s.count) for s in samples), "request") as told:
-        for instance in warmed:
+    targets = list(instances) if samples else []
+    with progress("warm-up", len(targets) * sum(max(1, s.count) for s in samples), "request") as reporter:
+        for instance in targets:
             for sample in samples:
                 tensors = [_tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs]
                 for iteration in range(1, max(1, sample.count) + 1):
@@ -55,7 +55,7 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
                         failed = f"failed to run warmup sample '{sample.name}': "
                         words = "".join(f"{e}; " for e in errors)
                         raise _problem(model, failed + first_line(errors[0], 1000), failed + words)
-                    told.step()
+                    reporter.step()
 
 
 def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
@@ -67,42 +67,42 @@ def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
     )
 
 
-def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> Tensor:
-    datatype = datatypes()[given.data_type]
-    shape = (1,) * (model.spec.max_batch_size > 0) + tuple(given.dims)  # also of a sequence's controls
-    choice = given.WhichOneof("input_data_type")
+def _tensor(model: LoadedModel, sample: str, name: str, sample_input: Any, folder: Path) -> Tensor:
+    datatype = datatypes()[sample_input.data_type]
+    shape = (1,) * (model.spec.max_batch_size > 0) + tuple(sample_input.dims)  # also for control inputs of sequences
+    choice = sample_input.WhichOneof("input_data_type")
     if datatype == "BYTES":
         array = np.full(shape, b"", np.object_)
         if choice == "input_data_file":
-            data = _read(model, sample, name, given, folder)
+            data = _read(model, sample, name, sample_input, folder)
             elements, at = [], 0
-            while at + 4 <= len(data):  # four bytes of length before each, as Triton has them in a buffer
+            while at + 4 <= len(data):  # Triton's format: a length of four bytes before each element
                 end = at + 4 + int.from_bytes(data[at : at + 4], "little")
                 elements.append(data[at + 4 : end])
                 at = end
             if len(elements) != array.size:
                 raise _problem(
                     model,
-                    f"warm-up sample {sample!r}, input {name!r}: {given.input_data_file} has {len(elements)} "
-                    f"elements, expected {array.size} for dims {list(given.dims)}",
+                    f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file} has {len(elements)} "
+                    f"elements, expected {array.size} for dims {list(sample_input.dims)}",
                     f"unexpected number of string elements {len(elements)} for inference input '{name}', "
                     f"expecting {array.size}",
                 )
             array.reshape(-1)[:] = elements
         return Tensor._of(name, array, datatype)
-    dtype = np.dtype(DTYPE_OF_DATATYPE.get(datatype) or np.uint16)  # BF16 is held as 16 bits
+    dtype = np.dtype(DTYPE_OF_DATATYPE.get(datatype) or np.uint16)  # BF16 is stored as 16-bit integers
     array = np.zeros(shape, dtype)
     if choice == "random_data":
         data = random.randbytes(array.nbytes)
     elif choice == "input_data_file":
-        data = _read(model, sample, name, given, folder)
+        data = _read(model, sample, name, sample_input, folder)
         if len(data) < array.nbytes:
             raise _problem(
                 model,
-                f"warm-up sample {sample!r}, input {name!r}: {given.input_data_file} has {len(data)} bytes, "
-                f"expected {array.nbytes} for {datatype}{list(given.dims)}",
+                f"warm-up sample {sample!r}, input {name!r}: {sample_input.input_data_file} has {len(data)} bytes, "
+                f"expected {array.nbytes} for {datatype}{list(sample_input.dims)}",
                 f"[request id: <id_unknown>] warmup setting expects {array.nbytes} bytes, but the data "
-                f"provided from {given.input_data_file}only has {len(data)} bytes",
+                f"provided from {sample_input.input_data_file}only has {len(data)} bytes",
             )
     else:
         return Tensor._of(name, array, datatype)
@@ -112,8 +112,8 @@ def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path
     return Tensor._of(name, array, datatype)
 
 
-def _read(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> bytes:
-    file: Path = folder / "warmup" / given.input_data_file
+def _read(model: LoadedModel, sample: str, name: str, sample_input: Any, folder: Path) -> bytes:
+    file: Path = folder / "warmup" / sample_input.input_data_file
     try:
         return file.read_bytes()
     except OSError as error:
@@ -131,7 +131,7 @@ def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:
 
 
 def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: int) -> list[str]:
-    """Run one `execute` with this many requests; return the errors of their responses."""
+    """Run one `execute` with `count` requests; return the errors of their responses."""
     parent = root_of(model.server)
     tickets = []
     for _ in range(count):
@@ -140,14 +140,14 @@ def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: i
         tickets.append(ticket)
     runner = BatchRunner(model, threading.Lock())
     if instance.is_async:
-        over = Parker()
+        finished = Parker()
 
         def begin() -> None:
-            if not runner.begin(instance, tickets, lambda *_: over.unpark()):
-                over.unpark()
+            if not runner.begin(instance, tickets, lambda *_: finished.unpark()):
+                finished.unpark()
 
         instance.loop.post(begin)
-        over.park()
+        finished.park()
     else:
         runner.run_inline(instance, tickets)
     errors = []

@@ -204,7 +204,7 @@ class _SubstitutedModel:
             elif self._answers_from is not None:
                 self._define()
         if self._source is not None:
-            service.dependencies.asked_for(self.name)
+            service.dependencies.add_explicit(self.name)
             catalog._refresh_users(self.name)
 
     def unload(self) -> None:
