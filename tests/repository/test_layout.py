@@ -88,7 +88,9 @@ def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[i
 
 def test_a_policy_that_picks_no_version(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", VERSION, TEXT + " version_policy: { specific: { versions: [7] } }")
-    with pytest.raises(bls.ModelLoadError, match=r"^model 'm': no version to load in .*: its version folders: 1; expected"):
+    with pytest.raises(
+        bls.ModelLoadError, match=r"^model 'm': no version to load in .*: its version folders: 1; expected"
+    ):
         disk.load("m")
     assert rows(disk) == [("m", 1, "UNAVAILABLE")]
 

@@ -420,6 +420,6 @@ def test_a_folder_whose_name_no_model_may_have_keeps_no_other_from_its_place(try
     put(tmp_path, "good", PYTHON, {"1/model.py": DOUBLES})
     repository, rows = trying()
     assert rows["a<b>"].kind == "absent"
-    assert "it has '<' in it" in rows["a<b>"].why
+    assert "it contains '<'" in rows["a<b>"].why
     assert rows[""].entries == ("good",)
     assert repository.infer("good", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]

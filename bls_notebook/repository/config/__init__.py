@@ -1,6 +1,6 @@
-"""config.pbtxt: parsing, Triton's defaults, what Triton refuses, and its JSON form.
+"""Model configurations (config.pbtxt): parsing, Triton's defaults and validation, and the JSON form.
 
-Importing this package is cheap: protobuf and Triton's message are loaded when the first configuration is.
+Importing this package is cheap: the first configuration loads protobuf and Triton's message class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Complete a configuration as Triton does: defaults, instance groups, and the model's `auto_complete_config`.
 
-The order is the server's: backend and file name, defaults, a first validation, instance groups; after
-`auto_complete_config` the defaults once more. Values that are set are never changed.
+The order is the server's: backend and file name, defaults, first validation, instance groups, and after
+`auto_complete_config` the defaults again. Values that are set never change.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .parsing import parse_json
 from .validation import refuse, validate_model
 
 MOST_INSTANCES = 1024
-# Backends that get two instances a group on a CPU where no count is given.
+# Backends with two instances per group on the CPU unless the group has a count.
 _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
 
 
 def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) -> None:
-    """Give every instance group, in place, its name, kind, count and devices.
+    """Set, in place, the name, kind, count and devices of every instance group.
 
-    There are so many `gpus`, numbered from 0; `auto` says whether `KIND_AUTO` may become `KIND_GPU`. An
-    ensemble has no instances and stays as it is.
+    `gpus` is the number of GPUs; `auto` says whether `KIND_AUTO` may become `KIND_GPU`. An ensemble has no instances
+    and stays unchanged.
     """
     if config.HasField("ensemble_scheduling"):
         return
@@ -50,39 +50,39 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) 
     count = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if count > MOST_INSTANCES:
         raise ConfigError(
-            f"model '{config.name}': its instance groups ask for {count:,} instances, expected at most "
-            f"{MOST_INSTANCES:,}: on a server each is a process of its own; lower instance_group.count"
+            f"model '{config.name}': its instance groups have {count:,} instances, expected at most "
+            f"{MOST_INSTANCES:,}, because each is a process on a server; lower instance_group.count"
         )
 
 
 def _problems(config: ModelConfigMessage, group: Any, gpus: int) -> Iterator[str]:
     kinds = model_config_pb2().ModelInstanceGroup
-    who = f"instance group '{group.name}'"
+    group_name = f"instance group '{group.name}'"
     if group.kind not in kinds.Kind.values():
-        yield f"{who} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}"
+        yield f"{group_name} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}"
     if group.kind == kinds.KIND_GPU:
-        there = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
+        existing = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
         if not group.gpus:
             remedy = f"use KIND_CPU, or leave the kind out ({why_no_gpu()})"
-            yield f"{who} has kind KIND_GPU, but {there}; {remedy}"
+            yield f"{group_name} has kind KIND_GPU, but {existing}; {remedy}"
         for device in group.gpus:
             if not 0 <= device < gpus:
                 why = "" if gpus else f" ({why_no_gpu()})"
-                yield f"{who} asks for GPU {device}, but {there}; change gpus, or use KIND_CPU{why}"
+                yield f"{group_name} asks for GPU {device}, but {existing}; change gpus, or use KIND_CPU{why}"
     elif group.gpus:
         yield (
-            f"{who} is of kind {kinds.Kind.Name(group.kind)} but lists gpus {list(group.gpus)}; "
+            f"{group_name} is of kind {kinds.Kind.Name(group.kind)} but lists gpus {list(group.gpus)}; "
             "leave gpus out, or use kind: KIND_GPU with GPUs that exist"
         )
     if group.profile and config.platform != "tensorrt_plan":
-        yield f"{who} gives a profile, which only TensorRT models have; leave profile out"
+        yield f"{group_name} gives a profile, which only TensorRT models have; leave profile out"
 
 
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 
 
-# Backends that Triton recognises by their platform, their file name or a file in the version's folder: the
-# default file name for each platform, "" for those that go without.
+# Backends that Triton recognizes by the platform, the file name or a file in the version's folder, with the default
+# file name of each platform; the platform "" means none.
 KNOWN_BACKENDS: dict[str, dict[str, str]] = {
     "tensorrt": {"tensorrt_plan": "model.plan"},
     "onnxruntime": {"onnxruntime_onnx": "model.onnx"},
@@ -100,31 +100,31 @@ def complete(
     gpus: int = 0,
     runs_on_gpu: Callable[[str], bool] = lambda backend: True,
 ) -> ModelConfigMessage:
-    """Return a new configuration with everything that Triton fills in without asking the model.
+    """Return a new configuration with the values that Triton fills in without running the model's code.
 
-    `model` is the name of its folder, or of its cell. The names of `files` in the first version's folder tell
-    the backend where the configuration does not. How many `gpus` there are, and whether a backend can use
-    them, decides `KIND_AUTO` and the default instance group.
+    `model` is the name of the model's folder or cell. If the configuration names no backend, the names of the `files`
+    in the first version's folder determine it. The number of `gpus`, and whether the backend runs on GPUs, determine
+    `KIND_AUTO` and the default instance group.
     """
     completed = deepcopy(config)
     completed.name = completed.name or model
     if completed.name != model:
         raise ConfigError(
-            f"model '{model}': its configuration says name: \"{completed.name}\"; the two must be equal. "
-            "Change the name, or leave it out"
+            f'model \'{model}\': its configuration has name: "{completed.name}", expected "{model}"; change the '
+            "name, or leave it out"
         )
     _fill_backend(completed, files)
     _fill_defaults(completed)
     validate_model(completed)
     complete_instance_groups(completed, gpus, gpus > 0 and runs_on_gpu(completed.backend))
     if completed.HasField("ensemble_scheduling"):
-        # Triton overwrites the policy of an ensemble with that of its members.
+        # Triton overwrites an ensemble's policy with its members' policy.
         completed.model_transaction_policy.decoupled = False
     return completed
 
 
 def _fill_defaults(config: ModelConfigMessage) -> None:
-    """Set, in place, the defaults of version policy, batching and optimization that are not set yet."""
+    """Set, in place, the missing defaults of version policy, batching and optimization."""
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
     batching = config.WhichOneof("scheduling_choice")
@@ -162,16 +162,16 @@ def _fill_backend(config: ModelConfigMessage, files: Collection[str]) -> None:
             return
     if config.backend or config.platform or config.default_model_filename:
         return
-    _, dot, named = config.name.partition(".")
+    _, dot, backend_name = config.name.partition(".")
     if not dot:
         raise ConfigError(
-            f"model '{config.name}': no backend is given and none can be told from its files"
+            f"model '{config.name}': it has no backend, and its files do not identify one"
             f"{' (' + ', '.join(sorted(files)) + ')' if files else ''}; "
             'add backend: "python", or platform: "ensemble", to its configuration'
         )
-    # A model called model.<backend> names its backend itself.
-    config.backend = named
-    config.default_model_filename = f"model.{named}"
+    # The name `model.<backend>` contains the backend.
+    config.backend = backend_name
+    config.default_model_filename = f"model.{backend_name}"
 
 
 def _recognised(filenames: dict[str, str], config: ModelConfigMessage, files: Collection[str]) -> bool:
@@ -182,30 +182,30 @@ def _recognised(filenames: dict[str, str], config: ModelConfigMessage, files: Co
 
 
 def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfigMessage:
-    """Return a new configuration with what `auto_complete_config` of the model, or of its backend's, adds.
+    """Return a new configuration with the additions of the `auto_complete_config` of the model or its backend.
 
-    As in Triton only the largest batch size, the inputs, the outputs, a scheduler where there was none
-    and the transaction policy are taken over; other changes to the dict are ignored.
+    As in Triton, only max_batch_size, the inputs, the outputs, a scheduler (if there was none) and the transaction
+    policy are taken from the result; other changes are ignored.
 
-    Where the answer is no configuration (a data type without its `TYPE_`, say), Triton drops it: it then
-    refuses a model without config.pbtxt, and quietly serves any other without the addition. Here both
-    are errors, as is a change of the scheduler.
+    If the result is not a valid configuration (for example a data type without `TYPE_`), Triton discards it: it then
+    rejects a model without config.pbtxt, and silently serves any other model without the additions. Here both are
+    errors, and so is a change of the scheduler.
     """
     completed = deepcopy(config)
     function = getattr(model_class, "auto_complete_config", None)
     if function is None:
         return completed
-    answer = function(ModelConfig(to_json(config)))
-    if not isinstance(answer, ModelConfig):
-        returned = "None" if answer is None else f"a {type(answer).__name__}"
+    result = function(ModelConfig(to_json(config)))
+    if not isinstance(result, ModelConfig):
+        kind = "None" if result is None else f"a {type(result).__name__}"
         raise ConfigError(
-            f"model '{config.name}': auto_complete_config returned {returned}; "
-            "it must return the pb_utils.ModelConfig that it was given"
+            f"model '{config.name}': auto_complete_config returned {kind}, expected a pb_utils.ModelConfig; "
+            "return its argument"
         )
     source = "auto_complete_config"
     try:
-        # As text, because that is how it travels on Triton: what is not JSON there must fail here too.
-        text = json.dumps(answer.as_dict())
+        # As text, like on Triton: values that JSON cannot represent must fail here, too.
+        text = json.dumps(result.as_dict())
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"model '{config.name}': {source}: {error}; use plain numbers, texts, lists and dicts"
@@ -215,18 +215,18 @@ def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfi
     return completed
 
 
-def _merge(config: ModelConfigMessage, answer: ModelConfigMessage) -> None:
-    config.max_batch_size = answer.max_batch_size
+def _merge(config: ModelConfigMessage, result: ModelConfigMessage) -> None:
+    config.max_batch_size = result.max_batch_size
     for tensors in ("input", "output"):
         config.ClearField(tensors)
-        getattr(config, tensors).extend(getattr(answer, tensors))
-    had, has = config.WhichOneof("scheduling_choice"), answer.WhichOneof("scheduling_choice")
-    if had is None and has is not None:
-        getattr(config, has).CopyFrom(getattr(answer, has))
-    elif had != has:
+        getattr(config, tensors).extend(getattr(result, tensors))
+    scheduler_before, scheduler_after = config.WhichOneof("scheduling_choice"), result.WhichOneof("scheduling_choice")
+    if scheduler_before is None and scheduler_after is not None:
+        getattr(config, scheduler_after).CopyFrom(getattr(result, scheduler_after))
+    elif scheduler_before != scheduler_after:
         raise ConfigError(
-            f"model '{config.name}': auto_complete_config replaced {had} by {has or 'nothing'}; "
-            "a scheduler that the configuration names must stay"
+            f"model '{config.name}': auto_complete_config replaced {scheduler_before} by "
+            f"{scheduler_after or 'nothing'}; keep the scheduler that the configuration names"
         )
-    if answer.HasField("model_transaction_policy"):
-        config.model_transaction_policy.decoupled = answer.model_transaction_policy.decoupled
+    if result.HasField("model_transaction_policy"):
+        config.model_transaction_policy.decoupled = result.model_transaction_policy.decoupled

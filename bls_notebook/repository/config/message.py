@@ -1,9 +1,8 @@
-"""Triton's ModelConfig message, and how it is written: as JSON (as `initialize` gets it), a dict, or text.
+"""Triton's ModelConfig message, and its conversion to JSON (for `initialize`), to a dict, and to config.pbtxt.
 
-The message class is loaded from the tritonclient package on first use. `import
-tritonclient.grpc.model_config_pb2` would run `tritonclient.grpc`, which imports gRPC and takes most of a
-second. The generated module needs none of that, so it is loaded from its file alone. Code that imports the
-dotted name before or after gets the same message classes: protobuf keeps one per descriptor.
+The message class is loaded from the tritonclient package on first use. `import tritonclient.grpc.model_config_pb2`
+would import gRPC, which takes most of a second and is not needed, so the generated file is loaded directly. Code that
+imports the dotted name before or afterwards gets the same message classes: protobuf keeps one per descriptor.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 
 from bls_notebook.engine.errors import BLSError
 
-# protobuf makes its classes at run time, so there is no static type to name.
+# protobuf creates its classes at run time, so there is no static type.
 ModelConfigMessage: TypeAlias = Any
 
 _DOTTED = "tritonclient.grpc.model_config_pb2"
@@ -27,7 +26,7 @@ _module: ModuleType | None = None
 
 
 def model_config_pb2() -> ModuleType:
-    """Return the module that protoc made from Triton's model_config.proto."""
+    """Return the module that protoc generated from Triton's model_config.proto."""
     global _module
     if _module is None:
         with _lock:
@@ -41,27 +40,27 @@ def model_config_class() -> type[ModelConfigMessage]:
 
 
 def new_config(name: str = "") -> ModelConfigMessage:
-    """Return an empty configuration that carries at most the model's name."""
+    """Return an empty configuration, or one with only the model's name."""
     return model_config_pb2().ModelConfig(name=name)
 
 
 def _imported() -> ModuleType | None:
     module = sys.modules.get(_DOTTED)
-    # Another thread may be in the middle of importing it.
+    # Without the attribute, another thread is still importing it.
     return module if hasattr(module, "ModelConfig") else None
 
 
 def _generated_file() -> Path:
     try:
         spec = importlib.util.find_spec("tritonclient")
-    except ValueError:  # a stand-in without a __spec__ sits in sys.modules
+    except ValueError:  # a fake module without a __spec__ is in sys.modules
         spec = None
     for folder in (spec.submodule_search_locations if spec else None) or ():
         path = Path(folder, "grpc", "model_config_pb2.py")
         if path.is_file():
             return path
     raise BLSError(
-        "model configurations need the file tritonclient/grpc/model_config_pb2.py, which is not there; "
+        "model configurations need the file tritonclient/grpc/model_config_pb2.py, which is missing; "
         "install it with: pip install 'tritonclient>=2.50'"
     )
 
@@ -76,12 +75,12 @@ def _load(path: Path) -> ModuleType:
         why = f"{type(error).__name__}: {error}".replace("\n", " ")
         raise BLSError(
             f"cannot load Triton's model configuration from {path}: {why}; "
-            "bring protobuf into step with it: pip install --upgrade protobuf tritonclient"
+            "upgrade protobuf and tritonclient together: pip install --upgrade protobuf tritonclient"
         ) from error
     return module
 
 
-# protobuf's JSON writes 64-bit integers as text. Triton turns them into numbers, but misses these.
+# protobuf's JSON has 64-bit integers as text. Triton converts them to numbers, except in these fields.
 _LEFT_AS_TEXT = {
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",
     "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
@@ -90,20 +89,20 @@ _LEFT_AS_TEXT = {
 
 
 def to_json(config: ModelConfigMessage) -> str:
-    """Return a configuration as the JSON text that Triton hands to `initialize` as `model_config`.
+    """Return a configuration as the JSON text that Triton passes to `initialize` as `model_config`.
 
-    Every scalar and repeated field is there with its default; a message that is not set is left out.
-    Field names are those of config.pbtxt, and 64-bit integers are numbers.
+    Every scalar and repeated field is present, with its default if unset. Unset messages are omitted. Field names are
+    those of config.pbtxt, and 64-bit integers are numbers.
     """
     return json.dumps(to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
 def to_dict(config: ModelConfigMessage) -> dict[str, Any]:
-    """Return a configuration as the dict that `json.loads(args["model_config"])` gives in a model."""
+    """Return a configuration as the dict that a model gets from `json.loads(args["model_config"])`."""
     from google.protobuf.json_format import MessageToDict
 
-    found = MessageToDict(config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    return _with_numbers(found, config.DESCRIPTOR)
+    document = MessageToDict(config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return _with_numbers(document, config.DESCRIPTOR)
 
 
 def to_pbtxt(config: ModelConfigMessage) -> str:
@@ -113,12 +112,12 @@ def to_pbtxt(config: ModelConfigMessage) -> str:
     return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]
 
 
-def _with_numbers(found: dict[str, Any], descriptor: Any) -> dict[str, Any]:
-    """Return protobuf's JSON form of a message as Triton writes it: in its order, integers as numbers."""
+def _with_numbers(document: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    """Convert protobuf's JSON form of a message to Triton's: its order of fields, integers as numbers."""
     out: dict[str, Any] = {}
-    # As declared, but members of a oneof that are no messages come last.
+    # The declared order, except that scalar members of a oneof come last.
     for field in sorted(descriptor.fields, key=lambda f: f.containing_oneof is not None and f.message_type is None):
-        value = found.get(field.name)
+        value = document.get(field.name)
         if value is None:
             continue
         if field.message_type is not None and field.message_type.GetOptions().map_entry:

@@ -1,6 +1,6 @@
 """Parse a model's configuration into Triton's ModelConfig message: config.pbtxt text, JSON text, or a dict.
 
-Errors of protobuf's parser are reported in plain words, with the field or value that was probably meant.
+Errors of protobuf's parser are rewritten as one plain line that suggests the intended field or value.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ _UNKNOWN_VALUE = re.compile(
 _TWICE = re.compile(r'should not have multiple "([^"]+)" fields')
 _ONEOF = re.compile(r'Field "([^"]+)" is specified along with field "([^"]+)"')
 _ONEOF_JSON = re.compile(r'should not have multiple "([^"]+)" oneof fields')
-# The fields of a whole ModelConfig are too many for one line.
-_LISTED = 16
+_LISTED = 16  # most names in a message; ModelConfig has more fields
 _PLACE = re.compile(r" at \"?(ModelConfig[\w.\[\]'\"-]*)")
 
 
 def _plain_reason(text: str, descriptor: Any) -> str:
-    """Return a parse error's reason, protobuf's text without line and column, as one plain line.
+    """Convert protobuf's error text to one plain line, without line and column.
 
-    Names are suggested from the descriptor of the message that was being parsed.
+    Suggested names come from the parsed message's descriptor.
     """
     text = visible(" ".join(text.split()))
     place = _PLACE.search(text)
@@ -41,17 +40,17 @@ def _plain_reason(text: str, descriptor: Any) -> str:
     pool = descriptor.file.pool
     if found := _UNKNOWN_FIELD.search(text):
         known = [field.name for field in pool.FindMessageTypeByName(f"inference.{found[1]}").fields]
-        return f"there is no field '{found[2]}' in {found[1]}{where}{_meant(found[2], known)}"
+        return f"there is no field '{found[2]}' in {found[1]}{where}{_suggestion(found[2], known)}"
     if found := _UNKNOWN_VALUE.search(text):
         kind, value = found["kind"] or found["of"], found["value"] or found["other"] or ""
         known = [each.name for each in pool.FindEnumTypeByName(f"inference.{kind}").values]
-        return f"'{value}' is no value of {kind}{where}{_meant(value, known)}"
+        return f"'{value}' is not a value of {kind}{where}{_suggestion(value, known)}"
     if found := _TWICE.search(text):
-        return f"'{found[1]}' is given twice; keep one of them"
+        return f"'{found[1]}' is set twice; keep one of them"
     if found := _ONEOF.search(text):
         return f"'{found[1]}' and '{found[2]}' exclude each other; keep one of them"
     if found := _ONEOF_JSON.search(text):
-        return f"more than one choice of {found[1]} is given; keep one of them"
+        return f"more than one choice of {found[1]} is set; keep one of them"
     text = re.sub(r"^(?:Failed to parse [\w\[\]]+ field: )+", "", text)
     return _PLACE.sub("", text).rstrip(". ").replace("Couldn't parse", "cannot parse") + where
 
@@ -61,8 +60,8 @@ def _shown_line(line: str) -> str:
     return f"; the line is: {visible(stripped[:160])}" if stripped else ""
 
 
-def _meant(word: str, known: list[str]) -> str:
-    # FP32 for TYPE_FP32, or a slip of the pen.
+def _suggestion(word: str, known: list[str]) -> str:
+    # FP32 in place of TYPE_FP32, or a typo.
     close = [name for name in known if name.endswith(f"_{word.upper()}")]
     if not close:
         import difflib  # first needed here
@@ -76,11 +75,11 @@ def _meant(word: str, known: list[str]) -> str:
 def parse_json(
     config: str | Mapping[str, Any], *, model: str, source: str = "config", newer: bool = False
 ) -> ModelConfigMessage:
-    """Return the configuration that JSON text, or a dict of its form, describes.
+    """Parse a configuration from JSON text, or from a dict of the same form.
 
-    It is the form that `pb_utils.load_model(config=...)` takes: field names as in config.pbtxt (or in
-    camel case), enumerators by name in any case or by number. What is `newer` may have fields that are not
-    known here, which are left out.
+    This is the form for `pb_utils.load_model(config=...)`: field names as in config.pbtxt (or in camel case),
+    enumerators by name in any case or by number. With `newer`, unknown fields are ignored, because the configuration
+    may come from a newer Triton.
     """
     from google.protobuf import json_format
 
@@ -101,7 +100,7 @@ def parse_json(
 
 
 def _too_deep(model: str, source: str) -> ConfigError:
-    return ConfigError(f"model '{model}': {source}: it is nested deeper than any configuration is")
+    return ConfigError(f"model '{model}': {source}: it is nested too deeply; no ModelConfig is as deep")
 
 
 def _shown(value: object) -> str:
@@ -113,7 +112,7 @@ _BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_]\w*)(?=\s*:)')
 
 
 def _decoded(text: str, model: str, source: str) -> Any:
-    """Decode JSON; names may lack their quotes, as the server's reader takes them."""
+    """Decode JSON. Names may lack their quotes, which the server's reader accepts."""
     try:
         try:
             return json.loads(text, object_pairs_hook=_without_repeats)
@@ -122,7 +121,7 @@ def _decoded(text: str, model: str, source: str) -> Any:
             try:
                 return json.loads(quoted, object_pairs_hook=_without_repeats)
             except json.JSONDecodeError:
-                raise error from None  # with its place in the text that was given
+                raise error from None  # its line and column refer to the original text
     except RecursionError:
         raise _too_deep(model, source) from None
     except json.JSONDecodeError as error:
@@ -134,19 +133,19 @@ def _decoded(text: str, model: str, source: str) -> Any:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
-            raise ValueError(f"'{key}' is given twice in one JSON object; keep one of them")
-        found[key] = value
-    return found
+        if key in document:
+            raise ValueError(f"'{key}' is set twice in one JSON object; keep one of them")
+        document[key] = value
+    return document
 
 
 def _ready(document: Mapping[str, Any], descriptor: Any, path: str = "") -> dict[str, Any]:
-    """Return the document with what Triton's JSON reader takes and Python's protobuf does not.
+    """Convert values that Triton's JSON reader accepts and Python's protobuf does not.
 
-    That is: enumerators in lower case, truth as text, one value in place of a list of one, and from
-    Python callers tuples and NumPy scalars.
+    These are enumerators in lower case, booleans as text, one value in place of a list of one, and from Python callers
+    tuples and NumPy scalars.
     """
     out: dict[str, Any] = {}
     for key, value in document.items():
@@ -193,17 +192,17 @@ def _ready_value(value: Any, field: Any, path: str) -> Any:
 def parse_config(
     config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None, *, model: str, source: str = "config"
 ) -> ModelConfigMessage:
-    """Return a configuration from whatever form the caller has; `source` is its name in errors.
+    """Parse a configuration in any form; `source` is its name in errors.
 
-    That is text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message (which is
-    copied), or None for an empty configuration. A ConfigError, which says why there is none of these, is raised.
+    The form is the text of a config.pbtxt, JSON text (starting with ``{``), a dict of the same form, a message (which
+    is copied), or None for an empty configuration. A ConfigError, the result of an unreadable file, is raised.
     """
     if config is None:
         return new_config()
     if isinstance(config, ConfigError):
         raise ConfigError(*config.args)
     if isinstance(config, str):
-        # No config.pbtxt begins with a bracket or brace.
+        # No config.pbtxt starts with a bracket or brace.
         if config.lstrip().startswith(("{", "[")):
             return parse_json(config, model=model, source=source)
         return parse_pbtxt(config, model=model, source=source)
@@ -212,15 +211,15 @@ def parse_config(
     if isinstance(config, model_config_class()):
         return deepcopy(config)
     raise ConfigError(
-        f"model '{model}': {source} is of type {type(config).__name__}; "
-        "give config.pbtxt text, JSON text, a dict or a ModelConfig"
+        f"model '{model}': {source}: got {type(config).__name__}, expected config.pbtxt text, JSON text, a dict or a "
+        "ModelConfig"
     )
 
 
 def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> ModelConfigMessage:
-    """Return the configuration that a config.pbtxt's text describes.
+    """Parse a configuration from the text of a config.pbtxt.
 
-    Its errors are one line: the place, the reason and the offending line of the text.
+    Errors are one line: the place, the reason and the offending line of the text.
     """
     from google.protobuf import text_format
 
@@ -247,5 +246,5 @@ def _ends_early(reason: str, rest: str, later: list[str]) -> bool:
     if any(line.strip() for line in later):
         return False
     closing = ('Expected "}"', 'Expected "]"', 'Expected ","')
-    # The place is that of the last token, or beyond it.
+    # The parser reports the place of the last token, or behind it.
     return not rest.strip() or (len(rest.split()) == 1 and reason.startswith(closing))

@@ -1,4 +1,4 @@
-"""A completed configuration as plain frozen data, for the path of each request."""
+"""Convert a completed configuration to frozen plain data, which requests read quickly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SCHEDULERS: dict[str | None, Scheduler] = {
 
 
 def model_spec(config: ModelConfigMessage) -> ModelSpec:
-    """Return the spec of a configuration that has been completed and validated."""
+    """Return the spec of a completed and validated configuration."""
     batching = config.max_batch_size > 0
     inputs = _tensors(config.input, batching)
     instances = tuple(_instances(config))
@@ -48,7 +48,7 @@ def model_spec(config: ModelConfigMessage) -> ModelSpec:
 
 
 def pick_versions(config: ModelConfigMessage, available: Iterable[int]) -> list[int]:
-    """Return which of the available versions a completed configuration's policy picks, ascending."""
+    """Return the available versions that a completed configuration's policy picks, ascending."""
     versions = sorted(set(available))
     policy = config.version_policy
     choice = policy.WhichOneof("policy_choice")
@@ -100,6 +100,6 @@ def _instances(config: ModelConfigMessage) -> Iterable[InstanceSpec]:
 
 @functools.cache
 def datatypes() -> dict[int, str]:
-    """Return Triton's names of data types, such as ``FP32`` and ``BYTES``, by their numbers."""
+    """Return Triton's names of data types, such as ``FP32`` and ``BYTES``, by their protobuf numbers."""
     names = model_config_pb2().DataType
     return {number: "BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_") for name, number in names.items()}

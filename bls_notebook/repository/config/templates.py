@@ -1,10 +1,10 @@
 """Find and fill templates in a config.pbtxt, such as ``${max_batch_size}``.
 
-Public repositories ship configurations that a script is meant to fill first. Templates are ``${key}`` and
-``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY`` and a word in capitals where a number belongs;
-``"$KEY"`` may be one. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the caller,
-the environment, or the template's own default; otherwise it is a harmless one that fits the place. A
-template inside quotes that has no value stays as it is: Triton hands it to the model as text.
+Public repositories contain configurations that a script must fill first. Templates are ``${key}`` and
+``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY``, and a word in capitals in place of a number; ``"$KEY"``
+may be a template. Comments, ``$${key}`` and ``$$KEY`` are not templates. A value comes from the caller, the
+environment, or the template's default; otherwise it is a harmless value that fits the field. A template inside quotes
+without a value stays unchanged: Triton passes it to the model as text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
 _PARAMETER = ["parameters", "value", "string_value"]
 
-# What is harmless in a place, whatever the key; everything else takes what an unset field is.
+# Harmless values of fields, for any key. Other fields get the value of an unset field.
 _BY_FIELD = {
     "max_batch_size": "8",
     "preferred_batch_size": "8",
@@ -45,7 +45,7 @@ _BY_FIELD = {
     "model_version": "-1",
     "data_type": "TYPE_FP32",
 }
-# Keys that tensorrtllm_backend documents, and whose place does not tell.
+# Harmless values of keys that tensorrtllm_backend documents, where the field does not determine one.
 _BY_KEY = {
     "batching_strategy": "inflight_fused_batching",
     "encoder_input_features_data_type": "TYPE_FP16",
@@ -56,29 +56,29 @@ _BY_KEY = {
 
 @dataclass(frozen=True)
 class Template:
-    """A template in a configuration's text, and what its place takes."""
+    """A template in a configuration's text, and the field that it fills."""
 
     key: str
-    written: str  # as it stands in the text
-    otherwise: str | None  # the value that it brings along: ${key:-value}
+    written: str  # the template's text
+    otherwise: str | None  # the template's default: ${key:-value}
     place: str  # 'instance_group.count', 'parameters["engine_dir"]'
     line: int
     span: tuple[int, int]
     quoted: bool
     listed: bool  # between brackets
-    before: str = ""  # what a value goes on with: KIND_ of KIND_${key}
-    field: Any = None  # protobuf's descriptor of the field; None for what is no field of a configuration
-    whole: bool = False  # all of a parameter's value, by the parameter's key: no template, but may be filled
+    before: str = ""  # prefix of the value: KIND_ of KIND_${key}
+    field: Any = None  # protobuf's descriptor of the field; None if the configuration has no such field
+    whole: bool = False  # a parameter's complete value, which can be replaced by the parameter's key
 
     @property
     def is_number(self) -> bool:
-        """Whether it is in the place of a whole number."""
+        """Whether the field is an integer."""
         whole = ("CPPTYPE_INT32", "CPPTYPE_INT64", "CPPTYPE_UINT32", "CPPTYPE_UINT64")
         return self.field is not None and self.field.cpp_type in [getattr(self.field, kind) for kind in whole]
 
     @property
     def harmless(self) -> str | None:
-        """A value that harms nothing here, where one is known."""
+        """A value that does no harm here; None if none is known."""
         if self.key in _BY_KEY:
             return _BY_KEY[self.key]
         field = self.field
@@ -91,7 +91,7 @@ class Template:
         return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
 
     def rendered(self, value: str) -> str:
-        """Return the text that stands here for a value; a ValueError says what was expected."""
+        """Return the text of a value in this place, or raise a ValueError that names the expected type."""
         field = self.field
         if self.quoted or field is None:
             return _escaped(value) if self.quoted else value
@@ -109,12 +109,12 @@ class Template:
 
 
 def find_templates(text: str) -> tuple[Template, ...]:
-    """Return the templates in the text of a config.pbtxt, in their order; ``"$KEY"`` inside quotes may be one."""
+    """Return the templates in the text of a config.pbtxt, in order; ``"$KEY"`` inside quotes may be plain text."""
     return tuple(template for template in scan(text) if not template.whole)
 
 
 def scan(text: str) -> Iterator[Template]:
-    """Yield the templates in a text, and the whole values of parameters."""
+    """Yield the templates in a text, and the complete values of parameters."""
     for names, field, keys, token, in_list, _ in _settings(text):
         if token.lastgroup == "mark":
             continue
@@ -130,29 +130,28 @@ def scan(text: str) -> Iterator[Template]:
 
 
 def line_of(text: str, field: str, value: str | None = None) -> int:
-    """Return the line on which a field of a config.pbtxt is set first, 0 where it is not.
+    """Return the line on which a config.pbtxt first sets a field (to this `value`, without quotes); 0 if nowhere.
 
-    A field is its names from the top, such as ``dynamic_batching.preferred_batch_size``; with a `value`,
-    without quotes, it must have that.
+    A nested field has a dotted name, such as ``dynamic_batching.preferred_batch_size``.
     """
-    *around, last = field.split(".")
+    *parents, last = field.split(".")
     for names, name, _, token, _, named in _settings(text):
         message = token.lastgroup == "mark"
-        at = name == last and names == around
-        if at and value in (None, "" if message else token[0].strip("\"'")):
+        matches = name == last and names == parents
+        if matches and value in (None, "" if message else token[0].strip("\"'")):
             return text.count("\n", 0, named if message else token.start()) + 1
     return 0
 
 
 def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[str], bool, int]]:
-    """Follow the fields through a text, as far as that takes no understanding of what is wrong with it.
+    """Yield the settings of a text, also of an invalid one.
 
-    Of each value, and of each message, at its brace: the names of the messages that it is in, from the top;
-    its own; the keys of these messages; its token; whether it is in a list of values; where it is named. The
-    lists change with the next one.
+    For each value, and for the brace of each message: the names of the enclosing messages, outermost first; its name;
+    the keys of these messages; its token; whether it is in a list of values; the position of its name. The caller must
+    not keep the lists, which change with the next setting.
     """
-    names: list[str] = []  # of the messages that are open
-    lists: list[bool] = []  # whether each stands in a list of values
+    names: list[str] = []  # of the open messages
+    lists: list[bool] = []  # whether each open message is in a list of values
     field, keys, named = "", [""], 0
     value = listed = False
     for token in _TOKEN.finditer(text):
@@ -233,7 +232,7 @@ _LISTED = 6
 
 @dataclass(frozen=True)
 class Filled:
-    """The text of a configuration with its templates filled, with what, and what stays open."""
+    """The text of a configuration with filled templates, the values, and the templates that stay open."""
 
     text: str
     fills: tuple[Fill, ...] = ()
@@ -241,7 +240,7 @@ class Filled:
 
     @property
     def unread(self) -> tuple[Template, ...]:
-        """Those open ones with which the configuration cannot be read."""
+        """The open templates outside quotes, which make the configuration unreadable."""
         return tuple(template for template in self.open if not template.quoted)
 
 
@@ -253,16 +252,16 @@ def fill_templates(
     defaults: bool = False,
     model: str = "",
 ) -> Filled:
-    """Fill the templates in the text of a config.pbtxt; a ConfigError where a value does not fit.
+    """Fill the templates in the text of a config.pbtxt; a ConfigError if a value does not fit.
 
-    `values` are taken first, by key or ``model.key``; a key of the configuration's ``parameters`` replaces that
-    parameter's value. Next comes the `environment`. With `defaults`, what is still open takes a value that
-    harms nothing, by its field, or by its key where that is one of tensorrtllm_backend's; text has none, so it
-    mostly stays open.
+    `values` come first, by key or ``model.key``; a key of the configuration's ``parameters`` replaces that parameter's
+    value. Next come the `environment` and the template's own default. With `defaults`, remaining templates get a
+    harmless value for their field, or for their key if tensorrtllm_backend documents it. Text has no harmless value, so
+    most templates in text stay open.
     """
     given = {k: str(value).lower() if isinstance(value, bool) else str(value) for k, value in (values or {}).items()}
     given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}
-    found = _disjoint([each for each in scan(text) if _counts(each, given, environment)], given)
+    found = _disjoint([candidate for candidate in scan(text) if _counts(candidate, given, environment)], given)
     sources: tuple[tuple[str, Mapping[str, str]], ...] = (
         ("given", given),
         ("environment", environment or {}),
@@ -270,14 +269,14 @@ def fill_templates(
         ("default", {t.key: t.harmless for t in reversed(found) if defaults and t.harmless is not None}),
     )
     fills: dict[str, Fill] = {}
-    left: list[Template] = []
+    unfilled: list[Template] = []
     pieces: list[str] = []
     at = 0
     for template in found:
         key = template.key
         origin, known = next(((origin, known) for origin, known in sources if key in known), ("", None))
         if known is None:
-            left.append(template)
+            unfilled.append(template)
             continue
         value = known[key]
         try:
@@ -291,14 +290,14 @@ def fill_templates(
         at = template.span[1]
         places = fills[key].places if key in fills else ()
         fills[key] = Fill(key, value, origin, (*places, template.place))
-    return Filled("".join((*pieces, text[at:])), tuple(fills.values()), tuple(left))
+    return Filled("".join((*pieces, text[at:])), tuple(fills.values()), tuple(unfilled))
 
 
 def filled_config(config: object, values: Mapping[str, object] | None, model: str) -> tuple[object, tuple[str, ...]]:
-    """Return a configuration as it was read, its templates filled where there are values, and what to tell.
+    """Fill the templates of a configuration's text; return it, and a warning that lists the filled values.
 
-    ``values`` is None where no template is to be filled; what it lacks comes from the environment, or is a
-    default. A value that does not fit is returned as a ConfigError in the configuration's place.
+    With ``values`` None, no template is filled. Missing values come from the environment or are defaults. If a value
+    does not fit, a ConfigError is returned in place of the configuration.
     """
     if values is None or not isinstance(config, str):
         return config, ()
@@ -306,25 +305,25 @@ def filled_config(config: object, values: Mapping[str, object] | None, model: st
         filled = fill_templates(config, values, environment=os.environ, defaults=True, model=model)
     except ConfigError as error:
         return error, ()
-    told = ", ".join(f"{visible(f.key)}={visible(f.value)} ({f.origin})" for f in filled.fills)
-    return filled.text, (f"templates of config.pbtxt were filled: {told}",) if told else ()
+    fills = ", ".join(f"{visible(f.key)}={visible(f.value)} ({f.origin})" for f in filled.fills)
+    return filled.text, (f"templates of config.pbtxt were filled: {fills}",) if fills else ()
 
 
 def open_reason(templates: tuple[Template, ...]) -> str:
-    """Return why a configuration with open templates cannot be read, and what to do, as one clause."""
+    """Return the reason why a configuration with open templates is unreadable, and the remedy."""
     first = {template.key: template for template in reversed(templates)}
-    each = sorted(first.values(), key=lambda template: template.span)
-    shown = listed([visible(template.written) for template in each], _LISTED)
-    pairs = [f"--fill {visible(t.key)}={t.harmless or 'VALUE'}" for t in each[:_LISTED]]
-    what = "a template is" if len(each) == 1 else f"{len(each)} templates are"
+    unique = sorted(first.values(), key=lambda template: template.span)
+    shown = listed([visible(template.written) for template in unique], _LISTED)
+    pairs = [f"--fill {visible(t.key)}={t.harmless or 'VALUE'}" for t in unique[:_LISTED]]
+    subject = "a template is" if len(unique) == 1 else f"{len(unique)} templates are"
     return (
-        f"{what} not filled: {shown}; give values: %tritonrepo use FOLDER {' '.join(pairs)}"
-        f"{' ...' if len(each) > _LISTED else ''}, or let `%tritonrepo try FOLDER` choose"
+        f"{subject} not filled: {shown}; give values: %tritonrepo use FOLDER {' '.join(pairs)}"
+        f"{' ...' if len(unique) > _LISTED else ''}, or let `%tritonrepo try FOLDER` choose"
     )
 
 
 def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]:
-    """Without parameters that hold a template with a value of its own, and without what is in others."""
+    """Remove overlaps: a template with a given value replaces its parameter's value, others are dropped inside it."""
     out: list[Template] = []
     for template in found:
         inside = out and out[-1].whole and template.span[1] <= out[-1].span[1]
@@ -336,7 +335,7 @@ def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]
 
 
 def _counts(template: Template, given: Mapping[str, str], environment: Mapping[str, str] | None) -> bool:
-    """Whether it is a template for sure: ``"$KEY"`` may be any text, unless there is a value for it."""
+    """Whether text is certainly a template: ``"$KEY"`` may be plain text unless there is a value for it."""
     if template.whole:
         return template.key in given
     sure = not template.quoted or template.written.startswith("${")

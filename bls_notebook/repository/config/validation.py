@@ -1,9 +1,9 @@
-"""Validate a configuration as Triton does: reject what the server rejects, accept what it accepts.
+"""Validate a configuration as Triton does: reject the configurations that the server rejects, and no others.
 
 Covers tensors, reshapes, labels, batch inputs, warm-up samples, batching, sequences and the tensor flow of an ensemble.
-(Whether an ensemble's members exist and agree is checked when they are loaded.) `validate_model` is the server's check
-when it reads the configuration; `validate` is the whole check, after `auto_complete_config`. The checks are generators
-of error lines in the words of the server's log, each with its remedy; the first line counts.
+(Whether an ensemble's members exist and agree is checked when they are loaded.) `validate_model` is the server's first
+check, when it reads the configuration; `validate` is the complete check, after `auto_complete_config`. The checks are
+generators of error messages with the wording of the server's log and a remedy; only the first message is raised.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bls_notebook.engine.errors import ConfigError
 
 from .message import ModelConfigMessage, model_config_pb2
 
-_DIM_RULE = "use sizes of 1 and more, or -1 for a size that varies"
+_DIM_RULE = "use sizes of at least 1, or -1 for a variable size"
 
 
 def tensor_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
-    """Yield what Triton refuses of a model's inputs and outputs.
+    """Yield the problems of a model's inputs and outputs that Triton rejects.
 
-    It accepts a name that is listed twice, and a model without any input or output.
+    Triton accepts duplicate names, and a model without inputs or outputs.
     """
     formats = model_config_pb2().ModelInput
     for tensor in config.input:
@@ -68,13 +68,13 @@ def _of_reshape(config: ModelConfigMessage, who: str, dims: list[int], shape: li
         yield f"{who} has reshape {shape}; {_DIM_RULE}"
     if _runs(dims) != _runs(shape):
         yield (
-            f"{who} has dims {dims} but reshape {shape}; both must hold equally many elements, "
-            "also between sizes that vary"
+            f"{who} has dims {dims} but reshape {shape}; both must have equally many elements, "
+            "also between variable sizes"
         )
 
 
 def _runs(dims: Sequence[int]) -> list[int]:
-    """Return the number of elements of each stretch between sizes that vary."""
+    """Return the number of elements of each run of fixed sizes between variable ones."""
     runs = [1]
     for dim in dims:
         if dim == -1:
@@ -105,13 +105,13 @@ def _of_batch_tensors(config: ModelConfigMessage) -> Iterator[str]:
                 yield f"{who} needs exactly one source_input, got {len(batch.source_input)}"
             elif batch.source_input[0] not in inputs:
                 named = f"names source_input '{batch.source_input[0]}'"
-                yield f"{who} {named}, which is no input; use one of {_listed(inputs)}"
+                yield f"{who} {named}, which is not an input; use one of {_listed(inputs)}"
             if kind == "batch_input" and batch.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
                 yield f"{who} must be of data_type TYPE_INT32 or TYPE_FP32"
             targets = list(batch.target_name) if kind == "batch_output" else []
             for target in targets:
                 if target not in outputs:
-                    yield f"{who} names '{target}', which is no output; use one of {_listed(outputs)}"
+                    yield f"{who} names '{target}', which is not an output; use one of {_listed(outputs)}"
                 if targets.count(target) > 1:
                     yield f"{who} names output '{target}' twice; keep one of them"
 
@@ -121,7 +121,7 @@ def _listed(names: set[str]) -> str:
 
 
 def warmup_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
-    """Yield warm-up samples that could not be sent; a sample of batch size 0 is skipped."""
+    """Yield problems of warm-up samples; samples with batch size 0 are ignored."""
     for number, sample in enumerate(config.model_warmup):
         if sample.batch_size == 0:
             continue
@@ -137,23 +137,23 @@ def warmup_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator
             yield from _of_warmup_input(f"{who}, input '{name}'", given, inputs.get(name), folder)
 
 
-def _of_warmup_input(who: str, given: Any, declared: Any, folder: Path | None) -> Iterator[str]:
+def _of_warmup_input(where: str, sample: Any, declared: Any, folder: Path | None) -> Iterator[str]:
     types = model_config_pb2().DataType
-    dims = list(given.dims)
+    dims = list(sample.dims)
     if any(dim < 0 for dim in dims):
-        yield f"{who} has dims {dims}; a warm-up needs fixed sizes, none of them -1"
-    if given.WhichOneof("input_data_type") is None:
-        yield f"{who} has no data; set zero_data: true, random_data: true or input_data_file"
-    if given.input_data_file and folder is not None:
-        yield from _of_file(who, folder / "warmup" / given.input_data_file)
-    # Names that are no inputs are controls of a sequence model.
+        yield f"{where} has dims {dims}; a warm-up needs fixed sizes, none of them -1"
+    if sample.WhichOneof("input_data_type") is None:
+        yield f"{where} has no data; set zero_data: true, random_data: true or input_data_file"
+    if sample.input_data_file and folder is not None:
+        yield from _of_file(where, folder / "warmup" / sample.input_data_file)
+    # A name that is not an input is a control input of a sequence model.
     if declared is None:
         return
-    has, wants = given.data_type, declared.data_type
-    if has != wants:
-        yield f"{who} has data_type {types.Name(has)}, but the model expects {types.Name(wants)}"
+    datatype, expected = sample.data_type, declared.data_type
+    if datatype != expected:
+        yield f"{where} has data_type {types.Name(datatype)}, but the model expects {types.Name(expected)}"
     if not _fits(dims, declared.dims):
-        yield f"{who} has dims {dims}, but the model expects {list(declared.dims)}"
+        yield f"{where} has dims {dims}, but the model expects {list(declared.dims)}"
 
 
 def _fits(dims: Sequence[int], declared: Sequence[int]) -> bool:
@@ -181,7 +181,7 @@ def _of_preferred_sizes(config: ModelConfigMessage, sizes: Iterable[int], where:
 
 
 def dynamic_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
-    """Yield preferred sizes, priorities and queue policies that Triton refuses."""
+    """Yield problems of preferred sizes, priorities and queue policies."""
     batching = config.dynamic_batching
     yield from _of_preferred_sizes(config, batching.preferred_batch_size, "dynamic_batching")
     levels = batching.priority_levels
@@ -204,13 +204,13 @@ def dynamic_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
     for policy in batching.default_queue_policy, *batching.priority_queue_policy.values():
         if policy.timeout_action == delay and policy.default_timeout_microseconds:
             yield (
-                "dynamic_batching.preserve_ordering does not go with a queue policy that delays requests; "
+                "dynamic_batching.preserve_ordering excludes a queue policy that delays requests; "
                 "use timeout_action: REJECT, or leave one of the two out"
             )
 
 
 def sequence_batching_problems(config: ModelConfigMessage) -> Iterator[str]:
-    """Yield control inputs and strategies that Triton refuses."""
+    """Yield problems of control inputs and strategies."""
     sequence = config.sequence_batching
     yield from _of_controls(sequence.control_input)
     if sequence.HasField("oldest"):
@@ -237,7 +237,7 @@ def _of_controls(control_inputs: Any) -> Iterator[str]:
                 continue
             kind = kinds.Name(control.kind)
             if kind in seen:
-                yield f"{kind} is given to control inputs '{seen[kind]}' and '{name}'; keep one"
+                yield f"{kind} is set for control inputs '{seen[kind]}' and '{name}'; keep one"
             seen[kind] = name
             yield from _of_control(f"{kind} of control input '{name}'", kind, control)
 
@@ -261,7 +261,7 @@ def _of_control(who: str, kind: str, control: Any) -> Iterator[str]:
 
 
 def initial_state_problems(config: ModelConfigMessage, folder: Path | None) -> Iterator[str]:
-    """Yield implicit states whose initial state does not fit them."""
+    """Yield implicit states with an initial state that does not fit."""
     named: set[str] = set()
     for state in config.sequence_batching.state:
         who = f"sequence_batching.state '{state.input_name}'"
@@ -291,7 +291,7 @@ def _of_initial_state(who: str, state: Any, initial: Any, folder: Path | None) -
 
 
 def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:
-    """Yield what keeps the tensors of an ensemble from being each written once, and used."""
+    """Yield problems of an ensemble's steps: each tensor must be written once and used."""
     steps = config.ensemble_scheduling.step
     if config.platform != "ensemble":
         yield 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend'
@@ -332,7 +332,7 @@ def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[st
     read = {tensor for step in steps for tensor in step.input_map.values()}
     inputs = [tensor.name for tensor in config.input]
     outputs = [tensor.name for tensor in config.output]
-    unused = f"for ensemble {config.name}' is not used"  # with one quote, as there
+    unused = f"for ensemble {config.name}' is not used"  # with one quote, as in Triton's message
     for name in inputs:
         if name not in read and name not in writers:
             yield f"ensemble input '{name}' {unused}; use it in an input_map, or leave it out"
@@ -348,10 +348,10 @@ def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[st
     for name in outputs:
         if name not in ready:
             lacking = _lacking(config, name, writers, ready)
-            why = f": at least one of its depending tensors, '{lacking}', is not connected"
-            why = why if lacking != name else ""
+            cause = f": at least one of its depending tensors, '{lacking}', is not connected"
+            cause = cause if lacking != name else ""
             yield (
-                f"output '{name}' for ensemble '{config.name}' is not written{why}; "
+                f"output '{name}' for ensemble '{config.name}' is not written{cause}; "
                 "connect it to an input or to a step's output"
             )
     for name in sorted((read | writers.keys()) - set(outputs)):
@@ -364,7 +364,7 @@ def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[st
 
 
 def _lacking(config: ModelConfigMessage, name: str, writers: dict[str, int], ready: set[str]) -> str:
-    """Follow a tensor that is never written back to the first one that nothing provides."""
+    """Return the first missing tensor on the way from the inputs to a tensor that is never written."""
     seen = {name}
     while name in writers:
         step = config.ensemble_scheduling.step[writers[name]]
@@ -386,16 +386,16 @@ _NO_CACHE = "; leave response_cache out"
 
 
 def refuse(config: ModelConfigMessage, *problems: Iterator[str]) -> None:
-    """Raise a ConfigError that names the model for the first of its problems, if there is any."""
+    """Raise a ConfigError for the first problem, if there is any."""
     for each in problems:
         for why in each:
             raise ConfigError(f"model '{config.name}': {why}")
 
 
 def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
-    """Raise a ConfigError for whatever Triton refuses to load of a completed configuration.
+    """Raise a ConfigError if Triton rejects a completed configuration.
 
-    Label, warm-up and initial state files are looked for in the model's `folder`; without it they are not checked.
+    Label, warm-up and initial state files must be in the model's `folder`; without `folder` they are not checked.
     """
     validate_model(config)
     refuse(
@@ -408,12 +408,12 @@ def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
 
 
 def validate_model(config: ModelConfigMessage) -> None:
-    """Raise for what Triton refuses of a configuration before it looks at inputs and outputs."""
+    """Raise a ConfigError if Triton rejects a configuration before it checks the inputs and outputs."""
     refuse(config, _of_backend(config), _of_paths(config), _of_scheduling(config), _of_metrics(config))
 
 
 def cache_refused(model: str, what: str) -> str:
-    """Return Triton's words for a model whose responses cannot be cached."""
+    """Return Triton's message for a model whose responses cannot be cached."""
     return f"Response Cache does not currently support model {model} with {what}"
 
 
@@ -423,8 +423,8 @@ def _of_backend(config: ModelConfigMessage) -> Iterator[str]:
             yield f"an ensemble has no backend, but backend is '{config.backend}'; leave it out"
         return
     if not config.backend:
-        what = f"unknown platform '{config.platform}'" if config.platform else "no backend is given"
-        yield f'{what}; name the backend, for instance backend: "python"'
+        problem = f"unknown platform '{config.platform}'" if config.platform else "no backend is given"
+        yield f'{problem}; name the backend, for instance backend: "python"'
     allowed = _PLATFORMS.get(config.backend)
     if allowed is not None and config.platform not in allowed:
         yield (
@@ -438,7 +438,7 @@ def _of_scheduling(config: ModelConfigMessage) -> Iterator[str]:
         yield f"max_batch_size is {config.max_batch_size}; use 0 for no batching, or the largest batch"
     if config.model_repository_agents.agents:
         names = ", ".join(f"'{agent.name}'" for agent in config.model_repository_agents.agents)
-        yield f"there is no repository agent {names} here; leave model_repository_agents out"
+        yield f"repository agent {names} is not available here; leave model_repository_agents out"
     scheduling = config.WhichOneof("scheduling_choice")
     caching = config.response_cache.enable
     if scheduling == "dynamic_batching":
@@ -484,8 +484,8 @@ def _of_metrics(config: ModelConfigMessage) -> Iterator[str]:
 
 
 def _of_paths(config: ModelConfigMessage) -> Iterator[str]:
-    """Yield files outside the model's folder; the server takes them from anywhere."""
-    # What each file is, the folder below the model's that it is looked for in, and its name.
+    """Yield paths of files outside the model's folder. (The server accepts them.)"""
+    # Of each file: its description, the subfolder in which it is searched, and its name.
     files = [("default_model_filename", "1", config.default_model_filename)]
     files += [(f"cc_model_filenames[{kind!r}]", "1", name) for kind, name in config.cc_model_filenames.items()]
     for sample in config.model_warmup:

@@ -1,7 +1,7 @@
-"""`Call`: one request to a substituted model; `Answers`: what answers it; `Waiter`: how an answer waits, and
-asks the real model beneath the substitution.
+"""The interface of a substitution: a `Call` (one request), `Answers` to it, and a `Waiter` for delays.
 
-Guarantees: no wait outlasts its request or the substitution; Ctrl-C ends a wait.
+The `Waiter` also sends a request to the real model beneath the substitution. Guarantees: a wait ends with its request
+and with the substitution; Ctrl-C ends a wait.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 
 class AnswerKind(Enum):
-    """Answers that the substitution makes itself."""
+    """Answers that the substitution provides."""
 
     MADE_UP = "values made up from the model's configuration"
     ASK = "all responses of the real model"
@@ -49,9 +49,9 @@ MADE_UP, ASK = AnswerKind.MADE_UP, AnswerKind.ASK
 
 @dataclass(frozen=True)
 class Last:
-    """The last response of a decoupled model, sent with the final flag.
+    """The last response of a decoupled model, sent together with the final flag.
 
-    Without it the flag is sent alone, after the last response.
+    If no answer is a `Last`, the flag is sent alone after the last response.
     """
 
     answer: InferenceResponse | TritonError | AnswerKind
@@ -66,8 +66,8 @@ class Answers(Protocol):
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer] | AsyncIterator[Answer]:
         """Yield one answer, or any number for a decoupled model; an error is yielded or raised.
 
-        Called without a lock, from many threads. An async generator function runs in an event loop of the model's
-        instance. The generator is run to its end before the answer of a model that is not decoupled is sent.
+        Called from many threads, without a lock. An async generator function runs in the event loop of the model's
+        instance. If the model is not decoupled, the generator runs to its end before the answer is sent.
         """
 
 
@@ -75,12 +75,12 @@ class Answers(Protocol):
 class Call:
     """One request to a substituted model.
 
-    ``key`` is ``(key of the sender's call, callee, how many-th call from that sender to that callee)``, fixed when the
-    request is sent. The key of the notebook as a sender is ``()``; its calls are numbered from when the substitution
-    began, and those sent before have negative numbers. ``inputs`` are read-only copies on the CPU, ``sequence`` is the
-    correlation ID and the flags. ``chain`` names the models that were running, outermost first; the last one sent the
-    request. ``timeout`` is in microseconds. ``batch`` is the number of requests in the same execution, and ``place``
-    the index of this one.
+    ``key`` is ``(key of the sender's call, callee, number of the call from that sender to that callee)``. It is fixed
+    when the request is sent. The notebook's key as a sender is ``()``; its calls are numbered from the start of the
+    substitution, and earlier calls have negative numbers. ``inputs`` are read-only copies on the CPU. ``sequence``
+    contains the correlation ID and the flags. ``chain`` names the running models, outermost first; the last one sent
+    the request. ``timeout`` is in microseconds. ``batch`` is the number of requests in the same execution, and
+    ``place`` the index of this request.
     """
 
     key: Key
@@ -101,19 +101,19 @@ class Call:
 def call_of(
     request: InferenceRequest,
     key: Key,
-    where: tuple[str, int, str],
+    target: tuple[str, int, str],
     batch: int,
     place: int = 0,
     tensors: bool = True,
     sender: Any = None,
 ) -> Call:
-    """Return the record of a request that a model has received; without its inputs if `tensors` is False.
+    """Return the `Call` of a request that a model has received; without its inputs if `tensors` is False.
 
-    `where` has the model, its version and its instance; `sender` is the execution that sent the request, for
-    requests that do not know it yet.
+    `target` is the model, its version and its instance. `sender` is the execution that sent the request, for requests
+    that have no parent yet.
     """
     options = request._options
-    model, version, instance = where
+    model, version, instance = target
     return Call(
         key,
         model,
@@ -132,7 +132,7 @@ def call_of(
 
 
 def is_null(request: InferenceRequest) -> bool:
-    """Whether a sequence batcher made the request, to fill a slot that has nothing to do."""
+    """Whether a sequence batcher created the request to fill an empty slot."""
     ticket: Any = request._answerable
     return ticket is not None and getattr(ticket, "context", ticket) is None and ticket.parent is None
 
@@ -144,7 +144,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def chain_of(sender: Any) -> tuple[str, ...]:
-    """Return the names of the models that are running, outermost first, from the execution that sends."""
+    """Return the names of the running models, outermost first; `sender` is the execution that sends."""
     names: list[str] = []
     passed_on = None  # the key of a request that a substituted model passed to the real one
     while sender is not None:
@@ -156,11 +156,11 @@ def chain_of(sender: Any) -> tuple[str, ...]:
     return tuple(reversed(names))
 
 
-_SLICE = 0.02  # seconds after which a waiting thread checks for cancellation
+_SLICE = 0.02  # seconds between a waiting thread's checks for cancellation
 
 
 class CallProgress:
-    """Which calls of a substitution are answered, and whether it is over."""
+    """The answered calls of a substitution, and whether the substitution is over. Thread-safe."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -172,9 +172,9 @@ class CallProgress:
 
     @contextmanager
     def answering(self, key: Key) -> Iterator[None]:
-        """Record that a call is answered by the body; wake who waits for that afterwards."""
+        """Record that the block answers a call; afterwards wake the waiting threads."""
         with self._lock:
-            self.answered.append(key)  # before the sender has the answer: it may read the record at once
+            self.answered.append(key)  # before the sender gets the answer and may read this list
         try:
             yield
         finally:
@@ -195,7 +195,7 @@ class CallProgress:
 
     @contextmanager
     def waiting(self) -> Iterator[threading.Event]:
-        """Give an event that is set whenever something has changed."""
+        """Yield an event that is set on every change."""
         event = threading.Event()
         with self._lock:
             self._waiting.add(event)
@@ -207,10 +207,10 @@ class CallProgress:
 
 
 class Waiter:
-    """Waits for one call. Each wait ends at once when the request is cancelled or the substitution is over.
+    """Waits on behalf of one call. Each wait ends as soon as the request is cancelled or the substitution is over.
 
-    ``request`` is the request as the substituted model received it; do not keep it. ``decoupled`` says whether the
-    model may have any number of responses, ``asked`` whether the real model was asked.
+    ``request`` is the request that the substituted model received; do not keep a reference to it. ``decoupled`` says
+    whether the model may send any number of responses, and ``asked`` whether the real model received the request.
     """
 
     def __init__(
@@ -230,31 +230,31 @@ class Waiter:
 
     @property
     def spec(self) -> ModelSpec | None:
-        """The substituted model's specification; None if it is not loaded any more."""
-        found = self._progress.server.find(self._model)
-        return None if found is None else found.spec
+        """The substituted model's specification; None if it has been unloaded."""
+        model = self._progress.server.find(self._model)
+        return None if model is None else model.spec
 
     def ended(self) -> bool:
         """Whether the substitution is over, or every request of the batch is cancelled."""
         return self._progress.over or all(request.is_cancelled() for request in self._batch)
 
     def sleep(self, seconds: float) -> bool:
-        """Wait; return False if the wait ended early."""
+        """Wait this long; return False if the wait ended early."""
         deadline = monotonic() + seconds
         return self.until(lambda: monotonic() >= deadline, seconds)
 
     def after(self, *keys: Key, seconds: float | None = None) -> bool:
-        """Wait until the calls with these keys are answered; return False if the wait ended before.
+        """Wait until the calls with these keys are answered; return False if the wait ended early.
 
-        `seconds` limits the wait. With ``concurrent=True`` a call counts as answered once its sender has the
-        response, otherwise once the response is made.
+        `seconds` is the timeout. With ``concurrent=True`` a call counts as answered once its sender has the response,
+        otherwise once the response exists.
         """
         return self.until(lambda: self._progress.done.issuperset(keys), seconds)
 
     def until(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until `done()`, asked 50 times a second and after each answer; return False if the wait ended.
+        """Wait until `done()` is true; return False if the wait ended early or after the timeout `seconds`.
 
-        `seconds` limits the wait.
+        `done` is called 50 times a second and after each answer.
         """
         deadline = None if seconds is None else monotonic() + seconds
         with self._progress.waiting() as changed:
@@ -269,23 +269,23 @@ class Waiter:
         return False
 
     def ask(self) -> Iterator[InferenceResponse]:
-        """Send the request to the real model; yield its responses, an error as a response.
+        """Send the request to the real model and yield its responses; an error is a response.
 
-        Requests that the real model sends have the same keys as without the substitution.
+        The real model's requests have the same keys as without the substitution.
         """
         for response, final in self.ask_with_flags():
             if not final or response._outputs or response._error is not None:
                 yield response
 
     def ask_with_flags(self) -> Iterator[tuple[InferenceResponse, bool]]:
-        """As `ask`, with whether the final flag came with the response; without outputs it came alone."""
+        """Like `ask`, with a flag: whether the response came with the final flag. A flag alone has no outputs."""
         own = self._progress.server.own(self._model)
         model = own.get(self.request._model_version) or (own[max(own)] if own else None)
         if model is None:
             raise BLSError(f"substitute of {self._model!r}: the real model is not loaded")
         self.asked = True
         sender: Any = caller_var.get()
-        box = [_passed_on(model, self.request, sender)]  # nobody but the model may hold the request
+        box = [_passed_on(model, self.request, sender)]  # popped below, so that only the model references the request
         back = input_reshapes(model.spec.outputs)
         if not model.decoupled:
             response = model.scheduler.call(sender, box.pop())
@@ -309,10 +309,10 @@ class Waiter:
 
 
 def _passed_on(model: LoadedModel, request: InferenceRequest, sender: SendingExecution) -> InferenceRequest:
-    """A request as the real model receives it, with the key that it has already."""
-    names = model.spec.inputs  # a sequence batcher may have added others
+    """Return a copy of the request for the real model, with the same key."""
+    names = model.spec.inputs  # a sequence batcher may have added control inputs
     tensors = [Tensor._of(t._name, t._array, t._datatype) for t in request._inputs if t._name in names]
-    reshape_all(tensors, {name: there.back() for name, there in model.reshapes.items()})
+    reshape_all(tensors, {name: reshape.back() for name, reshape in model.reshapes.items()})
     copied = InferenceRequest(inputs=tensors, requested_output_names=list(request._requested), model_name=model.name)
     copied._options = request._options
     out = received(model, copied, False, "stream" if model.decoupled else "sync", sender)

@@ -1,7 +1,7 @@
-"""Made-up responses of a stub: shapes as configured, sizes that vary taken from the request; zeros or random values.
+"""Made-up responses of a stub: configured shapes with variable sizes from the request; zeros or random values.
 
-Guarantees: only requested outputs are made; an output that cannot be made fails its request alone; random
-values depend on the request and the seed alone.
+Guarantees: only requested outputs are created. An output that cannot be created fails only its request. Random values
+depend on the request and the seed only.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from bls_notebook.records.raw_events import Stubbed
 Values = Literal["zeros", "random"]
 VALUES: tuple[Values, ...] = ("zeros", "random")
 MOST_BYTES = 2 << 30  # of one output
-_LOOKED_AT = 1 << 12  # bytes of an input that random values depend on
+_HASHED_BYTES = 1 << 12  # of an input, which determine the random values
 
 _Array = np.ndarray[Any, Any]
 
 
 class OutputTooLargeError(Exception):
-    """An output that no stub should make."""
+    """An output that is too large for a stub."""
 
 
 def made(model: str, name: str, datatype: str, shape: tuple[int, ...], seeds: Sequence[int] | None) -> Tensor:
-    """Return an output with made-up values; without `seeds` they are zeros, and texts say whose they are."""
+    """Return an output with random values; without `seeds`, zeros. Elements of BYTES name the stub."""
     dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
     size = prod(shape) * dtype.itemsize
     if size > MOST_BYTES:
         raise OutputTooLargeError(
-            f"stub of '{model}', output '{name}': {datatype}{list(shape)} would take {size / 2**30:,.1f} "
+            f"stub of '{model}', output '{name}': {datatype}{list(shape)} would need {size / 2**30:,.1f} "
             f"GiB, expected at most {MOST_BYTES >> 30}; change its dims, or send a smaller input"
         )
     if dtype.kind == "O":
@@ -65,25 +65,25 @@ def made(model: str, name: str, datatype: str, shape: tuple[int, ...], seeds: Se
 
 
 def fingerprint(tensors: Sequence[Tensor]) -> int:
-    """Return a number that tells requests with other inputs apart."""
+    """Return a hash of the inputs of a request."""
     out = 0
     for tensor in tensors:
         array = tensor._array
         if not isinstance(array, np.ndarray):  # on a GPU
             continue
-        flat = array.reshape(-1)[:_LOOKED_AT]
+        flat = array.reshape(-1)[:_HASHED_BYTES]
         data = repr(flat.tolist()).encode() if array.dtype.kind == "O" else flat.tobytes()
         out = crc32(data, out)
     return out
 
 
 Shape = tuple[int, ...]
-_FEW = 8  # the size of what nothing tells the size of
+_FEW = 8  # for a variable size that no input determines
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An input or output as a model has it: after its reshape, without the batch dimension."""
+    """An input or output as the model sees it: after its reshape, without the batch dimension."""
 
     name: str
     datatype: str
@@ -102,19 +102,19 @@ def declared(tensors: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
 
 
 def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> Shape:
-    """Return the sizes of an output for a request, without the batch; `inputs` are those that it has.
+    """Return the shape of an output for a request without the batch; `inputs` are the request's, with their shapes.
 
-    A size that varies is that of the input that is most like the output: of the same name, else of the same
-    rank, else any; at the same place where the size varies there too, else in order, else at the same place
-    whether or not it varies there. Without any it is 1; of several, all but the first are 8, since code that
-    takes such an output apart counts on more than one.
+    A variable size is taken from the most similar input: of the same name, else of the same rank, else any. The size
+    comes from the same axis if that is variable in the input too, else from its variable axes in order, else from the
+    same axis even if it is fixed. If no input determines it, the size is 1. If an output has several undetermined
+    sizes, all but the first are 8, because code that splits such an output expects more than one element.
     """
     if -1 not in output.dims:
         return output.dims
     for spec, sizes in sorted(inputs, key=lambda each: _unlike(output, each[0])):
-        found = _matched(output.dims, spec.dims, sizes)
-        if found is not None:
-            return found
+        matched = _matched(output.dims, spec.dims, sizes)
+        if matched is not None:
+            return matched
     varying = [size for spec, sizes in inputs for size in _varying(spec.dims, sizes)]
     if len(varying) < output.dims.count(-1):
         for spec, sizes in inputs:
@@ -129,7 +129,7 @@ def _unlike(output: Declared, given: Declared) -> tuple[bool, bool, bool]:
 
 
 def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
-    """Sizes for `dims` from those of one input; None where it has too few that vary."""
+    """Return `dims` with the variable sizes of one input; None if the input has too few."""
     if len(dims) == len(of) == len(sizes) and all(o == -1 for d, o in zip(dims, of, strict=True) if d == -1):
         return tuple(s if d == -1 else d for d, s in zip(dims, sizes, strict=True))
     varying = _varying(of, sizes)
@@ -137,7 +137,7 @@ def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
 
 
 def _in_place(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
-    """Sizes for `dims` from one input's at the same places, fixed ones too: [-1, -1, 768] after [-1, 77]."""
+    """Return `dims` with an input's sizes of the same axes, also fixed ones: [-1, -1, 768] for an input [-1, 77]."""
     wanted = [place for place, dim in enumerate(dims) if dim == -1]
     if wanted[-1] >= min(len(of), len(sizes)) or not any(of[place] == -1 for place in wanted):
         return None
@@ -150,33 +150,32 @@ def _varying(dims: Shape, sizes: Shape) -> list[int]:
 
 def _filled(dims: Shape, varying: Iterator[int]) -> Shape:
     known = list(varying)
-    few = dims.count(-1) > 1  # of several sizes the first is mostly a batch, and none of the others 1
+    few = dims.count(-1) > 1  # of several sizes, the first is mostly a batch, and the others exceed 1
     left = iter([*known, *([1] if few and not known else []), *([_FEW if few else 1] * len(dims))])
     return tuple(next(left) if dim == -1 else dim for dim in dims)
 
 
 @dataclass(frozen=True)
 class Stub:
-    """Settings of a stub: where its answers come from, and how long it takes."""
+    """Settings of a stub: the source of its answers, and its execution time."""
 
-    reason: str = ""  # why, in a line
+    reason: str = ""  # why the model is stubbed, one line
     values: Values = "zeros"
     seed: int = 0  # of random values: the same request gets the same answer
-    seconds: float = 0.0  # that each `execute` takes
-    responses: int = 3  # that a request gets, where the model is decoupled
-    recorded: Mapping[str, Any] = field(default_factory=dict)  # outputs that are given as they are, by name
-    gpu: int | None = None  # that numbers are on, as those of a TensorRT engine are
-    # The model's own backend, whose `auto_complete_config` is asked first; where that fails, it is taken
-    # as it is configured.
+    seconds: float = 0.0  # duration of each `execute`
+    responses: int = 3  # per request, if the model is decoupled
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # fixed values of outputs, by name
+    gpu: int | None = None  # device of numeric outputs, as with a TensorRT engine
+    # The model's real backend, whose `auto_complete_config` completes the configuration if it succeeds.
     asks: OpenModel | None = None
-    # Makes an instance from the arguments of `initialize`; without it, responses are made up.
+    # Creates an instance from the arguments of `initialize`; None: responses are made up.
     make: Callable[[Mapping[str, str]], BackendInstance] | None = None
 
 
 class MadeUpResponses:
-    """Makes the responses of a stub; `config` is the completed configuration's JSON form.
+    """Creates the responses of a stub; `config` is the completed configuration's JSON form.
 
-    ``mark`` rides with the warnings of each response that a stub had a part in.
+    ``mark`` is added to the warnings of each response to which a stub contributed.
     """
 
     def __init__(self, config: Mapping[str, Any], stub: Stub) -> None:
@@ -188,7 +187,7 @@ class MadeUpResponses:
         self.mark = (Stubbed(self._name),)
 
     def response(self, request: InferenceRequest, number: int = 0) -> InferenceResponse:
-        """Return the made-up response of this number to a request."""
+        """Return a made-up response to a request; `number` is its index in a stream."""
         try:
             tensors = list(self._tensors(request, number))
             if self._stub.gpu is not None:
@@ -205,21 +204,21 @@ class MadeUpResponses:
         return response
 
     def _tensors(self, request: InferenceRequest, number: int) -> Iterator[Tensor]:
-        given = {t._name: tuple(t._array.shape) for t in request._inputs}
+        shapes = {t._name: tuple(t._array.shape) for t in request._inputs}
         lead = 1 if self._batching else 0
-        rows = next((shape[0] for shape in given.values() if shape), 1) if self._batching else None
-        inputs = [(spec, given[name][lead:]) for name, spec in self._inputs.items() if name in given]
+        rows = next((shape[0] for shape in shapes.values() if shape), 1) if self._batching else None
+        inputs = [(spec, shapes[name][lead:]) for name, spec in self._inputs.items() if name in shapes]
         seeds: list[int] | None = None
         if self._stub.values == "random":
-            whose = crc32(self._name.encode("utf-8", "surrogatepass"))
-            seeds = [self._stub.seed, whose, fingerprint(request._inputs), number]
+            model_seed = crc32(self._name.encode("utf-8", "surrogatepass"))
+            seeds = [self._stub.seed, model_seed, fingerprint(request._inputs), number]
         for name, spec in self._outputs.items():
             if name not in request._requested:
                 continue
             recorded = self._stub.recorded.get(name)
             if recorded is not None:
                 if rows is not None and recorded.ndim and len(recorded) not in (0, rows):
-                    recorded = recorded[np.arange(rows) % len(recorded)]  # repeated, or cut off
+                    recorded = recorded[np.arange(rows) % len(recorded)]  # repeated or truncated
                 yield Tensor._of(name, recorded.copy(), spec.datatype)
                 continue
             shape = output_dims(spec, inputs)

@@ -1,8 +1,7 @@
-"""`ModelRepository.stub`: answers that a person gives, as `Answers` of a substitution, and the requests that came.
+"""`ModelRepository.stub`: a substitution with the user's answers, which records the requests.
 
-Guarantees: answers of a list are given in turn, each once, whatever threads ask; a delay ends when nobody
-waits for the answer any more, or when the stub is over; an assertion that fails in a person's function is
-raised at the end of ``with``.
+Guarantees: answers of a list are used in order, each once, on any threads. A delay ends when the request is cancelled
+or the stub is over. An assertion that fails in the user's function is raised at the end of the ``with`` block.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from .substitution import Substitution
 
 _EXPECTED = (
     "expected a mapping of output names to arrays, a function that takes the request, an error (TritonError, "
-    "an exception or text), a list with one of these for each request in turn, a recording, or None for what "
-    "the configuration declares"
+    "an exception or text), a list with one of these for each request in turn, a recording, or None for outputs "
+    "made up from the configuration"
 )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StubCall(Call):
-    """One request that a model received, as a test reads it.
+    """One request that a stub received.
 
-    Its inputs are read-only arrays on the CPU: BYTES as objects of bytes, BF16 as float32.
+    Its inputs are read-only arrays on the CPU: BYTES with elements of type bytes, BF16 as float32.
     """
 
     inputs: Mapping[str, Any]
 
     @classmethod
     def of(cls, call: Call) -> StubCall:
-        """Return a call as a test reads it."""
+        """Convert a call, with arrays in place of tensors."""
         arrays = {}
         for name, tensor in call.inputs.items():
             array: Any = tensor._array
@@ -64,17 +63,17 @@ class StubCall(Call):
 
     @property
     def caller(self) -> str:
-        """Name of the model that sent it; empty for a request from outside any model."""
+        """Name of the model that sent the request; empty for a request from outside any model."""
         return self.chain[-1] if self.chain else ""
 
     @property
     def correlation_id(self) -> int | str:
-        """The sequence that the request belongs to; 0 or "" for none."""
+        """Correlation ID of the request's sequence; 0 or "" for none."""
         return self.sequence[0]
 
     @property
     def flags(self) -> int:
-        """Flags of the request, for the start and end of a sequence."""
+        """Flags of the request: start and end of a sequence."""
         return self.sequence[1]
 
     def __repr__(self) -> str:
@@ -84,35 +83,35 @@ class StubCall(Call):
 
 
 class ModelStub(Substitution):
-    """A model whose requests are answered by something else; `ModelRepository.stub` makes it."""
+    """A model with stubbed answers; returned by `ModelRepository.stub`."""
 
     def __init__(
         self, catalog: Catalog, model: str, answer: object, delay: float, config: Config | None, clock: object
     ) -> None:
         self.model = model
-        self._given = GivenAnswers(model, answer, delay, clock)
+        self._given_answers = GivenAnswers(model, answer, delay, clock)
         configs = {} if config is None else {model: config}
-        super().__init__(catalog, {model: self._given}, configs, check=self._given.check)
+        super().__init__(catalog, {model: self._given_answers}, configs, check=self._given_answers.check)
 
     @property
     def calls(self) -> tuple[StubCall, ...]:
-        """The requests that it was asked to answer, in the order in which they were begun."""
+        """The requests that the stub received, in the order of execution."""
         return tuple(map(StubCall.of, super().calls))
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         super().__exit__(kind, error, traceback)
-        if error is None and self._given.failed:
-            raise self._given.failed[0]
+        if error is None and self._given_answers.failed:
+            raise self._given_answers.failed[0]
 
     def __repr__(self) -> str:
         return f"<ModelStub {self.model}: {count(len(self.calls), 'request')}>"
 
 
 class GivenAnswers:
-    """The answers of a stub as a person gave them; see `ModelRepository.stub`.
+    """The user's answers of a stub; see `ModelRepository.stub`.
 
-    ``needs_loop`` says whether a function is a coroutine or async generator function; ``failed`` are the assertions
-    that failed in a function.
+    ``needs_loop`` says whether an answer is a coroutine function or an async generator function. ``failed`` has the
+    assertions that failed in a function.
     """
 
     def __init__(self, model: str, answer: object, delay: float, clock: Any) -> None:
@@ -129,9 +128,11 @@ class GivenAnswers:
                 raise BLSError(f"stub of {model!r}: answer: got {type(answer).__name__}, {_EXPECTED}")
         for each in self._turns or ():
             if not (_is_plain(each) or callable(each) or isinstance(each, Iterable)):
-                raise BLSError(f"stub of {model!r}: an answer of the list: got {type(each).__name__}, {_EXPECTED}")
+                raise BLSError(
+                    f"stub of {model!r}: answer: an item of the list: got {type(each).__name__}, {_EXPECTED}"
+                )
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
-            raise BLSError(f"stub of {model!r}: delay: got {delay!r}, expected seconds, from 0 on")
+            raise BLSError(f"stub of {model!r}: delay: got {delay!r}, expected seconds, at least 0")
         self._delay = delay
         self._clock = clock
         functions = [each for each in (self._turns or [self._answer]) if callable(each)]
@@ -139,26 +140,26 @@ class GivenAnswers:
             inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each) for each in functions
         )
         self._lock = threading.Lock()
-        self._given = 0
+        self._next_turn = 0
         self.failed: list[BaseException] = []
 
     def check(self, name: str, spec: ModelSpec) -> None:
-        """Refuse outputs that a model does not have, where they are known already."""
+        """Reject answers with outputs that the model does not have, as far as they are known before a request."""
         for each in self._turns or [self._answer]:
             for output in each if isinstance(each, Mapping) else ():
                 if output not in spec.outputs:
-                    meant = nearest(str(output), spec.outputs)
+                    similar = nearest(str(output), spec.outputs)
                     raise BLSError(
-                        f"stub of {name!r}: it has no output {output!r}, only "
-                        f"{', '.join(map(repr, spec.outputs))}{f'; {meant!r} is meant?' if meant else ''}"
+                        f"stub of {name!r}: the model has no output {output!r}; expected "
+                        f"{', '.join(map(repr, spec.outputs))}{f'; did you mean {similar!r}?' if similar else ''}"
                     )
 
     async def answer(self, call: Call, wait: Waiter) -> AsyncIterator[Answer]:
-        """Yield the answers to a call; without `needs_loop` nothing is awaited that could suspend."""
+        """Yield the answers to a call. Without `needs_loop`, no `await` suspends."""
         if not wait.decoupled:
             if call.place == 0:
                 await self._pause(wait)
-            yield self._made(await self._asked(wait.request), wait)
+            yield self._response_of(await self._asked(wait.request), wait)
             return
         answers = self._many(await self._asked(wait.request))
         length = len(answers) if hasattr(answers, "__len__") else None
@@ -172,8 +173,8 @@ class GivenAnswers:
             except (StopIteration, StopAsyncIteration):
                 return
             number += 1
-            made = self._made(answer, wait)
-            yield Last(made) if number == length else made
+            response = self._response_of(answer, wait)
+            yield Last(response) if number == length else response
 
     async def _pause(self, wait: Waiter) -> None:
         if self._delay and self.needs_loop:
@@ -194,7 +195,7 @@ class GivenAnswers:
     def _ask(self, request: InferenceRequest) -> Any:
         answer = self._answer if self._turns is None else self._next(self._turns)
         if callable(answer) and not _is_error_class(answer):
-            answer = self._noting(answer, request)
+            answer = self._call(answer, request)
         if _is_error_class(answer):
             answer = answer()
         if isinstance(answer, BaseException):
@@ -206,13 +207,13 @@ class GivenAnswers:
             return [None] * _RESPONSES
         if _is_plain(answer) or not (isinstance(answer, Iterable) or hasattr(answer, "__aiter__")):
             return [answer]
-        return self._watched(answer) if hasattr(answer, "__next__") else answer
+        return self._iterated(answer) if hasattr(answer, "__next__") else answer
 
-    def _watched(self, answers: Iterator[Any]) -> Iterator[Any]:
-        with self._watching():
+    def _iterated(self, answers: Iterator[Any]) -> Iterator[Any]:
+        with self._noting_failures():
             yield from answers
 
-    def _made(self, answer: Any, wait: Waiter) -> InferenceResponse | Any:
+    def _response_of(self, answer: Any, wait: Waiter) -> InferenceResponse | Any:
         if answer is None:
             return MADE_UP
         if isinstance(answer, InferenceResponse):
@@ -228,52 +229,52 @@ class GivenAnswers:
             raise answer.with_traceback(None)
         if not isinstance(answer, Mapping):
             raise BLSError(
-                f"stub of {self.model!r}: an answer: got {type(answer).__name__}, expected a mapping of "
+                f"stub of {self.model!r}: answer: got {type(answer).__name__}, expected a mapping of "
                 "output names to arrays, an InferenceResponse or an error"
             )
         spec = wait.spec
         specs = None if spec is None else spec.outputs
-        if spec is not None and self._canned(answer):
+        if spec is not None and self._is_given(answer):
             answer = {name: _fitted(name, value, wait.request, spec) for name, value in answer.items()}
         return InferenceResponse(made_tensors(self.model, answer, specs, "output"))
 
     def _next(self, turns: Sequence[Any]) -> Any:
         with self._lock:
-            number = self._given
-            self._given += 1
+            number = self._next_turn
+            self._next_turn += 1
         if number >= len(turns):
             raise BLSError(
-                f"stub of {self.model!r}: request {number + 1} came, and only {len(turns)} answers were "
-                "given; give one for each, or a function"
+                f"stub of {self.model!r}: got request {number + 1}, but the list has only {len(turns)} answers; "
+                "give one for each request, or a function"
             )
         return turns[number]
 
-    def _noting(self, function: Callable[[InferenceRequest], Any], request: InferenceRequest) -> Any:
-        """Call a function of a test; what fails the test there is to fail it, whoever gets the answer."""
-        with self._watching():
+    def _call(self, function: Callable[[InferenceRequest], Any], request: InferenceRequest) -> Any:
+        """Call the user's function; a failed assertion in it fails the test, not only the request."""
+        with self._noting_failures():
             answer = function(request)
         return self._awaited(answer) if inspect.iscoroutine(answer) else answer
 
     async def _awaited(self, answer: Any) -> Any:
-        with self._watching():
+        with self._noting_failures():
             return await answer
 
     @contextmanager
-    def _watching(self) -> Iterator[None]:
+    def _noting_failures(self) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            # What ends a function says nothing of the test; what test frameworks raise is no `Exception` either.
+            # Test frameworks fail a test with an AssertionError or with a BaseException that is no Exception.
             if isinstance(error, AssertionError) or not isinstance(error, _NO_VERDICT):
                 self.failed.append(error)
             raise
 
-    def _canned(self, answer: Mapping[str, Any]) -> bool:
+    def _is_given(self, answer: Mapping[str, Any]) -> bool:
         return answer is self._answer or any(answer is each for each in self._turns or ())
 
 
 _NO_VERDICT = (Exception, KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Interrupted)
-_RESPONSES = 3  # of a stream that the configuration gives
+_RESPONSES = 3  # of a decoupled model with made-up answers
 
 
 def _is_error_class(value: object) -> bool:
@@ -281,24 +282,24 @@ def _is_error_class(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is one answer, and nothing that answers are got from."""
+    """Whether a value is a single answer, as opposed to a function or a collection of answers."""
     plain = (Mapping, str, TritonError, InferenceResponse, BaseException)
     return value is None or isinstance(value, plain) or _is_error_class(value)
 
 
 def _fitted(name: str, value: Any, request: InferenceRequest, spec: ModelSpec) -> Any:
-    """Return a canned array of one row for a request of several rows."""
+    """Repeat a given array of one row for a request of several rows."""
     if not isinstance(value, np.ndarray) or spec.max_batch_size == 0:
         return value
-    wanted = spec.outputs.get(name)
+    output = spec.outputs.get(name)
     rows = next((t._array.shape[0] for t in request._inputs if t._array.ndim), 1)
-    if wanted is not None and value.ndim == len(wanted.shape) - 1:
+    if output is not None and value.ndim == len(output.shape) - 1:
         value = value[None]
-    if wanted is not None and value.ndim == len(wanted.shape) and len(value) == 1 and rows != 1:
+    if output is not None and value.ndim == len(output.shape) and len(value) == 1 and rows != 1:
         value = np.repeat(value, rows, axis=0)
     return value
 
 
-# They run code of tests.
-for _function in (GivenAnswers.answer, GivenAnswers._noting, GivenAnswers._watched, GivenAnswers._wait):
+# These functions run the user's code.
+for _function in (GivenAnswers.answer, GivenAnswers._call, GivenAnswers._iterated, GivenAnswers._wait):
     may_be_interrupted(_function.__code__)

@@ -1,7 +1,7 @@
-"""The backend of stubs and substitutes: instances whose responses are made up or given by `Answers`.
+"""The backend of stubs and substitutes: instances whose responses are made up or come from `Answers`.
 
-Guarantees: every request is answered, whatever the answers do; if one answer of a batch fails, the other
-requests keep theirs; calls that arrive after the substitution is over get an error.
+Guarantees: every request gets a response, whatever the answers do. If one answer of a batch fails, the other requests
+keep theirs. Calls that arrive after the end of the substitution get an error.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .call import ASK, MADE_UP, Answer, Answers, Call, CallProgress, Last, Waite
 from .made_up_responses import MadeUpResponses, Stub
 
 log = logging.getLogger("bls_notebook")
-_SLICE = 0.05  # seconds after which an interrupt ends a wait
+_SLICE = 0.05  # seconds until an interrupt ends a wait
 
 
 class StubModel:
-    """One version of a model that is stood in for."""
+    """One version of a stubbed model."""
 
     def __init__(self, stub: Stub, files: VersionFiles) -> None:
         self._stub = stub
@@ -46,11 +46,11 @@ class StubModel:
             try:
                 self._own = stub.asks(files)
             except (Exception, SystemExit) as error:
-                log.debug("model '%s' cannot be asked for its configuration: %s", files.name, error)
+                log.debug("model '%s' cannot be opened to complete its configuration: %s", files.name, error)
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
-        """The model's own, None where it has none or could not be opened."""
+        """The real model's function; None if it has none or could not be opened."""
         own = None if self._own is None else self._own.auto_complete_config
         if own is None:
             return None
@@ -113,7 +113,7 @@ class StubInstance:
 
 
 def pause(seconds: float) -> None:
-    """Wait; an interrupt ends it, soon in any thread."""
+    """Sleep in short steps, so that an interrupt ends the wait soon on any thread."""
     until = monotonic() + seconds
     while (left := until - monotonic()) > 0:
         sleep(min(left, _SLICE))
@@ -121,10 +121,10 @@ def pause(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class AnswerSource:
-    """What the instances of one substituted model share.
+    """The answers of one substituted model, shared by its instances.
 
-    `key_of` makes a call's key relative to the beginning of the substitution, whose `calls` are kept. With `concurrent`
-    an answer does not occupy the instance.
+    `key_of` makes a call's key relative to the start of the substitution. Calls are appended to `calls`. With
+    `concurrent`, an answer does not occupy its instance.
     """
 
     answers: Answers
@@ -135,9 +135,9 @@ class AnswerSource:
 
     @property
     def needs_loop(self) -> bool:
-        """Whether the answers are made in an event loop; an attribute of this name says otherwise."""
-        found = getattr(self.answers, "needs_loop", None)
-        return inspect.isasyncgenfunction(self.answers.answer) if found is None else bool(found)
+        """Whether the answers need an event loop: `answers.needs_loop`, or else if `answer` is an async generator."""
+        needs_loop = getattr(self.answers, "needs_loop", None)
+        return inspect.isasyncgenfunction(self.answers.answer) if needs_loop is None else bool(needs_loop)
 
 
 class SubstituteInstance(StubInstance):
@@ -166,7 +166,7 @@ class SubstituteInstance(StubInstance):
         return [await self._one(request, call, requests) for request, call in zip(requests, calls, strict=True)]
 
     def _calls(self, requests: list[InferenceRequest]) -> list[Call | None]:
-        """Record the requests; None for one that a sequence batcher made to fill a slot."""
+        """Record the requests as calls; None for a request that a sequence batcher created to fill a slot."""
         calls: list[Call | None] = []
         where = self._name, self._version, self._instance
         count = sum(not is_null(request) for request in requests)
@@ -182,10 +182,10 @@ class SubstituteInstance(StubInstance):
     async def _answers(
         self, request: InferenceRequest, call: Call, batch: list[InferenceRequest]
     ) -> AsyncIterator[tuple[InferenceResponse, bool]]:
-        """Yield responses; with each, whether the final flag goes with it."""
+        """Yield responses, each with a flag: whether the final flag is sent with it."""
         progress = self._answers_from.progress
         if progress.over:
-            problem = f"the substitution of '{self._name}' is over; the request came too late"
+            problem = f"the substitution of '{self._name}' is over; send the request while it lasts"
             yield InferenceResponse([], TritonError(problem)), True
             return
         wait = Waiter(progress, request, batch, self._name, self._decoupled)
@@ -208,12 +208,12 @@ class SubstituteInstance(StubInstance):
                         yield response, final
                         number += 1
                     continue
-                last = isinstance(answer, Last)
-                given = answer.answer if isinstance(answer, Last) else answer
-                response = self._response(given, request, number)
-                if given is not MADE_UP and not wait.asked:
+                is_last = isinstance(answer, Last)
+                content = answer.answer if isinstance(answer, Last) else answer
+                response = self._response(content, request, number)
+                if content is not MADE_UP and not wait.asked:
                     response._warnings = (*response._warnings, *self._made_up.mark)
-                yield response, last
+                yield response, is_last
                 number += 1
         finally:
             if in_loop:
@@ -240,10 +240,10 @@ class SubstituteInstance(StubInstance):
             return self._made_up.response(request)
         with nullcontext() if self._answers_from.concurrent else self._answers_from.progress.answering(call.key):
             try:
-                given = [each async for each in self._answers(request, call, batch)]
-                if len(given) != 1:
-                    raise ValueError(f"substitute of {self._name!r}: got {len(given)} answers, expected one")
-                return given[0][0]
+                answers = [answer async for answer in self._answers(request, call, batch)]
+                if len(answers) != 1:
+                    raise ValueError(f"substitute of {self._name!r}: got {len(answers)} answers, expected one")
+                return answers[0][0]
             except Exception as error:
                 if len(batch) == 1 and not self._answers_from.concurrent:
                     raise
@@ -306,7 +306,7 @@ def _run(coroutine: Any) -> Any:
         coroutine.send(None)
     except StopIteration as ended:
         return ended.value
-    raise AssertionError("answers that need an event loop, in none")
+    raise AssertionError("the answers need an event loop")
 
 
 def _next(answers: Iterator[Answer]) -> Answer:
@@ -314,5 +314,5 @@ def _next(answers: Iterator[Answer]) -> Answer:
 
 
 may_be_interrupted(pause.__code__, waits=True)
-for _function in (_next, SubstituteInstance._answers):  # they run code of others
+for _function in (_next, SubstituteInstance._answers):  # they run the code of `Answers`
     may_be_interrupted(_function.__code__)

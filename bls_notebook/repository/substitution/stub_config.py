@@ -1,4 +1,4 @@
-"""What has to be there for a model to be real, and the configuration that its stub is loaded with."""
+"""The files that a real model needs, and the configuration with which its stub is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
 from bls_notebook.repository.source.layout import version_folders
 
-FOR_ENSEMBLE = 16  # instances of its stub: one that is real takes any number of requests at a time
+FOR_ENSEMBLE = 16  # instances of an ensemble's stub: a real ensemble accepts any number of requests at a time
 _FILES = {
     "onnxruntime": "model.onnx", "tensorrt": "model.plan", "pytorch": "model.pt", "openvino": "model.xml",
     "tensorflow": "model.savedmodel", "python": "model.py", "vllm": "model.json", "fil": "xgboost.model",
@@ -18,7 +18,7 @@ _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt", "pytorch_libtorch": "pytorch",
     "torch_aoti": "pytorch", "tensorflow_savedmodel": "tensorflow", "tensorflow_graphdef": "tensorflow",
 }  # fmt: skip
-# Of models of the vLLM backend, whose configurations mostly name none: vllm_backend/src/model.py.
+# Tensors of the vLLM backend, whose configurations mostly name none (vllm_backend/src/model.py).
 _INPUTS = {"text_input": "STRING"}
 _OPTIONAL = {
     "image": "STRING", "stream": "BOOL", "sampling_parameters": "STRING", "exclude_input_in_output": "BOOL",
@@ -33,12 +33,12 @@ _OF_ANY_LENGTH = frozenset({"image", *_OUTPUTS}) - {"num_input_tokens"}
 
 
 def backend_of(config: ModelConfigMessage, folder: Path) -> str:
-    """Return the backend that a configuration names, or that the model's files tell; empty for none."""
+    """Return the backend named by the configuration or recognized by the model's files; empty if unknown."""
     if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
         return "ensemble"
-    named = config.backend or _PLATFORMS.get(config.platform, config.platform)
-    if named:
-        return str(named)
+    backend_name = config.backend or _PLATFORMS.get(config.platform, config.platform)
+    if backend_name:
+        return str(backend_name)
     for version in version_folders(folder).values():
         for backend, file in _FILES.items():
             if (version / file).exists():
@@ -47,9 +47,9 @@ def backend_of(config: ModelConfigMessage, folder: Path) -> str:
 
 
 def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | None:
-    """Return the file of a model's version that its backend opens; None where that is not known."""
+    """Return the file that the backend opens in the model's newest version; None if it is unknown."""
     if backend != "python" and config.runtime == "model.py":
-        return None  # the backend is made of Python, and knows
+        return None  # only the Python-based backend knows its file
     name = config.default_model_filename or _FILES.get(backend, "")
     if backend == "tensorflow" and config.platform == "tensorflow_graphdef":
         name = config.default_model_filename or "model.graphdef"
@@ -60,9 +60,9 @@ def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | 
 
 
 def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> ModelConfigMessage:
-    """Return a configuration for a stub: without what only the model's own files or devices can serve.
+    """Return a configuration for a stub, without settings that need the model's files or devices.
 
-    Inputs, outputs, batching, scheduling and the counts of instances stay.
+    Inputs, outputs, batching, scheduling and instance counts stay.
     """
     out = deepcopy(config)
     kinds = model_config_pb2().ModelInstanceGroup
@@ -99,12 +99,12 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
 
 def _complete_vllm(config: ModelConfigMessage) -> None:
     types = model_config_pb2().DataType
-    for tensors, named in ((config.input, {**_INPUTS, **_OPTIONAL}), (config.output, _OUTPUTS)):
-        there = {tensor.name for tensor in tensors}
-        for name, kind in named.items():
-            if name not in there:
-                size = -1 if name in _OF_ANY_LENGTH else 1
-                tensor = tensors.add(name=name, data_type=types.Value(f"TYPE_{kind}"), dims=[size])
+    for tensors, datatypes in ((config.input, {**_INPUTS, **_OPTIONAL}), (config.output, _OUTPUTS)):
+        existing = {tensor.name for tensor in tensors}
+        for name, kind in datatypes.items():
+            if name not in existing:
+                length = -1 if name in _OF_ANY_LENGTH else 1
+                tensor = tensors.add(name=name, data_type=types.Value(f"TYPE_{kind}"), dims=[length])
                 if name in _OPTIONAL:
                     tensor.optional = True
     config.model_transaction_policy.decoupled = True

@@ -1,13 +1,13 @@
-"""`substitute`: run models while their callees answer something else.
+"""`substitute`: run models with substituted answers of their callees.
 
-Example: answer `resize` with its real answer, and keep the order in which calls were answered::
+Example: answer `resize` and `detect` with their real responses, and record these::
 
     class Kept:
         def __init__(self):
             self.responses = {}
 
         def answer(self, call, wait):  # a generator: one answer, or any number for a decoupled callee
-            for response in wait.ask():  # the real model; or yield MADE_UP, ASK, a TritonError, or raise
+            for response in wait.ask():  # or yield MADE_UP, ASK or a TritonError, or raise
                 self.responses[call.key] = response
                 yield response
 
@@ -17,14 +17,14 @@ Example: answer `resize` with its real answer, and keep the order in which calls
     substitution.calls      # every Call, in the order of execution
     substitution.answered   # the keys of answered calls, in the order of completion
 
-Keys are the same in the next substitution that runs the same requests: they are fixed when a request is sent, and
-requests from the notebook are numbered from the beginning of the substitution. `wait.after(*keys)` waits for other
-calls to be answered, `wait.sleep(seconds)` for time; both end when nobody waits for the answer any more.
+The next substitution that runs the same requests sees the same keys: a key is fixed when a request is sent, and
+requests from the notebook are numbered from the start of the substitution. `wait.after(*keys)` waits until other calls
+are answered, `wait.sleep(seconds)` for a time; both end early if the request is cancelled.
 
-Guarantees: entering substitutes all names or none, also on Ctrl-C; a model that serves is not touched: its own versions
-serve again afterwards, without being loaded again; versions that are loaded meanwhile are substituted too. Leaving ends
-every wait, answers later calls with an error, and restores the own versions, also on Ctrl-C. Substitutions of one model
-may be nested and may end in any order; the last one entered answers.
+Guarantees: entering substitutes all names or none, also on Ctrl-C. Real versions in service stay loaded and serve again
+afterwards; versions loaded in the meantime are substituted, too. Exiting ends every wait, answers later calls with an
+error, and restores the real versions, also on Ctrl-C. Substitutions of one model may be nested and may end in any
+order; the last one entered answers.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def substitute(
 ) -> Substitution:
     """Return a context manager in which `answers` answer for these models; None makes a model not ready.
 
-    A model that serves is not touched; one in the folders is not loaded. `configs` are the configurations of models
-    that are in no folder, or replace the folder's. With `concurrent`, any number of calls are answered at a time, each
-    as soon as it arrives; by default a model answers as many as it has instances, in batches if it has a batcher, like
-    the real model. `check` is called with each name and specification before the model is substituted; an exception
-    refuses.
+    A model in service stays loaded; a model in the folders is not loaded. `configs` has the configurations of models
+    that are in no folder, and replaces those of folders. By default a model answers like the real one: as many calls at
+    a time as it has instances, in batches if it has a batcher. With `concurrent`, it answers any number of calls at a
+    time, each as soon as it arrives. `check` is called with each name and specification before the substitution; an
+    exception prevents it.
     """
     return Substitution(repo._catalog, answers, configs or {}, concurrent, check)
 
 
 class Substitution(UndividedContext):
-    """Models that are answered for while ``with`` lasts; see `substitute`."""
+    """Substituted models inside a ``with`` block; see `substitute`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Substitution(UndividedContext):
         self._calls: list[Call] = []
         self._lock = threading.Lock()
         self._entered = self._counting = False
-        self._before: dict[Key, Mapping[str, int]] = {}  # calls sent by the notebook before the beginning
+        self._before: dict[Key, Mapping[str, int]] = {}  # numbers of the notebook's calls before the start
         self._models = {
             name: _SubstitutedModel(
                 catalog,
@@ -117,7 +117,7 @@ class Substitution(UndividedContext):
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls that the substituted models got, in the order of execution."""
+        """The calls that the substituted models received, in the order of execution."""
         return tuple(self._calls)
 
     @property
@@ -126,11 +126,11 @@ class Substitution(UndividedContext):
         return tuple(self._progress.answered)
 
     def unload(self, name: str) -> None:
-        """Have a substituted model not be ready from now on."""
+        """Make a substituted model not ready from now on."""
         self._models[name].unload()
 
     def _relative(self, call_key: CallKey | None) -> Key:
-        """Return a key whose outermost call is numbered from the beginning of the substitution."""
+        """Return the key with its outermost call numbered from the start of the substitution."""
         key: Key = ((), "", -1) if call_key is None else call_key.key
         calls = []
         while key and key[-1] != THREAD:
@@ -146,7 +146,7 @@ class Substitution(UndividedContext):
     def __enter__(self) -> Substitution:
         if self._entered:
             names = ", ".join(map(repr, self.names))
-            raise BLSError(f"stub of {names}: it was entered before; make a new one: repo.stub(...)")
+            raise BLSError(f"stub of {names}: it was entered before; create a new one: repo.stub(...)")
         return super().__enter__()
 
     def _enter(self) -> None:
@@ -157,7 +157,7 @@ class Substitution(UndividedContext):
         self._before = {call_keys.OUTSIDE: {}, **{each.key: each.sent() for each in outside}}
         for model in self._models.values():
             model.enter()
-        self._server.cache.clear()  # it has answers of models that call substituted ones
+        self._server.cache.clear()  # it has responses of models that call substituted ones
 
     def _leave(self) -> None:
         self._progress.end()
@@ -171,7 +171,7 @@ class Substitution(UndividedContext):
 
 
 class _SubstitutedModel:
-    """One model of a substitution: what serves for it, and its way back."""
+    """One model of a substitution: enters its substitutes into service, and restores the real versions."""
 
     def __init__(
         self,
@@ -184,17 +184,17 @@ class _SubstitutedModel:
     ) -> None:
         self.name = name
         self._catalog = catalog
-        self._answers_from = source  # None once it is not ready
+        self._answers_from = source  # None: the model is not ready
         self._progress = progress
         self._config = config
         self._check: Check = check or (lambda name, spec: None)
-        self._source: ModelSource | None = None  # of a model that served nothing before
-        self._own: dict[int, tuple[LoadedModel, ModelSpec]] = {}  # the versions that it serves for
+        self._source: ModelSource | None = None  # of a model that was not in service before
+        self._own: dict[int, tuple[LoadedModel, ModelSpec]] = {}  # the substituted real versions
         self._serving: dict[int, LoadedModel] = {}
         self._stale: list[LoadedModel] = []
 
     def enter(self) -> None:
-        """Serve for the model, or load it with substituted instances if none is loaded."""
+        """Substitute the versions in service; without any, load the model with substituted instances."""
         catalog, service = self._catalog, self._catalog.service
         with service.lock_of(self.name):
             service.refuse_if_closed(self.name)
@@ -220,15 +220,15 @@ class _SubstitutedModel:
         server = self._catalog.server
         if self._config is not None:
             raise BLSError(
-                f"stub of {self.name!r}: config: the model serves, with a configuration of its own; leave "
-                f"config out, or unload the model first"
+                f"stub of {self.name!r}: got a config, but the model in service already has a configuration; omit "
+                f"config, or unload the model first"
             )
         self._check(self.name, next(reversed(server.own(self.name).values())).spec)
         server.substitute(self.name, self)
 
     def _define(self) -> None:
         catalog, name = self._catalog, self.name
-        source = self._found()
+        source = self._source_of_model()
         config = source.parsed_config()
         backend = backend_of(config, source.folder)
         asks: OpenModel | None = None
@@ -240,7 +240,7 @@ class _SubstitutedModel:
         try:
             record = catalog.service.load(source)
             if not record.outputs:
-                raise BLSError(f"stub of {name!r}: its configuration names no outputs; give one that does: config=...")
+                raise BLSError(f"stub of {name!r}: its configuration names no outputs; pass one that does: config=...")
             self._check(name, catalog.ready_model(name).spec)
             self._source = catalog._definitions[name] = source
         except BaseException:
@@ -248,23 +248,23 @@ class _SubstitutedModel:
             catalog.service.folder.discard(source.folder)
             raise
 
-    def _found(self) -> ModelSource:
+    def _source_of_model(self) -> ModelSource:
         catalog, name = self._catalog, self.name
         try:
             source = catalog._source(name, None)
         except ModelNotFoundError as error:
             if self._config is None:
                 raise BLSError(
-                    f"stub of {name!r}: there is no such model, so that nothing says what its inputs and "
-                    f"outputs are; give config=... ({error})"
+                    f"stub of {name!r}: there is no such model, so its inputs and outputs are unknown; pass "
+                    f"config=... ({error})"
                 ) from error
-            folder = catalog.service.folder.write(name, {"1/model.py": b"# A stub answers for it.\n"})
+            folder = catalog.service.folder.write(name, {"1/model.py": b"# A stub answers for this model.\n"})
             return ModelSource(name, folder, "stub", parse_config(self._config, model=name))
-        given = self._config
-        return source if given is None else replace(source, config=parse_config(given, model=name))
+        config = self._config
+        return source if config is None else replace(source, config=parse_config(config, model=name))
 
     def leave(self) -> None:
-        """Have the model's own versions serve again; a second time, nothing."""
+        """Restore the real versions. May be called twice."""
         catalog, name = self._catalog, self.name
         service = catalog.service
         with service.lock_of(name):
@@ -282,17 +282,17 @@ class _SubstitutedModel:
             service.ending.remove(self.end)
 
     def end(self) -> list[LoadedModel]:
-        """End every wait at the end of the repository; return the models to be closed with it."""
+        """End every wait because the repository closes; return the models to close with it."""
         self._progress.end()
         return [*self._serving.values(), *self._stale]
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Return substitutes of versions, new ones for versions that have changed."""
+        """Return the substitutes of versions; versions that have changed get new ones."""
         serving: dict[int, LoadedModel] = {}
         for version, model in own.items() if self._answers_from is not None else ():
             before, spec = self._own.get(version, (None, None))
-            same = before is model and spec is model.spec  # else it has been replaced, or regrouped
-            serving[version] = self._serving[version] if same else self._made(model)
+            same = before is model and spec is model.spec  # False: it was replaced, or its instance groups changed
+            serving[version] = self._serving[version] if same else self._substitute_of(model)
         self._stale += [model for v, model in self._serving.items() if serving.get(v) is not model]
         self._own, self._serving = {v: (own[v], own[v].spec) for v in serving}, serving
         return dict(serving)
@@ -302,7 +302,7 @@ class _SubstitutedModel:
         for model in stale:
             model.close()
 
-    def _made(self, model: LoadedModel) -> LoadedModel:
+    def _substitute_of(self, model: LoadedModel) -> LoadedModel:
         spec = replace(model.spec, response_cache=False)
         if spec.scheduler == "ensemble" or (self._answers_from and self._answers_from.concurrent):
             places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))

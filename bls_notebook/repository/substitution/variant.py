@@ -7,12 +7,11 @@ Example: run a model with another source, and again with fresh state::
             repo.infer("front", inputs)   # the changed model answers
         repo.infer("front", inputs)       # the model as it is loaded
 
-`with_instances` and `with_fields` serve variants with another number of instances, or other fields of the
-configuration.
+`with_instances` and `with_fields` serve variants with another number of instances or other fields of the configuration.
 
-Guarantees: entering loads all variants or none; the serving model stays loaded with its state and serves
-again after `serving`, also on an error and on Ctrl-C; leaving closes the variants once their requests are
-answered. What somebody else loads meanwhile stays. No file is written to.
+Guarantees: entering loads all variants or none. The model in service stays loaded with its state and serves again after
+`serving`, also on an error and on Ctrl-C. Exiting closes the variants once their requests are answered. Models that
+other threads load in the meantime stay. No file is written.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from .substitution import HasCatalog
 
 @dataclass(frozen=True)
 class VariantChange:
-    """What a variant has otherwise than the serving model; nothing for the same model with fresh state.
+    """The differences of a variant from the model in service; by default none: the same model with fresh state.
 
-    ``source`` is that of model.py, ``label`` what tracebacks and messages call it, ``config`` the whole configuration
-    in its JSON form.
+    ``source`` is the text of model.py, ``label`` its name in tracebacks and messages, and ``config`` the complete
+    configuration in its JSON form.
     """
 
     source: str | None = None
@@ -48,18 +47,18 @@ class VariantChange:
 
 
 def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
-    """Return a context manager that loads the newest versions of these models, changed, beside the serving ones.
+    """Return a context manager that loads changed copies of these models' newest versions beside those in service.
 
     Raises
     ------
     ModelNotFoundError, ConfigError, ModelLoadError
-        On entering; nothing is loaded then.
+        On entering. No variant is loaded then.
     """
     return Variant(repo._catalog, changes)
 
 
 class Variant(UndividedContext):
-    """Changed models, loaded while ``with`` lasts; see `variant`."""
+    """Changed models, loaded inside a ``with`` block; see `variant`."""
 
     def __init__(self, catalog: Catalog, changes: Mapping[str, VariantChange]) -> None:
         self._catalog = catalog
@@ -84,7 +83,9 @@ class Variant(UndividedContext):
         service = self._catalog.service
         source = service.sources[name]
         if source.remote is not None:
-            raise BLSError(f"variant of {name!r}: it runs on another server, which loads its models itself")
+            raise BLSError(
+                f"variant of {name!r}: the model is remote and cannot be changed here; change it on its server"
+            )
         own = service.server.own(name)
         newest = own[max(own)]
         config = dict(_config_of(newest) if change.config is None else change.config)
@@ -102,7 +103,7 @@ class Variant(UndividedContext):
 
 
 class Serving(UndividedContext):
-    """Variants in service while ``with`` lasts."""
+    """Variants in service inside a ``with`` block."""
 
     def __init__(self, catalog: Catalog, loaded: Mapping[str, dict[int, LoadedModel]]) -> None:
         self._catalog = catalog
@@ -120,17 +121,17 @@ class Serving(UndividedContext):
 
 
 class _Route:
-    """Serves a variant for a model, as a `Substitute` of the server."""
+    """Puts a variant into service in place of a model; a `Substitute` of the server."""
 
     def __init__(self, loaded: dict[int, LoadedModel]) -> None:
         self._loaded = loaded
 
     def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
-        """Return the own versions with the variant in place of the one that it was made of."""
+        """Return the real versions, with the variant in place of the version that it changes."""
         return {**own, **self._loaded}
 
     def close_replaced(self) -> None:
-        """The variant closes its models itself."""
+        """Do nothing: the variant closes its models."""
 
 
 def _config_of(model: LoadedModel) -> dict[str, Any]:
@@ -142,20 +143,20 @@ def _config_of(model: LoadedModel) -> dict[str, Any]:
 
 @contextmanager
 def with_instances(repo: HasCatalog, models: Iterable[str], count: int) -> Iterator[None]:
-    """Serve these models with another instance count; of several instance groups the first is kept."""
+    """Serve these models with another instance count; only the first instance group is kept."""
     with with_fields(repo, {name: with_count(repo, name, count) for name in models}):
         yield
 
 
 def with_count(repo: HasCatalog, name: str, count: int) -> dict[str, Any]:
-    """Return the field of a model's configuration that gives it another instance count, for `with_fields`."""
+    """Return the `instance_group` field with another count, for `with_fields`."""
     group = _config_of(repo._catalog.ready_model(name)).get("instance_group") or [{}]
     return {"instance_group": [{**group[0], "count": count}]}
 
 
 @contextmanager
 def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
-    """Serve models with other fields in their configurations; None removes a field."""
+    """Serve models with changed fields in their configurations; None removes a field."""
     variants = {}
     for name, fields in changes.items():
         config = {**_config_of(repo._catalog.ready_model(name)), **fields}

@@ -51,7 +51,7 @@ def test_what_is_set_stays(config: ModelConfigMessage) -> None:
 def test_the_name_is_that_of_the_folder() -> None:
     assert done("").name == "m"
     assert done('name: "m"').name == "m"
-    with pytest.raises(ConfigError, match="model 'm': its configuration says name: \"other\"; the two must"):
+    with pytest.raises(ConfigError, match="model 'm': its configuration has name: \"other\", expected"):
         done('name: "other"')
 
 
@@ -87,7 +87,7 @@ def test_a_name_can_carry_the_backend() -> None:
 
 
 def test_no_backend_at_all_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"none can be told from its files \(weights.bin\); add backend"):
+    with pytest.raises(ConfigError, match=r"its files do not identify one \(weights.bin\); add backend"):
         done("", files=["weights.bin"])
 
 

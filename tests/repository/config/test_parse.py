@@ -129,7 +129,7 @@ def test_a_long_line_is_cut() -> None:
         ('{"input": [{"name": 3}]}', r"input\[0\].name: expected text, got 3$"),
         ('{"parameters": {"a": null}}', r"parameters\[a\]: expected an object .*, got None$"),
         ('{"parameters": []}', "parameters"),
-        ('{"max_batch_size": 1, "max_batch_size": 2}', "'max_batch_size' is given twice in one JSON object"),
+        ('{"max_batch_size": 1, "max_batch_size": 2}', "'max_batch_size' is set twice in one JSON object"),
     ],
 )
 def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> None:

@@ -34,12 +34,12 @@ def refusal(text: str, folder: Path | None = None) -> str:
     [
         (
             'input { name: "IN" data_type: TYPE_FP32 dims: [ 3, 0 ] }',
-            "model 'm': input 'IN' has dims [3, 0]; use sizes of 1 and more, or -1 for a size that varies",
+            "model 'm': input 'IN' has dims [3, 0]; use sizes of 1 and more, or -1 for a variable size",
         ),
         (
             'output { name: "OUT" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 2, 3 ] } }',
-            "model 'm': output 'OUT' has dims [4] but reshape [2, 3]; both must hold equally many elements, "
-            "also between sizes that vary",
+            "model 'm': output 'OUT' has dims [4] but reshape [2, 3]; both must have equally many elements, "
+            "also between variable sizes",
         ),
         (
             "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 2, 8 ] }",
