@@ -112,7 +112,7 @@ def test_an_impossible_shape_is_one_clear_line(repo: Repository, tmp_path: Path)
     stubbed(repo, tmp_path, config)
     error = repo.infer("huge", {}).error
     assert error is not None
-    assert "stub of 'huge', output 'OUT': FP32[100000, 100000] would take 37.3 GiB" in error.message()
+    assert "stub of 'huge', output 'OUT': FP32[100000, 100000] would need 37.3 GiB" in error.message()
     assert "expected at most 2" in error.message()
 
 

@@ -162,7 +162,7 @@ class ModuleHome(ModelHome):
         if place is not None:
             name, source = place.file, place.numbered(source)
             labels[name] = place.label
-        # Tracebacks need these lines even after the file has changed; `inspect` searches those of classes by path.
+        # Tracebacks need these lines even after the file has changed; `inspect` searches the lines of classes by path.
         lines = source.splitlines(True)
         self.sources[name] = lines
         linecache.cache[file] = linecache.cache[name] = (len(source), None, lines, name)

@@ -31,7 +31,7 @@ shared_names: set[str] = set()  # top-level names for which a model has, or had,
 
 
 class ModuleName(str):
-    """The name of an instance's module; without a home, that of a module visible to all code without such a module."""
+    """The name of an instance's module. Without a home, all code sees the module whose instance has none of this name."""
 
     __slots__ = ("asleep", "home")
     asleep: bool

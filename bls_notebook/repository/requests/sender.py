@@ -40,17 +40,17 @@ class _WhenDropped(ReferenceType):  # type: ignore[type-arg]
     __slots__ = ("stream",)
     stream: Any
 
-    def __new__(cls, stream: _Stream) -> _WhenDropped:
+    def __new__(cls, stream: _ClientStream) -> _WhenDropped:
         return super().__new__(cls, stream, later)
 
-    def __init__(self, stream: _Stream) -> None:
+    def __init__(self, stream: _ClientStream) -> None:
         super().__init__(stream, later)  # type: ignore[call-arg]
 
     def __call__(self) -> None:
         self.stream.cancel()
 
 
-class _Stream:
+class _ClientStream:
     def __init__(self, caller: SendingExecution, request: InferenceRequest, wrap: Wrap) -> None:
         self._caller, self._request, self._wrap = caller, request, wrap
         self._started = 0.0
@@ -91,7 +91,7 @@ class _Stream:
         self._dropped = None
 
 
-class ResponseStream(_Stream, Iterator[Response]):
+class ClientStream(_ClientStream, Iterator[Response]):
     def __next__(self) -> Response:
         if self._over:
             raise StopIteration
@@ -111,7 +111,7 @@ class ResponseStream(_Stream, Iterator[Response]):
         return out
 
 
-class AsyncResponseStream(_Stream, AsyncIterator[Response]):
+class AsyncClientStream(_ClientStream, AsyncIterator[Response]):
     async def __anext__(self) -> Response:
         if self._over:
             raise StopAsyncIteration
@@ -245,11 +245,11 @@ class Sender:
         started = perf_counter()
         return self.response(request, await self.caller().async_exec(request, False, False), started)
 
-    def stream(self, request: InferenceRequest) -> ResponseStream:
-        return ResponseStream(self.caller(), request, self.response)
+    def stream(self, request: InferenceRequest) -> ClientStream:
+        return ClientStream(self.caller(), request, self.response)
 
-    def stream_async(self, request: InferenceRequest) -> AsyncResponseStream:
-        return AsyncResponseStream(self.caller(), request, self.response)
+    def stream_async(self, request: InferenceRequest) -> AsyncClientStream:
+        return AsyncClientStream(self.caller(), request, self.response)
 
 
 def _timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Which axes of an array are what; -1 for one that is not there."""
+    """The axes of an image in an array; -1 for a missing axis."""
 
     batch: int
     height: int

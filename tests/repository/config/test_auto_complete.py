@@ -60,7 +60,9 @@ def test_the_given_configuration_is_not_changed() -> None:
 
 @pytest.mark.parametrize(("answer", "named"), [(None, "None"), ({}, "a dict"), ("text", "a str")])
 def test_anything_but_the_configuration_is_refused(answer: object, named: str) -> None:
-    with pytest.raises(ConfigError, match=f"model 'm': auto_complete_config returned {named}, expected a pb_utils.ModelConfig"):
+    with pytest.raises(
+        ConfigError, match=f"model 'm': auto_complete_config returned {named}, expected a pb_utils.ModelConfig"
+    ):
         asked(lambda config: answer)
 
 

@@ -55,7 +55,7 @@ def test_a_message_is_copied() -> None:
 
 @pytest.mark.parametrize("form", [3, b"name: 'm'", ["name"]])
 def test_no_other_type_is_taken(form: object) -> None:
-    with pytest.raises(ConfigError, match=f"is of type {type(form).__name__}; give"):
+    with pytest.raises(ConfigError, match=f"got {type(form).__name__}, expected config.pbtxt text"):
         parse_config(form, model="m")
 
 
@@ -64,10 +64,10 @@ def test_no_other_type_is_taken(form: object) -> None:
     [
         ("max_batch_sizes: 3", 1, "no field 'max_batch_sizes' in ModelConfig; did you mean 'max_batch_size'"),
         ("input [ { dtype: TYPE_FP32 } ]", 11, "no field 'dtype' in ModelInput; expected one of: name, data_t"),
-        ("input [ { data_type: FP32 } ]", 22, "'FP32' is no value of DataType; did you mean 'TYPE_FP32'?"),
-        ("input [ { data_type: REAL } ]", 22, "'REAL' is no value of DataType; expected one of: TYPE_INVALID"),
-        ("instance_group { kind: KIND_TPU }", 24, "no value of ModelInstanceGroup.Kind; did you mean 'KIND_GPU'"),
-        ("max_batch_size: 2 max_batch_size: 3", 35, "'max_batch_size' is given twice; keep one"),
+        ("input [ { data_type: FP32 } ]", 22, "'FP32' is not a value of DataType; did you mean 'TYPE_FP32'?"),
+        ("input [ { data_type: REAL } ]", 22, "'REAL' is not a value of DataType; expected one of: TYPE_INVALID"),
+        ("instance_group { kind: KIND_TPU }", 24, "not a value of ModelInstanceGroup.Kind; did you mean 'KIND_GPU'"),
+        ("max_batch_size: 2 max_batch_size: 3", 35, "'max_batch_size' is set twice; keep one"),
         ("dynamic_batching {} sequence_batching {}", 21, "'sequence_batching' and 'dynamic_batching' exclude"),
         ("nonsense: 1", 1, "there is no field 'nonsense' in ModelConfig; leave it out;"),
         ("max_batch_size: many", 17, "cannot parse integer: many"),
@@ -117,7 +117,7 @@ def test_a_long_line_is_cut() -> None:
         ("[]", "expected a JSON object with the fields of ModelConfig, got list"),
         ('backend: "python"', r"config:1:1: not JSON: .*; the line is: backend"),
         ('{"backends": 1}', "no field 'backends' in ModelConfig; did you mean 'backend'"),
-        ('{"input": [{"data_type": "FP32"}]}', r"'FP32' is no value of DataType \(at input\[0\].data_type\)"),
+        ('{"input": [{"data_type": "FP32"}]}', r"'FP32' is not a value of DataType \(at input\[0\].data_type\)"),
         ('{"max_batch_size": 4.5}', r"cannot parse integer: 4.5 \(at max_batch_size\)"),
         ('{"max_batch_size": "x"}', "max_batch_size|literal for int"),
         ('{"dynamic_batching": {}, "sequence_batching": {}}', "more than one choice of scheduling_choice"),

@@ -34,7 +34,7 @@ def refusal(text: str, folder: Path | None = None) -> str:
     [
         (
             'input { name: "IN" data_type: TYPE_FP32 dims: [ 3, 0 ] }',
-            "model 'm': input 'IN' has dims [3, 0]; use sizes of 1 and more, or -1 for a variable size",
+            "model 'm': input 'IN' has dims [3, 0]; use sizes of at least 1, or -1 for a variable size",
         ),
         (
             'output { name: "OUT" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 2, 3 ] } }',
