@@ -31,7 +31,7 @@ shared_names: set[str] = set()  # top-level names for which a model has, or had,
 
 
 class ModuleName(str):
-    """The name of an instance's module; with home None, of a shared module hidden from instances that have their own."""
+    """The name of an instance's module; with home None, of a shared module that such instances cannot see."""
 
     __slots__ = ("asleep", "home")
     asleep: bool
