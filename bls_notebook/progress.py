@@ -1,8 +1,9 @@
 """Progress of long operations: ``with progress("loading a")``.
 
-Guarantees: an operation of less than a second shows nothing and costs microseconds; scripts and threads other than the
-main one show nothing; the line disappears when the operation ends. The operation reports its steps (`Progress.step`);
-another thread shows them, also while a model's code runs. Nested operations share one line and the outer one's bar.
+Guarantees: an operation of less than a second shows nothing and costs microseconds. Scripts, and threads other than the
+main thread, show nothing. The line disappears when the operation ends. The operation reports its steps
+(`Progress.step`), and another thread shows them, even while a model's code runs. Nested operations share one line and
+the outer operation's bar.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _T = TypeVar("_T")
 
 
 class Bar(Protocol):
-    """A line on the screen until it is closed; any thread may call both methods, in any order."""
+    """A line on the screen; any thread may call both methods, in any order."""
 
     def show(self, words: str, part: float | None) -> None:
-        """Replace the line; `part` of the work is done, or None."""
+        """Replace the line; `part` is the finished fraction of the work, or None."""
 
     def close(self) -> None:
         """Remove the line."""
 
 
 bars: list[Callable[[], Bar | None]] = []
-"""Functions that make a bar, or return None if no person watches; `display` adds one."""
+"""Functions that create a bar, or return None if no person watches; the package adds that of `display`."""
 _under_way: list[Progress] = []  # from the outermost to the innermost
 _any = threading.Event()
 _thread: threading.Thread | None = None
@@ -56,7 +57,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if threading.current_thread() is threading.main_thread() and _may_be_seen():
-            self._context = copy_context()  # by which a kernel knows the cell
+            self._context = copy_context()  # identifies the cell for the kernel
             _under_way.append(self)
             _begin()
         return self
@@ -93,16 +94,16 @@ def stepped(values: Iterable[_T], what: str, total: int = 0, unit: str = "") -> 
 
 
 def _may_be_seen() -> bool:
-    """Return whether asking for a bar makes sense; this check is cheap."""
+    """Return whether a bar is possible; this check is cheap."""
     error = sys.stderr
     return bool(bars) and ("ipykernel" in sys.modules or (error is not None and error.isatty()))
 
 
 def _begin() -> None:
     global _thread
-    if _thread is None or not _thread.is_alive():  # it is not alive either in a forked child
+    if _thread is None or not _thread.is_alive():  # a forked child has no threads
         _thread = threading.Thread(target=_show_all, name="bls-progress", daemon=True)
-        _thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a debugger would hold it, locks and all
+        _thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a debugger would pause it while it has locks
         _thread.start()
     _any.set()
 
@@ -113,14 +114,14 @@ def _show_all() -> None:
         now = list(_under_way)
         if not now:
             _any.clear()
-            if _under_way:  # it began just then
+            if _under_way:  # an operation began after the check
                 _any.set()
             continue
         if monotonic() - now[0]._began >= FIRST_AFTER:
             context = now[0]._context
             try:
                 context.run(_show, now) if context is not None else None
-            except Exception:  # a frontend that is gone is no reason to fail
+            except Exception:  # the frontend has disconnected, for example
                 _under_way.clear()
 
 
@@ -128,11 +129,11 @@ def _show(levels: list[Progress]) -> None:
     outer = levels[0]
     if outer._bar is None:
         outer._bar = next(filter(None, (make() for make in bars)), None)
-    if outer._bar is None:  # nobody is there: until the next one begins
+    if outer._bar is None:  # no person watches: ask again at the next operation
         outer._began = float("inf")
         return
     outer._bar.show(_words(levels), _part(levels))
-    if outer not in _under_way:  # it ended meanwhile
+    if outer not in _under_way:  # it ended in the meantime
         outer._bar.close()
 
 

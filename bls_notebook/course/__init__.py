@@ -1,4 +1,4 @@
-"""Exercises for learners: guess first, then check."""
+"""Exercises for learners: guess a result first, then check it."""
 
 from bls_notebook.extending import lazily
 

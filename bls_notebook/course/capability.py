@@ -1,4 +1,4 @@
-"""What this capability adds to the package."""
+"""Registration of the course: magics and completions."""
 
 from bls_notebook.extending import Capability
 

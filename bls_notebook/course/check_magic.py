@@ -1,4 +1,4 @@
-"""``%blscheck`` judges a claim by what was recorded last; ``%%blscheck`` by what a cell does."""
+"""``%blscheck`` judges claims about the last recording; ``%%blscheck`` judges claims about a cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def after(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
-    """Return what may follow the words of a line, by how claims are written; nothing for numbers."""
+    """Return the words that can follow in a claim; nothing in place of a number."""
     last = max((at for at, word in enumerate(words) if word == "and"), default=-1)
     claim = list(words[last + 1 :])
     if not claim:
@@ -36,7 +36,7 @@ def after(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
         return ["and"]
     expected = usage[len(claim)]
     ready = [model for model in models if model.state == "READY"]
-    known = {
+    candidates = {
         "MODEL": [model.name for model in ready],
         "NAME": [spec.name for model in ready for spec in model.outputs],
         "DEVICE": [device.name for device in bls.list_devices()],
@@ -46,20 +46,20 @@ def after(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
     }
     if expected in ("of", "on"):
         return [expected, "and"]
-    return list(dict.fromkeys(known.get(expected, ())))
+    return list(dict.fromkeys(candidates.get(expected, ())))
 
 
 _CLAIMS = (
     "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "
     "devices), wall. About memory: nothing_left [on DEVICE], peak. About responses, by %bls: output NAME == "
-    "VALUE, device, errors, responses, first (how soon). About exec against async_exec, by %blsprofile: "
-    "verdict == CAUSE, speedup. Several are joined by `and`. "
+    "VALUE, device, errors, responses, first (time of the first response). About exec and async_exec, by "
+    "%blsprofile: verdict == CAUSE, speedup. Join several claims with `and`. "
 )
 PARSER = Parser(
     "%blscheck",
-    "Judges a claim by what was recorded last, says what was seen, and has a hint where the claim does not "
-    "hold: so an exercise is checked by what its model did, not by how it is written. " + _CLAIMS + "What "
-    "%%blsprofile, %%blsmemory, %blsprofile and %bls record can be judged. In scripts: "
+    "Judge a claim about the last recording, report the observation, and give a hint if the claim is false. "
+    "So an exercise is checked by the behavior of its model, not by its code. " + _CLAIMS + "The recording "
+    "is that of %%blsprofile, %%blsmemory, %blsprofile or %bls. In scripts: "
     "assert bls.judge(profile, 'overlapped 4').",
     """\
   %blscheck overlapped 4 of scanner
@@ -70,24 +70,24 @@ PARSER = Parser(
 )
 PARSER.usage = "%(prog)s CLAIM [and CLAIM ...] [--of NAME]"
 _add = PARSER.add_argument
-_add("claim", metavar="CLAIM", nargs="*", help="what should be so")
-_add("--of", type=identifier, metavar="NAME", help="a variable with the record (default: the last one)")
+_add("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
+_add("--of", type=identifier, metavar="NAME", help="a variable with the recording (default: the last one)")
 
 CELL_PARSER = Parser(
     "%%blscheck",
-    "Runs the cell, records its requests or its memory as the claim needs it, and judges the claim as "
-    "%blscheck does. " + _CLAIMS,
+    "Run the cell, record its requests or its memory, depending on the claim, and judge the claim like "
+    "%blscheck. " + _CLAIMS,
     """\
   %%blscheck overlapped 4 of scanner
   %bls page IMAGES=images[:4] -q
 """,
 )
 CELL_PARSER.usage = "%(prog)s CLAIM [and CLAIM ...]"
-CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="what should be so")
+CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
 
 
 def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
-    """Judge claims, and show what was seen."""
+    """Judge claims and show the observations."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
     recorded: Any = _last_records(notebook)
     if arguments.of:
@@ -96,7 +96,7 @@ def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variable
 
 
 def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Run a cell, and judge claims of what it did."""
+    """Run a cell and judge claims about it."""
     __tracebackhide__ = True
     from bls_notebook.testing.claim_checks import recorded_by
 
@@ -121,13 +121,13 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
 
 
 def _last_records(notebook: Notebook) -> dict[str, Any]:
-    """Return what claims can be about, by the magic that recorded it last."""
+    """Return the last record of each magic about which claims can be made."""
     from bls_notebook.testing.claim_checks import records_of
 
-    found: dict[str, Any] = {}
+    records: dict[str, Any] = {}
     for record in notebook.recorded.values():
-        found.update(records_of(record))
-    return found
+        records.update(records_of(record))
+    return records
 
 
 def _claims(parser: Parser, words: list[str]) -> list[str]:

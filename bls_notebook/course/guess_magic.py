@@ -1,7 +1,7 @@
-"""``%%blsguess``: what a cell shows stays folded away until its reader has guessed it.
+"""``%%blsguess``: the output of a cell stays folded until its reader has guessed it.
 
-While a kernel is there, a widget takes the guess, and then unfolds what is below it. Anywhere else the
-choices are a line, and the fold opens by hand.
+With a kernel, a widget takes the guess and then unfolds the output. Without one, the choices are a line of text, and
+the reader opens the fold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IMAGES = ("image/svg+xml", "image/png", "image/jpeg")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Shown(Record):
-    """One output of a cell, as text and as markup that has been shown by its maker."""
+    """One output of a cell, as text and as markup."""
 
     text: str = ""
     html: str = ""
@@ -41,9 +41,9 @@ class Shown(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Guess(Record):
-    """A guess: between ``choices``, or free without any; empty until it is ``made``.
+    """A guess: one of `choices`, or any text if there are none. `made` is the guess, empty before it.
 
-    ``outcome`` is what came of the cell.
+    `outcome` is the output of the cell.
     """
 
     choices: tuple[str, ...] = ()
@@ -52,14 +52,13 @@ class Guess(Record):
 
 
 def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ...]:
-    """Return what a cell printed and displayed (bundles by mime types), as it can stand inside another
-    display.
+    """Return the printed text and the displays (MIME bundles) of a cell, for use inside another display.
 
-    Lines that were overwritten, as those of a progress bar, are left out.
+    Overwritten lines, such as those of a progress bar, are left out.
     """
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in printed.splitlines())
     words = "\n".join(lines).strip("\n")
-    found = [Shown(words, tag("pre", prose(words)))] if words else []
+    outcome = [Shown(words, tag("pre", prose(words)))] if words else []
     for bundle in outputs:
         html, plain = bundle.get("text/html"), bundle.get("text/plain", "")
         image = next((kind for kind in _IMAGES if kind in bundle), None)
@@ -67,8 +66,8 @@ def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ..
             continue  # a widget alone, such as a progress bar
         if html is None and image is not None:
             html = _image(image, bundle[image], plain)
-        found.append(Shown(plain, tag("pre", prose(plain)) if html is None else html))
-    return tuple(each for each in found if each.text or each.html)
+        outcome.append(Shown(plain, tag("pre", prose(plain)) if html is None else html))
+    return tuple(output for output in outcome if output.text or output.html)
 
 
 def _image(kind: str, data: str | bytes, alt: str) -> Html:
@@ -81,33 +80,33 @@ def _image(kind: str, data: str | bytes, alt: str) -> Html:
 
 
 def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Display:
-    """Show a guess, and below it what came, folded away until the guess is made; text can fold nothing.
+    """Show a guess and the output below it, which HTML folds until the guess is made.
 
-    ``widget`` is what takes the guess while a kernel is there.
+    `widget` takes the guess while a kernel runs.
     """
-    asked = _asked(guess)
+    question = _question(guess)
     if widget is not None:
-        asked = Piece(asked.text, covered(asked.html, widget))
-    outcome: list[Block] = [_outcome(each) for each in guess.outcome]
+        question = Piece(question.text, covered(question.html, widget))
+    outcome: list[Block] = [_outcome(output) for output in guess.outcome]
     fold = Fold("What happened", outcome, is_open=bool(guess.made))
-    document = Document([Line([asked]), fold], styles="guess")
+    document = Document([Line([question]), fold], styles="guess")
     return Display(document_text(document, width), document_html(document), widget)
 
 
-def _asked(guess: Guess) -> Piece:
+def _question(guess: Guess) -> Piece:
     if guess.made:
         return Piece(f"Your guess: {guess.made}", join("Your guess: ", tag("b", guess.made), by=""))
     choices = join(*(tag("span", choice, cls="guess-choice") for choice in guess.choices), by=" · ")
-    said = f"Your guess? {' · '.join(guess.choices)}".rstrip()
-    return Piece(said, tag("span", tag("b", "Your guess?"), " ", choices))
+    line = f"Your guess? {' · '.join(guess.choices)}".rstrip()
+    return Piece(line, tag("span", tag("b", "Your guess?"), " ", choices))
 
 
-def _outcome(each: Shown) -> Both:
-    return Both(lambda _: each.text.split("\n"), Html(each.html))
+def _outcome(output: Shown) -> Both:
+    return Both(lambda _: output.text.split("\n"), Html(output.html))
 
 
 def guess_widget(guess: Guess) -> Any:
-    """Make what takes a guess: its trait ``guess`` is empty until then. Needs anywidget."""
+    """Create the widget that takes a guess; its trait ``guess`` is empty until then. Needs anywidget."""
     return _widget_class()(choices=list(guess.choices), guess=guess.made, place=new_place())
 
 
@@ -117,7 +116,7 @@ def _widget_class() -> Any:
     import traitlets
 
     class GuessWidget(anywidget.AnyWidget):  # type: ignore[misc,unused-ignore]
-        """Takes a guess, once; see `guess_widget`."""
+        """Takes one guess; see `guess_widget`."""
 
         _esm = widget_source("guess.js")
         _css = widget_source("guess.css")
@@ -135,10 +134,10 @@ def _widget_class() -> Any:
 
 PARSER = Parser(
     "%%blsguess",
-    "Runs the cell, and keeps what it shows folded away until somebody has guessed it: one of the CHOICES, "
-    "or anything where there are none. The guess is kept, also when the cell is run again, and saved with "
-    "the notebook. Without a kernel the choices are a line, and the fold opens by hand. For lessons: ask in "
-    "the text above, show here, explain below. The cell may begin with another magic of a cell.",
+    "Run the cell and fold its output until the reader has guessed it: one of the CHOICES, or any text if "
+    "there are none. The guess stays when the cell runs again, and is saved with the notebook. Without a "
+    "kernel, the choices are a line of text and the reader opens the fold. In a lesson, ask in the text "
+    "above, show the result here, and explain it below. The cell may begin with another cell magic.",
     """\
   %%blsguess "as long as one" "half as long" "as long as before"
   %blsprofile scanner IMAGE=image -n 8
@@ -149,18 +148,16 @@ PARSER = Parser(
 """,
 )
 _add = PARSER.add_argument
-_add("choices", metavar="CHOICE", nargs="*", help="what can be guessed; quote those of several words")
-_add("--into", type=identifier, metavar="NAME", help="a variable for the guess, text; empty until it is made")
+_add("choices", metavar="CHOICE", nargs="*", help="a possible guess; quote several words")
+_add("--into", type=identifier, metavar="NAME", help='assign the guess to this variable ("" before the guess)')
 
 
 def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
-    """Run a cell, and fold away what it shows until it was guessed."""
+    """Run a cell and fold its output until it was guessed."""
     __tracebackhide__ = True
-
     arguments = PARSER.parse_line(line, variables)
     body = cell_body(notebook, "%%blsguess", cell)
-    captured = capture_output()
-    with captured as said:
+    with capture_output() as captured:
         try:
             value = body()
             if value is not None and not cell.rstrip().endswith(";"):
@@ -169,32 +166,32 @@ def bls_guess(notebook: Notebook, line: str, cell: str, variables: Variables) ->
         except BaseException as error:
             failed = error
     if failed is not None:
-        said.show()  # type: ignore[no-untyped-call]  # there is nothing to guess
+        captured.show()  # type: ignore[no-untyped-call]  # a failed cell has nothing to guess
         raise failed
-    outputs = _latest(said.outputs)
+    outputs = _latest(captured.outputs)
     key = (*arguments.choices, cell.strip())
     made = _guesses(notebook).get(key, "")
-    guess = Guess(tuple(arguments.choices), made, shown(said.stdout + said.stderr, outputs))
+    guess = Guess(tuple(arguments.choices), made, shown(captured.stdout + captured.stderr, outputs))
     notebook.assign(arguments.into, made)
     _Card(notebook, guess, key, arguments.into).show()
 
 
 def _guesses(notebook: Notebook) -> dict[tuple[str, ...], str]:
-    """Return what was guessed, by the choices and the cell."""
+    """Return the guesses so far, by choices and cell."""
     guesses: dict[tuple[str, ...], str] = notebook.state.setdefault("course.guesses", {})
     return guesses
 
 
 def _latest(outputs: Any) -> list[Any]:
-    """The bundles of what was displayed; what has replaced another stands in its place."""
-    found: dict[str, Any] = {}
+    """Return the MIME bundles of the displays; an updated display has only its last bundle."""
+    bundles: dict[str, Any] = {}
     for output in outputs:
-        found[(output.transient or {}).get("display_id") or uuid.uuid4().hex] = output.data
-    return list(found.values())
+        bundles[(output.transient or {}).get("display_id") or uuid.uuid4().hex] = output.data
+    return list(bundles.values())
 
 
 class _Card:
-    """A guess in the notebook: takes it, keeps it, and shows it from then on."""
+    """The display of a guess: takes the guess, keeps it, and updates itself."""
 
     def __init__(self, notebook: Notebook, guess: Any, key: tuple[str, ...], name: str | None) -> None:
         from bls_notebook.display.widgets import live
@@ -206,7 +203,6 @@ class _Card:
             self._widget.observe(self._take, "guess")
 
     def show(self, again: bool = False) -> None:
-
         width = self._notebook.settings.width
         shown = guess_display(self._guess, width=width, widget=self._widget)
         self._notebook.publish(shown, self._id, update=again)

@@ -1,6 +1,6 @@
-"""Pure functions from plain records to text and HTML. Nothing here imports IPython or runs a model.
+"""Displays: pure functions from records to text and HTML. Nothing here imports IPython or runs a model.
 
-What draws is imported when it is first asked for, so that loading the extension does not wait for it.
+Modules are imported on first use, so that loading the extension stays fast.
 """
 
 from __future__ import annotations
@@ -21,6 +21,5 @@ _FROM = {"left_out_text": "records.errors", "log_line_text": "records.errors"}
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(f"{__name__}.{_FROM.get(name, 'bundle')}"), name)
-    globals()[name] = found
-    return found
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_FROM.get(name, 'bundle')}"), name)
+    return value

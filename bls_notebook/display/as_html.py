@@ -1,4 +1,4 @@
-"""A document as HTML: the one place where blocks become elements."""
+"""A document as HTML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def document_html(document: doc.Document) -> Html:
 
 
 def output(*children: str, styles: str = "") -> Html:
-    """Wrap one display with its stylesheet; notebooks must not typeset its dollars as formulas."""
+    """Wrap one display with its stylesheet; the classes stop notebooks from typesetting dollar signs as formulas."""
     style = Html(f"<style>{stylesheet(*styles.split())}</style>")
     return tag("div", style, *children, **{"class": "bls-out mathjax_ignore tex2jax_ignore"})
 
@@ -25,8 +25,8 @@ def _blocks(blocks: Sequence[doc.Block]) -> Iterator[Html]:
 
 
 def _line(*said: doc.Said, cls: str = "head") -> Html:
-    """One line; spaces stay between its pieces where there is no stylesheet."""
-    return tag("div", join(*(doc.piece(each).html for each in said), by=" "), cls=cls)
+    """Return one line, with spaces between its pieces for readers without the stylesheet."""
+    return tag("div", join(*(doc.piece(part).html for part in said), by=" "), cls=cls)
 
 
 def _block(block: doc.Block) -> Html:
@@ -55,14 +55,14 @@ def _block(block: doc.Block) -> Html:
             return block.html
 
 
-def _tile(label: str, value: str, what: str) -> Html:
-    # With a space, for a notebook that is not trusted and is shown without the stylesheet.
-    said = (tag("span", label, cls="dim"), Html(" "), tag("b", value))
-    return tag("span", *said, cls="session-tile", title=what or None)
+def _tile(label: str, value: str, meaning: str) -> Html:
+    # The space is for notebooks that are not trusted, which have no stylesheet.
+    parts = (tag("span", label, cls="dim"), Html(" "), tag("b", value))
+    return tag("span", *parts, cls="session-tile", title=meaning or None)
 
 
 def _table(block: doc.Table) -> Html:
-    """An accessible table in a box that scrolls sideways by itself."""
+    """Return an accessible table in a box with its own horizontal scroll bar."""
     columns = [column for column in block.columns if column.in_html]
     grouped = any(isinstance(row, doc.Group) for row in block.rows)
     beside = any(isinstance(row, doc.Group) and row.beside for row in block.rows)
@@ -80,13 +80,13 @@ def _kind(column: doc.Column) -> str:
 
 
 def _group(group: doc.Group, block: doc.Table) -> Html:
-    said = doc.piece(group.title)
+    title = doc.piece(group.title)
     if group.beside:
-        first = tag("th", said.html, scope="rowgroup", rowspan=len(group.rows))
+        first = tag("th", title.html, scope="rowgroup", rowspan=len(group.rows))
         rows = [_row(row, block, (first,) if i == 0 else ()) for i, row in enumerate(group.rows)]
         return tag("tbody", *rows)
     wide = sum(column.in_html for column in block.columns)
-    head = tag("tr", tag("th", said.html, cls=said.cls, scope="rowgroup", colspan=wide))
+    head = tag("tr", tag("th", title.html, cls=title.cls, scope="rowgroup", colspan=wide))
     return tag("tbody", head, *(_row(row, block) for row in group.rows))
 
 

@@ -1,4 +1,4 @@
-"""A document as plain text for terminals: aligned columns without boxes, measured in terminal cells."""
+"""A document as plain text: aligned columns without boxes; widths are in terminal cells."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bls_notebook.records.units import TIME_WIDTH
 from bls_notebook.records.visible_text import visible
 
 GAP = 2
-LEAST = 24  # cells that the last column keeps, however narrow the terminal
+LEAST = 24  # least width of the last column, even in a narrow terminal
 
 
 def cells(text: str) -> int:
-    """Return how many terminal cells `text` takes."""
+    """Return the width of `text` in terminal cells."""
     if text.isascii():
         return len(text)
     return sum(_cell(c) for c in text)
@@ -28,7 +28,7 @@ def _cell(char: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Cut `text` to `width` cells; an ellipsis stands for what is gone."""
+    """Cut `text` to `width` cells; an ellipsis replaces the rest."""
     if cells(text) <= width:
         return text
     kept, used = [], 1
@@ -78,12 +78,11 @@ def table(
     last: str = "clip",
     most: int = doc.MOST,
 ) -> list[str]:
-    """Lay rows out in columns: lines of so many terminal cells, without trailing spaces.
+    """Lay rows out in columns; return lines of at most `width` terminal cells without trailing spaces.
 
-    A column that is empty in all rows vanishes. The last cell of a row that is shorter than the others
-    reaches to the right edge. ``right`` has one character a column: ``r`` aligns it right, ``t`` too and
-    keeps a time's width; others left. A column has at most so many cells; a last one that does not fit is
-    cut, or wrapped where ``last`` is ``wrap``.
+    A column that is empty in all rows is left out. The last cell of a row with fewer cells extends to the right edge.
+    `right` has one character per column: ``r`` aligns right, ``t`` aligns right with the width of a time, others align
+    left. A column has at most `most` cells. A last column that does not fit is cut, or wrapped if `last` is ``wrap``.
     """
     if not rows:
         return []
@@ -91,11 +90,11 @@ def table(
     keep = [i for i in range(count) if any(row[i] for row in rows if i < len(row))]
     how = [right.ljust(count)[i] for i in keep]
     clean: list[list[str]] = []
-    for given in [heads, *rows] if heads else rows:
-        row = [visible(given[i]) for i in keep if i < len(given)]
+    for values in [heads, *rows] if heads else rows:
+        row = [visible(values[i]) for i in keep if i < len(values)]
         clean.append([*(clip(cell, most) for cell in row[:-1]), *row[-1:]])
     widths = [
-        # The last cell of a short row reaches to the right edge: no column is as wide.
+        # The last cell of a short row extends to the right edge and does not widen its column.
         max(TIME_WIDTH * (kind == "t"), *(cells(row[i]) for row in clean if i < len(row) - (len(row) < len(how))), 0)
         for i, kind in enumerate(how)
     ]
@@ -124,7 +123,7 @@ def _pad(text: str, width: int, how: str) -> str:
 
 
 def document_text(document: doc.Document, width: int = 100) -> str:
-    """Write a document as plain text, for lines of `width` terminal cells."""
+    """Write a document as plain text in lines of `width` terminal cells."""
     return "\n".join(_lines(document.blocks, width))
 
 
@@ -135,8 +134,8 @@ def _lines(blocks: Sequence[doc.Block], width: int) -> list[str]:
 def _block(block: doc.Block, width: int) -> Sequence[str]:
     match block:
         case doc.Line():
-            said = block.by.join(visible(words) for each in block.pieces if (words := doc.piece(each).text))
-            return [f"{block.indent}{block.mark}{' ' if block.mark else ''}{said}"]
+            line = block.by.join(visible(words) for piece in block.pieces if (words := doc.piece(piece).text))
+            return [f"{block.indent}{block.mark}{' ' if block.mark else ''}{line}"]
         case doc.Words():
             return [""] * block.gap + wrap(doc.piece(block.said).text, width, block.indent, block.hang)
         case doc.Note():
@@ -175,17 +174,17 @@ def _table(block: doc.Table, width: int) -> list[str]:
 def _rows(block: doc.Table) -> Iterator[list[str]]:
     for row in block.rows:
         if isinstance(row, doc.Group):
-            for i, each in enumerate(row.rows):
+            for i, member in enumerate(row.rows):
                 title = [doc.piece(row.title).text if i == 0 else ""] if row.beside else []
-                yield [*title, *_cells(each, block.columns)]
+                yield [*title, *_cells(member, block.columns)]
         elif row.only != "html":
             yield _cells(row, block.columns)
 
 
 def _cells(row: doc.Row, columns: Sequence[doc.Column]) -> list[str]:
-    found, at = [], 0
+    texts, at = [], 0
     for cell in map(doc.piece, row.cells):
         if any(column.in_text for column in columns[at : at + cell.wide]):
-            found.append(cell.text)
+            texts.append(cell.text)
         at += cell.wide
-    return found
+    return texts

@@ -1,4 +1,4 @@
-"""What a magic hands to the notebook: text and HTML together, drawn by what is registered for its class."""
+"""Displays of values: text and HTML in one MIME bundle, made by the functions that are registered for their class."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .widgets import with_view
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """One display in several forms; Jupyter picks the richest that it can show."""
+    """One display in several forms; Jupyter shows the richest that it supports."""
 
     text: str
     html: str = ""
-    widget: Any = None  # what covers a picture of the HTML while a kernel is there
-    mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
+    widget: Any = None  # covers a picture of the HTML while a kernel runs
+    mermaid: str = ""  # JupyterLab draws it from 4.1 on, but only if there is no HTML
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
@@ -46,27 +46,33 @@ def render(
 ) -> Display:
     """Draw a registered value, or a sequence of records, as text (of `width` terminal cells) and HTML.
 
-    Of responses, `stream` says whether they are of one request, not one of each of many; `running` whether
-    more of them may come, and `texts` what the pieces of its outputs say together. An empty sequence is one
-    of `empty` (the name of a record), by default of responses if `stream`, else of models. `live` allows a
-    widget to cover the picture of a record that has one, where a kernel and anywidget are there.
+    Parameters
+    ----------
+    stream, running : bool
+        For responses: they belong to one streaming request (instead of one request each); more may arrive.
+    texts : sequence of (str, str)
+        For a stream: names and joined texts of outputs whose responses are pieces of text.
+    empty : str
+        Class name of the records of an empty sequence; by default ResponseRecord if `stream`, else ModelRecord.
+    live : bool
+        Whether a widget may cover the picture of the record. It needs a kernel and anywidget.
 
     Raises
     ------
     TypeError
-        If there is no display for such a value.
+        No display is registered for the value.
     """
     if not isinstance(value, Record) and isinstance(value, Sequence):
         cls = _class_of(value, stream, empty)
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if cls.endswith(":ResponseRecord"):
-            given = {"stream": stream, "running": running, "texts": texts}
+            options = {"stream": stream, "running": running, "texts": texts}
         capability, drawing = registry().drawings()[cls]
-        return _shown(capability.absolute(drawing.many), value, width, **given)
-    found = registry().drawing(type(value))
-    if found is None or not (found[1].document or found[1].display):
-        raise TypeError(f"no display for {type(value).__name__}; expected what a capability draws")
-    capability, drawing = found
+        return _render_document(capability.absolute(drawing.many), value, width, **options)
+    entry = registry().drawing(type(value))
+    if entry is None or not (entry[1].document or entry[1].display):
+        raise TypeError(f"no display for {type(value).__name__}; expected a class with a registered display")
+    capability, drawing = entry
     if drawing.display:
         display: Display = load(capability.absolute(drawing.display))(value, width=width, live=live)
         return display
@@ -74,28 +80,28 @@ def render(
     if live and drawing.widget:
         widget = live_widget(lambda: load(capability.absolute(drawing.widget))(value, width))
     if widget is None:
-        return _shown(document, value, width)
-    return replace(_shown(document, value, width, widget=widget), widget=widget)
+        return _render_document(document, value, width)
+    return replace(_render_document(document, value, width, widget=widget), widget=widget)
 
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     """Draw a model's config, in protobuf's text format, as text (of `width` terminal cells) and HTML."""
-    from .records.models import config_document  # first needed here
+    from .records.models import config_document  # imported on first use
 
     return display_of(config_document(name, pbtxt=pbtxt), width)
 
 
 def display_of(document: Document, width: int = 100) -> Display:
-    """Draw a document in both forms."""
+    """Draw a document as text and HTML."""
     return Display(document_text(document, width), document_html(document))
 
 
-def _shown(target: str, value: Any, width: int, **given: Any) -> Display:
-    return display_of(load(target)(value, **given), width)
+def _render_document(target: str, value: Any, width: int, **options: Any) -> Display:
+    return display_of(load(target)(value, **options), width)
 
 
 def _class_of(values: Sequence[Record], stream: bool, empty: str) -> str:
-    """Return the target of the class that records in a list have; of an empty list, of the class `empty`."""
+    """Return the registered class of the records in a list; for an empty list, the class named `empty`."""
     many = [cls for cls, (_, drawing) in registry().drawings().items() if drawing.many]
     names = {type(value).__name__ for value in values}
     name = "ResponseRecord" if stream else names.pop() if len(names) == 1 else "" if names else empty
@@ -103,5 +109,5 @@ def _class_of(values: Sequence[Record], stream: bool, empty: str) -> str:
     if cls and (name or not values):
         return cls
     expected = ", or ".join(f"all {cls.partition(':')[2]}" for cls in many)
-    found = ", ".join(sorted({type(value).__name__ for value in values}))
-    raise TypeError(f"no display for a sequence of {found}; expected {expected}")
+    got = ", ".join(sorted({type(value).__name__ for value in values}))
+    raise TypeError(f"no display for a sequence of {got}; expected {expected}")

@@ -1,6 +1,6 @@
-"""Documents: displays as pieces of lines and blocks of lines, without a form.
+"""Documents: the content of displays, as blocks that contain pieces of text.
 
-`as_text` and `as_html` render them. A plain `str` is accepted wherever a `Piece` is, and is escaped.
+`as_text` and `as_html` render them. A plain `str` is accepted in place of a `Piece`, and is escaped.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ MOST = 40  # terminal cells of a column that is not the last
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Words in a line, and their markup.
-
-    In a table ``cls`` and ``title`` are of the cell, and ``wide`` says how many columns it takes.
-    """
+    """Part of a line as text and as markup; in a table, `cls` and `title` of the cell, and `wide`, its columns."""
 
     text: str
     html: Html
@@ -32,13 +29,13 @@ Said = str | Piece
 
 
 def piece(said: Said) -> Piece:
-    """Return what is said as a piece."""
+    """Return text as a piece."""
     return said if isinstance(said, Piece) else Piece(said, text(said))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is never wrapped; ``by`` joins its pieces in text, after the ``mark``."""
+    """One line without wrapping; in text, `mark` precedes it and `by` separates its pieces."""
 
     pieces: Sequence[Said]
     by: str = "  "
@@ -48,18 +45,18 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A sentence, wrapped in text; every line but the first begins with ``hang``."""
+    """A sentence; in text it is wrapped, and lines after the first begin with `hang`."""
 
     said: Said
     cls: str = "head"
     indent: str = ""
     hang: str | None = None
-    gap: bool = False  # an empty line before it, in text
+    gap: bool = False  # in text, an empty line before the sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A label, and what there is to say below it."""
+    """A label with a text."""
 
     label: str
     said: Said
@@ -70,7 +67,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Warnings:
-    """A list of what needs attention."""
+    """A list of warnings."""
 
     values: Sequence[str]
     label: str = "warning"
@@ -79,40 +76,40 @@ class Warnings:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Figures side by side: label, value, and what it means or nothing."""
+    """Figures in a row: label, value, and an explanation or ""."""
 
     figures: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: ``how`` is ``r`` for numbers, ``t`` for times, which keep their width in text."""
+    """A column; `how` is ``r`` for numbers, or ``t`` for times, whose column has a constant width in text."""
 
     head: Said = ""
     how: str = ""
-    title: str = ""  # of each of its cells
+    title: str = ""  # tooltip of its cells
     in_text: bool = True
     in_html: bool = True
 
 
 def columns(heads: str) -> list[Column]:
-    """Return columns by their heads, parted by ``|``; ``:r`` or ``:t`` behind one says how it is shown."""
-    parted = (head.strip().partition(":") for head in heads.split("|"))
-    return [Column(head, how) for head, _, how in parted]
+    """Return columns from heads that are separated by ``|``; a suffix ``:r`` or ``:t`` is the column's `how`."""
+    pairs = (head.strip().partition(":") for head in heads.split("|"))
+    return [Column(head, how) for head, _, how in pairs]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Cells from left to right; in text the last one of a row that is short reaches to the edge."""
+    """Cells from left to right; in text, the last cell of a row with fewer cells extends to the right edge."""
 
     cells: Sequence[Said]
     cls: str = ""
-    only: str = ""  # "text" or "html", if it is not in both
+    only: str = ""  # "text" or "html" for a row in one form
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows with a heading: in a column of its own beside them, or in a row above them, in HTML alone."""
+    """Rows with a title: in an extra column if `beside`, otherwise in a row above, which only HTML has."""
 
     title: Said
     rows: Sequence[Row]
@@ -121,22 +118,22 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings; the caption is for screen readers. The rest is of the text: see `text.table`."""
+    """Rows under headings; `caption` is for screen readers. The other fields affect the text: see `as_text.table`."""
 
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Row | Group]
-    headed: bool = True  # whether the first cell of a row is its heading
-    heads: bool = True  # whether the text has the headings
+    headed: bool = True  # the first cell of a row is its heading
+    heads: bool = True  # the text has the headings
     indent: str = "  "
     last: str = "clip"
     most: int = MOST
-    shared: int = 0  # so many wide columns share the line, instead of `most` each
+    shared: int = 0  # number of wide columns that share the line; replaces `most`
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Blocks that HTML folds away under a title."""
+    """Blocks that HTML folds under a title."""
 
     title: Said
     blocks: Sequence[Block]
@@ -145,7 +142,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Blocks with a frame; indented in text, after the ``mark``."""
+    """Blocks in a frame; in text, indented after a `mark`."""
 
     blocks: Sequence[Block]
     cls: str
@@ -155,7 +152,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """What has nothing in common in its two forms: lines for a width, and markup."""
+    """A block with separate forms: a function from the width to lines, and markup."""
 
     lines: Callable[[int], Sequence[str]]
     html: Html = _NOTHING
@@ -163,7 +160,7 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Other blocks in text than in HTML."""
+    """Different blocks in text and in HTML."""
 
     text: Sequence[Block] = ()
     html: Sequence[Block] = ()
@@ -174,7 +171,7 @@ Block = Line | Words | Note | Warnings | Tiles | Table | Fold | Box | Both | For
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One display: its blocks from top to bottom, and the parts of the stylesheet that they need."""
+    """One display: its blocks from top to bottom, and the names of the stylesheet's parts that they need."""
 
     blocks: Sequence[Block]
     styles: str = ""

@@ -1,4 +1,4 @@
-"""Latency: percentiles and a histogram of response times, as text and as a picture."""
+"""Percentiles and a histogram of response times, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bls_notebook.records.units import duration
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOP, _HEIGHT = 18.0, 64.0
 _TICKS = 6
-TAIL = 100  # with fewer requests, p99 is just the slowest one
+TAIL = 100  # requests that p99 needs; with fewer it is almost the slowest
 
 
 def histogram_line(latency: Latency) -> str:
-    """Return a histogram as one line: quickest, blocks, slowest."""
+    """Return a histogram as one line: fastest, blocks, slowest."""
     most = max(latency.counts)
     blocks = "".join(_BLOCKS[ceil(8 * n / most)] for n in latency.counts)
     return f"{duration(latency.least)} {blocks} {duration(latency.most)}"
@@ -42,7 +42,7 @@ def histogram_html(latency: Latency, alt: str) -> Html:
     for name, time in (("median", latency.median), ("p90", latency.p90), *tail):
         x = _at(latency, time)
         pen.stems([(x, _TOP - 6, bottom)], Look("#333333"), 1.4)
-        if x - after > 0.09:  # or it would stand on the one before
+        if x - after > 0.09:  # otherwise it would overlap the label before
             align = "start" if x < 0.06 else "end" if x > 0.94 else "middle"
             pen.words(name, x, 6, align=align, size=10.5, colour="#333333")
             after = x
@@ -53,7 +53,7 @@ def histogram_html(latency: Latency, alt: str) -> Html:
 
 
 def _at(latency: Latency, time: float) -> float:
-    """Where a time is on an axis from 0 to 1."""
+    """Return the position of a time on an axis from 0 to 1."""
     low, high = latency.edges[0], latency.edges[-1]
     if high <= low:
         return 0.5
@@ -63,39 +63,39 @@ def _at(latency: Latency, time: float) -> float:
 
 
 def _ticks(latency: Latency) -> list[float]:
-    """The round times between the quickest and the slowest."""
+    """Return round times between the fastest and the slowest."""
     low, high = latency.edges[0], latency.edges[-1]
     if high <= low:
         return [low]
     if latency.log:
         steps = (1, 2, 5) if high / low < 100 else (1,)
-        found = [s * 10.0**e for e in range(-10, 8) for s in steps]
+        ticks = [s * 10.0**e for e in range(-10, 8) for s in steps]
     else:
         step = next(s * 10.0**e for e in range(-12, 8) for s in (1, 2, 5) if (high - low) / (s * 10.0**e) <= _TICKS)
         first = ceil(low / step)
-        found = [(first + i) * step for i in range(_TICKS + 1)]
-    return [time for time in found if low <= time <= high]
+        ticks = [(first + i) * step for i in range(_TICKS + 1)]
+    return [time for time in ticks if low <= time <= high]
 
 
 LATENCY_STYLES = "latency figure session"
-LEAST = 21  # requests that a histogram says something of
+LEAST = 21  # requests that a histogram needs
 
 
 def latency_blocks(seconds: Iterable[float], what: str = "") -> Iterator[Block]:
-    """Give the figures of times, and their histogram; nothing of a few."""
-    found = latency(seconds)
-    if found is None or found.count < LEAST:
+    """Yield the percentiles and the histogram of durations (s), or nothing if there are only a few."""
+    record = latency(seconds)
+    if record is None or record.count < LEAST:
         return
-    before = f"{what}: " if what else ""  # once is enough
-    tail = [("p99", duration(found.p99), "99 of 100 took no longer")] if found.count >= TAIL else []
+    label = f"{what}: " if what else ""
+    tail = [("p99", duration(record.p99), "99 of 100 took no longer")] if record.count >= TAIL else []
     yield Tiles([
-        (f"{before}median", duration(found.median), "half of them took no longer"),
-        ("p90", duration(found.p90), "9 of 10 took no longer"),
+        (f"{label}median", duration(record.median), "half of them took no longer"),
+        ("p90", duration(record.p90), "9 of 10 took no longer"),
         *tail,
-        ("quickest", duration(found.least), ""),
-        ("slowest", duration(found.most), ""),
+        ("fastest", duration(record.least), ""),
+        ("slowest", duration(record.most), ""),
     ])  # fmt: skip
     yield Both(
-        lambda _: [f"  {histogram_line(found)}"],
-        histogram_html(found, f"Histogram of {found.count:,} times: {histogram_line(found)}"),
+        lambda _: [f"  {histogram_line(record)}"],
+        histogram_html(record, f"Histogram of {record.count:,} times: {histogram_line(record)}"),
     )

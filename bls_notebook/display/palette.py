@@ -1,4 +1,4 @@
-"""Colors of models: the same in every picture, distinct for color-blind readers.
+"""Colors of models: constant in all pictures, distinct for color-blind readers.
 
 The first colors are Okabe and Ito's, adjusted to light and dark backgrounds. Vermilion means leaks and errors.
 Models that share a color differ in hatch.
@@ -67,8 +67,8 @@ class Inks:
                     inks[name] = NOTEBOOK
                     continue
                 if name not in known:
-                    here, all_ = [Counter(map(known.get, each)) for each in (wanted, known)]
-                    colours = Counter(known[each] % len(_COLOURS) for each in wanted if each in known)
+                    here, all_ = [Counter(map(known.get, models)) for models in (wanted, known)]
+                    colours = Counter(known[model] % len(_COLOURS) for model in wanted if model in known)
                     likes = crc32(name.encode("utf-8", "surrogatepass"))
 
                     def worth(slot: int, likes: int = likes) -> tuple[int, ...]:

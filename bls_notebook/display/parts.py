@@ -1,4 +1,4 @@
-"""The small pieces of displays: names, chips, times, values, figures and pictures of tensors."""
+"""Building blocks of displays: names, chips, times, values, statistics and pictures of tensors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bls_notebook.records.visible_text import visible
 from .as_text import clip
 from .svg import picture_html
 
-LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
-_WRAPS = 40  # characters, from where on a list in a table takes several lines
+LONGEST = 76  # characters of a preview; the tooltip has all of it
+_WRAPS = 40  # characters; a longer list in a table is wrapped
 NOTHING = Piece("", Html())
 
 
 def name(value: str) -> Piece:
-    """Show a name as its bearer wrote it."""
+    """Show a name exactly as it is written."""
     return Piece(value, tag("b", value, cls="name"))
 
 
 def quiet(*said: Said) -> Piece:
     """Show secondary text."""
-    found = [piece(each) for each in said]
-    return Piece("".join(each.text for each in found), tag("span", *(each.html for each in found), cls="dim"))
+    pieces = [piece(part) for part in said]
+    return Piece("".join(p.text for p in pieces), tag("span", *(p.html for p in pieces), cls="dim"))
 
 
 def listed(names: Iterable[str]) -> Piece:
@@ -40,32 +40,32 @@ def listed(names: Iterable[str]) -> Piece:
 
 
 def dots(*said: Said, by: str = " · ") -> Piece:
-    """Join facts by middle dots, in text by what is given."""
-    found = [piece(each) for each in said]
-    words = by.join(visible(each.text) for each in found if each.text)
-    return Piece(words, join(*(each.html for each in found), by=" · "))
+    """Join facts: in HTML by middle dots, in text by `by`."""
+    pieces = [piece(part) for part in said]
+    words = by.join(visible(p.text) for p in pieces if p.text)
+    return Piece(words, join(*(p.html for p in pieces), by=" · "))
 
 
 def time(seconds: float | None) -> Piece:
-    """Show a time in an element of its own."""
+    """Show a time (s)."""
     if seconds is None:
         return NOTHING
     return Piece(duration(seconds), tag("span", duration(seconds), cls="time"))
 
 
 def code(value: str) -> Piece:
-    """Show what a program would say."""
+    """Show text as code."""
     return Piece(value, tag("code", value))
 
 
 def coded(words: str) -> Piece:
-    """Show what is between backticks as code; text keeps them. Lines stay."""
+    """Show text between backticks as code; plain text keeps the backticks. Line breaks stay."""
     pieces = words.split("`")
-    return Piece(words, join(*(tag("code", each) if i % 2 else prose(each) for i, each in enumerate(pieces))))
+    return Piece(words, join(*(tag("code", part) if i % 2 else prose(part) for i, part in enumerate(pieces))))
 
 
 def lines(value: str) -> Piece:
-    """Show text that may have several lines; they stay."""
+    """Show text of several lines; line breaks stay."""
     return Piece(value, prose(value))
 
 
@@ -75,7 +75,7 @@ def datatype(value: str) -> Piece:
 
 
 def device(value: str) -> Piece:
-    """Show where a tensor lies; a simulated device has a dashed edge besides the word."""
+    """Show a tensor's device; a simulated one also has a dashed edge."""
     kind = "" if value == "cpu" else " gpu"
     if "simulated" in value:
         kind += " simulated"
@@ -83,58 +83,58 @@ def device(value: str) -> Piece:
 
 
 def memory(value: int) -> Piece:
-    """Show a size; the exact number is in the tooltip."""
-    exact = "not known" if value < 0 else f"{value:,} bytes"
+    """Show a number of bytes; the tooltip has the exact number."""
+    exact = "unknown" if value < 0 else f"{value:,} bytes"
     return Piece(size(value), tag("span", size(value), title=exact))
 
 
 def known(value: int) -> Piece:
-    """Show a size; one that is not known is an empty cell in text."""
-    return memory(value) if value >= 0 else Piece("", quiet("not known").html)
+    """Show a number of bytes; an unknown one is an empty cell in text."""
+    return memory(value) if value >= 0 else Piece("", quiet("unknown").html)
 
 
 def values(value: str, longest: int = LONGEST) -> Piece:
-    """Show a preview on one line, cut in HTML by an ellipsis where it is long."""
+    """Show a preview on one line; HTML cuts a long one."""
     short = clip(value, longest)
     shown = tag("code", short, cls="value", title=None if short == value else value)
     return Piece(value, tag("span", shown, cls="fit"))
 
 
-def stubs_told(stubs: Iterable[str]) -> Warnings:
-    """Say which stubs answers went through; nothing where there are none."""
+def stubs_warning(stubs: Iterable[str]) -> Warnings:
+    """Return the warning that stubs took part in a response; an empty one without stubs."""
     names = dict.fromkeys(stubs)
     return Warnings([went_through(names)] if names else [], label="stub")
 
 
 def stub(why: str) -> list[Piece]:
-    """Mark what a stub answers for: nothing where there is no reason why."""
+    """Return the mark of a model for which a stub answers, if there is a reason `why`."""
     return [Piece("stub", tag("span", "stub", cls="chip stub", title=why))] if why else []
 
 
 def remote(address: str) -> list[Piece]:
-    """Mark what a server elsewhere runs: nothing where there is no address."""
+    """Return the mark of a model on a remote server, if there is an address."""
     return [Piece("remote", tag("span", "remote", cls="chip remote", title=address))] if address else []
 
 
 def equal_how(tolerance: float, ulps: int) -> str:
-    """Say how equal answers are: ``equal bit by bit``, or within what floats may be apart."""
+    """Return how equal two responses are: ``equal bit by bit``, or within a tolerance."""
     within = [f"{tolerance:g}"] * bool(tolerance) + [f"{ulps} ULP"] * bool(ulps)
     return f"equal within {' or '.join(within)}" if within else "equal bit by bit"
 
 
 def stated(word: str, kind: str = "") -> Piece:
-    """Show a state: that of something that serves (``ready``), or does not any more (``unavailable``)."""
+    """Show a state; `kind` is its style, such as ``ready`` or ``unavailable``."""
     return Piece(word, tag("span", word, cls=f"state {kind}".strip()))
 
 
 def pasted(code: str) -> Both:
-    """Show lines that a person can copy and run; the stylesheet is ``tried``."""
-    told = [f"    {visible(line)}" for line in code.splitlines()]
-    return Both(lambda _: told, tag("pre", prose(code), cls="tried-next"))
+    """Show code for the user to copy and run; the stylesheet is ``tried``."""
+    indented = [f"    {visible(line)}" for line in code.splitlines()]
+    return Both(lambda _: indented, tag("pre", prose(code), cls="tried-next"))
 
 
 def opened(title: str, blocks: Sequence[Block], is_open: bool = True) -> Forms:
-    """Put blocks under a title; HTML folds them away."""
+    """Put blocks under a title; HTML folds them."""
     return Forms([Words(title, gap=True), *blocks], [Fold(title, blocks, is_open)])
 
 
@@ -147,7 +147,7 @@ class _HasState(Protocol):
 
 
 def state(record: _HasState) -> Piece:
-    """Show a model's state; one that was never loaded, or unloaded on purpose, is not marked as failed."""
+    """Show a model's state; a model that was never loaded, or was unloaded on request, is not marked as failed."""
     states = ("READY", "LOADING", "UNLOADING", "UNAVAILABLE")
     is_known = record.state in states and record.reason not in ("unloaded", "not loaded")
     return stated(record.state, record.state.lower() if is_known else "")
@@ -159,27 +159,27 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def number(value: float | None) -> str:
-    """Spell a number in about six characters; whole ones in full."""
+    """Format a number in about six characters; whole numbers in full."""
     if value is None:
         return "none"
     return f"{value:d}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def figures_piece(figures: Figures | None) -> Piece:
-    """Say what the figures of a tensor are: least to greatest, the mean, and what needs attention."""
+    """Show the statistics of a tensor: least to greatest, mean, and the numbers of NaN and Inf."""
     if figures is None:
         return Piece("", Html())
-    said = f"{number(figures.least)} to {number(figures.greatest)}, mean {number(figures.mean)}"
-    said = said if figures.least is not None else "no finite number"
-    bad = [f"{n:,} {what}" for n, what in ((figures.nans, "NaN"), (figures.infinities, "Inf")) if n]
-    of = f"1/{figures.every:,} seen" if figures.every > 1 else ""
-    shown = [tag("span", words, cls="seen-bad") for words in bad]
-    inside = join(said, *shown, tag("span", of, cls="dim") if of else "", by=" ")
-    return Piece(" ".join(filter(None, [said, *bad, of])), tag("span", inside, cls="seen-figures"))
+    range_ = f"{number(figures.least)} to {number(figures.greatest)}, mean {number(figures.mean)}"
+    range_ = range_ if figures.least is not None else "no finite number"
+    bad = [f"{n:,} {name}" for n, name in ((figures.nans, "NaN"), (figures.infinities, "Inf")) if n]
+    sample = f"1 in {figures.every:,} read" if figures.every > 1 else ""
+    marked = [tag("span", words, cls="seen-bad") for words in bad]
+    inside = join(range_, *marked, tag("span", sample, cls="dim") if sample else "", by=" ")
+    return Piece(" ".join(filter(None, [range_, *bad, sample])), tag("span", inside, cls="seen-figures"))
 
 
 def media_html(media: Media, side: int, name: str) -> Html:
-    """Show a picture, its longer side of so many pixels, or a sound; nothing that is neither."""
+    """Show a picture, whose longer side has `side` pixels, or a sound; return nothing for other media."""
     if not _BASE64.fullmatch(media.data):
         return Html()
     source = f"data:{media.kind};base64,{media.data}"
@@ -200,7 +200,7 @@ def media_html(media: Media, side: int, name: str) -> Html:
 
 
 def sparks(counts: tuple[int, ...]) -> str:
-    """Draw counts as a line of blocks."""
+    """Draw counts as one line of block characters."""
     top = max(counts, default=0)
     return "".join(_HEIGHTS[round(7 * n / top)] if n else " " for n in counts) if top > 0 else ""
 
@@ -219,7 +219,7 @@ def bars(counts: tuple[int, ...], titles: tuple[str, ...] = ()) -> Html:
 
 
 def line_html(line: tuple[tuple[float, float], ...], height: int = 72) -> Html:
-    """Draw a row of numbers by the least and the greatest of its pieces."""
+    """Draw a curve from the least and greatest value of each of its segments."""
     low, high = min(pair[0] for pair in line), max(pair[1] for pair in line)
     scale = (height - 2) / (high - low) if 0 < high - low < float("inf") else 0.0
     middle = height / 2

@@ -1,6 +1,6 @@
-"""Progress bars: in a notebook a display that is removed at the end, in a terminal tqdm's.
+"""Progress bars: in a notebook, a display that disappears at the end; in a terminal, tqdm's bar.
 
-tqdm's own notebook widget would leave its text in the saved notebook.
+tqdm's widget for notebooks would leave its text in the saved notebook.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def new_bar() -> Bar | None:
     kernel = getattr(shell, "kernel", None)
     if shell is None or kernel is None:
         return _InTerminal() if sys.stderr is not None and sys.stderr.isatty() else None
-    # nbconvert, papermill and nbval run without input: no person watches.
-    asks = getattr(kernel, "_allow_stdin", False)
-    return _InCell(shell) if asks and hasattr(shell.display_pub, "pub_socket") else None
+    # nbconvert, papermill and nbval allow no input, so no person watches.
+    has_input = getattr(kernel, "_allow_stdin", False)
+    return _InCell(shell) if has_input and hasattr(shell.display_pub, "pub_socket") else None
 
 
 def bar_html(words: str, part: float | None) -> Html:
-    """Draw a line of progress; `part` of it is done, None if unknown."""
+    """Draw a progress bar with its text; `part` is the finished fraction, None if unknown."""
     done = tag("i") if part is None else tag("span", style=f"width:{100 * part:.1f}%")
     bar = tag("div", done, cls="progress-bar", role="progressbar", **{"aria-label": words})
     line = tag("div", bar, tag("span", words, cls="progress-words"), cls="progress-line")
@@ -43,7 +43,7 @@ class _InCell:
         self._publisher = shell.display_pub
         self._id = uuid.uuid4().hex
         self._shown = False
-        self._lock = threading.Lock()  # removing comes after showing
+        self._lock = threading.Lock()  # keeps `close` after a running `show`
 
     def show(self, words: str, part: float | None) -> None:
         self._publish({"text/plain": visible(words), "text/html": bar_html(words, part)})
@@ -54,8 +54,8 @@ class _InCell:
 
     def _publish(self, data: dict[str, str]) -> None:
         with self._lock:
-            known = {"display_id": self._id}
-            self._publisher.publish(data=data, metadata={}, transient=known, update=self._shown)
+            transient = {"display_id": self._id}
+            self._publisher.publish(data=data, metadata={}, transient=transient, update=self._shown)
             self._shown = True
 
 

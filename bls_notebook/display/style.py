@@ -1,8 +1,8 @@
-"""The stylesheet of displays, ``widgets/display.css``: one part for each kind of display, scoped and as small as needed.
+"""The stylesheet of displays, ``widgets/display.css``: common rules, and one part for each kind of display.
 
-Styles are global to a page: each display's rules reach every other one. So every display comes with the common
-rules, the same ones in the same order; and a part's classes begin with the part's name, so that they are in no
-other part, and its rules weigh more than the common ones, whichever came last.
+Styles are global to a page: the rules of one display apply to all others too. Therefore every display has the same
+common rules in the same order; the classes of a part begin with its name, so no two parts share a class; and the rules
+of parts have a higher specificity than the common ones, whichever comes last.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from functools import cache
 
 from .widgets import widget_file
 
-# Three times the class: JupyterLab's own rule for code in outputs has two classes and two elements.
+# Three classes, because JupyterLab's rule for code in outputs has two classes and two elements.
 _SCOPE = ".bls-out.bls-out.bls-out"
 _PART = f"{_SCOPE}.bls-out"
-COMMON = ("base", "table")  # parts that come with every display
+COMMON = ("base", "table")  # parts of every display
 
-# Who says that a page is dark: JupyterLab, VS Code, Colab.
+# Marks of a dark page in JupyterLab, VS Code and Colab.
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 
 @cache
 def parts() -> dict[str, str]:
     """Return the rules of each part, by its name."""
-    _, *found = re.split(r"/\* part: (\w+) \*/", widget_file("display.css").read_text(encoding="utf-8"))
-    return dict(zip(found[::2], found[1::2], strict=True))
+    _, *pieces = re.split(r"/\* part: (\w+) \*/", widget_file("display.css").read_text(encoding="utf-8"))
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
 
 
 @cache
 def stylesheet(*names: str) -> str:
-    """Return the rules that every display comes with, then those of the named parts."""
+    """Return the common rules, then the rules of the named parts."""
     common = (_scoped(parts()[name], _SCOPE) for name in COMMON)
     return "".join([*common, *(_scoped(parts()[name], _PART) for name in names)])
 
@@ -43,4 +43,4 @@ def _scoped(sheet: str, scope: str) -> str:
 def _selectors(selectors: str, scope: str) -> str:
     if selectors.startswith("&dark "):
         return ",".join(f"{scope}:is({dark} *) {selectors[6:]}" for dark in _DARK)
-    return ",".join(f"{scope} {each}" if each else scope for each in selectors.split(","))
+    return ",".join(f"{scope} {selector}" if selector else scope for selector in selectors.split(","))

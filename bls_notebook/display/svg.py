@@ -1,9 +1,8 @@
-"""The pen that draws pictures along one axis of time, as SVG: small, quick, and as wide as the page.
+"""SVG pictures with a time axis, as wide as the page.
 
-x is nanoseconds, y is pixels from the top. Shapes are stretched along the time axis; words and chips keep
-their size, and are moved by pixels from where they belong. In HTML the picture is an image, which also
-survives in notebooks that are not trusted; the stylesheet inverts it on a dark page. Equal pictures are
-equal text.
+x is in nanoseconds, y in pixels from the top. Shapes stretch along the time axis; text and chips keep their size and
+have an offset in pixels. HTML contains the picture as an image, which notebooks show even if they are not trusted; the
+stylesheet inverts it on a dark page. Equal pictures have equal text.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from .html import Html, tag
 
 INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 
-_UNITS = 1000  # of the stretched axis: about as many as it has pixels
-_NARROWEST = 690.0  # px of the page that words have to do with
+_UNITS = 1000  # units of the stretched axis, about one per pixel
+_NARROWEST = 690.0  # px: width of the page for which text is laid out
 _LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
 _FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _CODES: dict[str, str | int | None] = {
@@ -32,7 +31,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How something is filled: with a colour, lines of it (``hatch``), or white lines on it (``over``)."""
+    """A fill: a color, lines in this color (`hatch`), or white lines on it (`over`)."""
 
     colour: str
     alpha: float = 1.0
@@ -54,11 +53,11 @@ class Pen:
         self._patterns: dict[tuple[str, str], str] = {}
 
     def boxes(self, boxes: Iterable[Box], look: Look) -> None:
-        """Fill boxes: those of one height are one thick dashed line, which takes few characters."""
+        """Fill boxes; boxes of equal height become one path with thick strokes, which is short."""
         rows: dict[float, list[str]] = {}
         for x, y, width, height in boxes:
             left, wide = self._x(x), self._x(x + width) - self._x(x)
-            # A hair's breadth between neighbours.
+            # Leave a small gap between neighbors.
             wide = wide - 0.8 if wide > 3 else max(wide, 0.8)
             if look.edge:
                 rows.setdefault(0, []).append(f"M{_n(left)} {_n(y)}h{_n(wide)}v{_n(height)}h{_n(-wide)}z")
@@ -70,24 +69,24 @@ class Pen:
                 self._stroke("".join(path), height, Look("#ffffff", look.alpha, look.over))
 
     def area(self, points: Points, look: Look) -> None:
-        """Fill what is inside a line."""
+        """Fill the inside of a closed line."""
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
         self._shapes.append(f'<path d="{path}" fill="{self._paint(look)}"{_alpha(look)}/>')
         if look.over:
             self.area(points, Look("#ffffff", look.alpha, look.over))
 
     def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
-        """Draw upright lines: x, from y, to y."""
+        """Draw vertical lines: (x, top, bottom)."""
         path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
         self._stroke(path, width, look)
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
-        """Draw a line from point to point."""
+        """Draw a line through points."""
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
         self._stroke(path, width, look)
 
     def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
-        """Draw triangles that point down (``v``), up (``^``) or to the right (``>``)."""
+        """Draw triangles that point down (``v``), up (``^``) or right (``>``)."""
         half = _n(size / 2)
         turn = {
             "v": f"l-{half} -{_n(size * 0.8)}h{_n(size)}z",
@@ -98,7 +97,7 @@ class Pen:
         self._shapes.append(f'<path d="{path}" fill="{look.colour}"{_alpha(look)}/>')
 
     def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
-        """Fill a box of a fixed size, so many pixels right of where the time begins."""
+        """Fill a box of fixed size, `right` pixels from the start of the time axis."""
         fill = f'fill="none" stroke="{look.colour}"' if look.edge else f'fill="{self._paint(look)}"'
         place = f'x="{_n(right)}" y="{_n(top)}" width="{_n(width)}" height="{_n(height)}"'
         self._words.append(f"<rect {place} {fill}{_alpha(look)}/>")
@@ -109,7 +108,7 @@ class Pen:
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
         colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """Write text around the height `y`, so many pixels right of `x`; a halo sets it off."""
+        """Write text centered at the height `y`, `right` pixels from `x`; `halo` adds a white outline."""
         look = "" if align == "start" else f' text-anchor="{align}"'
         look += "" if size == 11 else f' font-size="{_n(size)}"'
         look += "" if colour == INK else f' fill="{colour}"'
@@ -121,7 +120,7 @@ class Pen:
         self._words.append(f'<text{place} y="{_n(y + size * 0.36)}"{look}>{said}</text>')
 
     def document(self, height: float, bottom: float) -> str:
-        """Return the picture as an SVG document, as wide as its page; vertical grid lines end at `bottom`."""
+        """Return the picture as an SVG document of the page's width; vertical grid lines end at `bottom`."""
         self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
         grid = self._shapes.pop()
         place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'
@@ -154,7 +153,7 @@ class Pen:
 
 
 def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) -> float:
-    """Draw what colours and signs mean, in as many rows as it takes, and return where the last one ends."""
+    """Draw a legend of colors and signs in as many rows as needed; return the y of its end."""
     x, y = 0.0, top + 10
     for look, text in signs:
         wide = 18 if isinstance(look, Look) else 12 * len(look)
@@ -170,7 +169,7 @@ def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) 
 
 
 def steps_area(steps: Iterable[tuple[float, float]], base: float, end: float) -> list[tuple[float, float]]:
-    """Return the outline between a base and steps (from, height), each until the next, in few points."""
+    """Return the outline of the area between `base` and steps (start, height), with few points."""
     points = [(0.0, base)]
     height = base
     for x, y in steps:
@@ -181,7 +180,7 @@ def steps_area(steps: Iterable[tuple[float, float]], base: float, end: float) ->
 
 
 def times(end: float) -> Iterator[tuple[float, str]]:
-    """Give the round times of an axis, each as ns and in words."""
+    """Yield the round times of an axis, each in ns and as text."""
     factor, unit = next((f, u) for f, u in ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")) if end >= f or f == 1)
     step = next(s * 10**e for e in range(-3, 20) for s in (1, 2, 5) if end / (s * 10**e) <= 8)
     for number in range(int(end / step) + 1):
@@ -189,21 +188,21 @@ def times(end: float) -> Iterator[tuple[float, str]]:
 
 
 def width_of(text: str, size: float = 11) -> float:
-    """Return how many pixels a text takes, roughly, and hardly ever fewer than it does."""
+    """Return an estimate of a text's width in pixels, rather too large than too small."""
     return len(text) * size * 0.6
 
 
 def readable(colour: str) -> str:
-    """Return black or white, whichever reads better on ``#rrggbb``; a dark page inverts the whole picture."""
+    """Return black or white, whichever is more readable on ``#rrggbb``; a dark page inverts the whole picture."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
 
 
 def picture_html(svg: str, alt: str) -> Html:
-    """Show an SVG document in a display whose styles have ``figure``; its text is never markup there."""
+    """Return an image of an SVG document; the display needs the style ``figure``. Text in it is never markup."""
     height = svg.partition('height="')[2].partition('"')[0]
     shown = tag("img", alt=alt, cls="figure", width="100%", height=height).removesuffix("></img>")
-    # Not base64, which is a third longer. All its quotation marks are those of attributes.
+    # Not base64, which is a third longer. Only attributes have quotation marks, so they can be replaced.
     coded = svg.translate(str.maketrans(_CODES))
     return Html(f'{shown} src="data:image/svg+xml;charset=utf-8,{coded}">')
 
@@ -213,5 +212,5 @@ def _alpha(look: Look) -> str:
 
 
 def _n(number: float) -> str:
-    """A number with a digit behind the point, if that is not zero."""
+    """Return a number with at most one decimal, without a leading zero."""
     return f"{number:.1f}".removesuffix(".0").replace("-0.", "-.").removeprefix("0") or "0"

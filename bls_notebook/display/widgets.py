@@ -1,7 +1,6 @@
-"""Widgets: find their browser half, create them if the kernel has anywidget, and pack their data as columns
-of bytes.
+"""Widgets: their JavaScript files, their creation if the kernel has anywidget, and columns of binary data.
 
-The static picture stays beneath: a notebook shows it wherever there is no kernel.
+A widget covers a static picture, which a notebook shows without a kernel.
 """
 
 from __future__ import annotations
@@ -25,19 +24,17 @@ from .html import Html, tag
 
 
 def pack_columns(columns: Mapping[str, tuple[str, Any]]) -> tuple[bytes, list[tuple[str, str, int, int]]]:
-    """Put columns of numbers into one piece of bytes, little-endian; return it, and where each column is in
-    it.
+    """Pack columns of numbers into one little-endian buffer; return it with its layout.
 
-    Each name has the type of its numbers (f8, f4, u4, i4, u2 or u1) and the numbers; of type n are whole
-    numbers that get the narrowest type which has room for all of them. The layout, (name, type, offset,
-    count), is what ``columns`` in ``widgets/common.js`` asks for: each begins at a multiple of 8, so that the
-    browser needs no copy.
+    Each column has the type of its numbers (f8, f4, u4, i4, u2 or u1) and the numbers; type ``n`` selects the narrowest
+    type for whole numbers. The layout, (name, type, offset, count) for each column, is read by ``columns`` in
+    ``widgets/common.js``. Offsets are multiples of 8, so that the browser needs no copy.
     """
     data = bytearray()
     layout: list[tuple[str, str, int, int]] = []
-    for name, (given, numbers) in columns.items():
+    for name, (kind, numbers) in columns.items():
         numbers = numbers if hasattr(numbers, "__len__") else list(numbers)
-        kind = _narrowest(np.asarray(numbers, np.float64)) if given == "n" else given
+        kind = _narrowest(np.asarray(numbers, np.float64)) if kind == "n" else kind
         column = np.asarray(numbers, f"<{kind}")
         data += bytes(-len(data) % 8)
         layout.append((name, kind, len(data), len(column)))
@@ -53,7 +50,7 @@ def _narrowest(numbers: Any) -> str:
 
 
 class Names:
-    """Numbers for texts, in the order in which they come: a column has the numbers, each text goes once."""
+    """Numbers texts in the order of their first use: a column has the numbers, and each text is sent once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -65,7 +62,7 @@ class Names:
 
     @property
     def shown(self) -> list[str]:
-        """The texts, made visible, by their number."""
+        """The texts by their number, with invisible characters as escapes."""
         return [visible(text) for text in self.numbers]
 
 
@@ -84,22 +81,22 @@ def widget_file(name: str) -> Path:
 
 @cache
 def widget_source(name: str) -> str:
-    """Return the text of a file of the widgets, with the modules that it imports put in place."""
+    """Return the text of a widget's file, with its imports replaced by the imported modules."""
     included: set[str] = set()
 
     def inlined(file: str) -> str:
-        def other(match: re.Match[str]) -> str:
+        def imported(match: re.Match[str]) -> str:
             if match[1] in included:
                 return ""
             included.add(match[1])
             return _EXPORT.sub("", inlined(match[1])) + "\n"
 
-        return _IMPORT.sub(other, widget_file(file).read_text(encoding="utf-8"))
+        return _IMPORT.sub(imported, widget_file(file).read_text(encoding="utf-8"))
 
     return inlined(name)
 
 
-# Each holds its data in the kernel and in the page. The older ones go back to being pictures.
+# Each widget keeps its data in the kernel and in the page, so older ones are closed and become pictures again.
 _MOST = 24
 _alive: deque[Any] = deque()
 
@@ -117,9 +114,9 @@ def can_live() -> bool:
 
 
 def live(make: Callable[[], Any]) -> Any:
-    """Return a widget for display on top of its picture; None where none can live, or `make` returns None.
+    """Return the widget from `make`; None if `make` returns None, or without a kernel or anywidget.
 
-    Of those made here the last two dozen stay alive.
+    The last 24 widgets stay alive.
     """
     if not can_live():
         return None
@@ -136,17 +133,17 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def new_place() -> str:
-    """Return a name for the place of a picture: the widget's trait ``place``."""
+    """Return a unique name for the place of a picture: the widget's trait ``place``."""
     return uuid.uuid4().hex
 
 
 def covered(picture: Html, widget: Any) -> Html:
-    """Put a picture into the place that a widget, by its trait ``place``, covers."""
+    """Put a picture into an element that the widget finds by its trait ``place`` and covers."""
     return tag("div", picture, **{"data-bls-place": widget.place})
 
 
 def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
-    """Add the widget's view to a bundle for frontends that need it."""
+    """Add the widget's view to a MIME bundle, for the frontends that need it (VS Code and Colab)."""
     if widget is None or not _wants_views():
         return bundle
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}

@@ -1,4 +1,4 @@
-"""Magics: each parses its line, calls the public API once, and shows what it got.
+"""Magics: each one parses its line, calls the public API, and displays the result.
 
 `load` adds the magics, displays, settings and completions to a shell; it imports nothing heavy.
 """
@@ -32,29 +32,29 @@ _added: WeakKeyDictionary[InteractiveShell, Callable[[], None]] = WeakKeyDiction
 
 
 def load(shell: InteractiveShell) -> None:
-    """Add everything to a shell; the second time, nothing."""
+    """Add the magics, displays, settings and completions to a shell, if it lacks them."""
     if shell not in _added:
         _added[shell] = _add_magics(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Remove it again; models stay loaded."""
+    """Remove everything that `load` added to a shell; models stay loaded."""
     _added.pop(shell, lambda: None)()
 
 
 def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     added = ExitStack()
-    untyped = cast(Any, shell)  # as much of it is
+    untyped = cast(Any, shell)  # many of IPython's methods have no types
     settings = BLSNotebook(parent=shell)
     notebook = Notebook(shell, settings)
     registry().scan()
-    # The magics of capabilities that are not installed say so.
+    # Magics of missing capabilities are registered too: their error names the capability.
     for name in [*registry().keys("magics"), *registry().missing_keys("magics")]:
         kind, bare = "cell" if name.startswith("%%") else "line", name.lstrip("%")
         function = output_can_be_silenced(needs_local_scope(no_var_expand(_MagicFunction(notebook, name))))
         untyped.register_magic_function(function, kind, bare)
         added.callback(untyped.magics_manager.magics[kind].pop, bare, None)
-    of_capabilities = [
+    capability_hooks = [
         imported(capability.absolute(target)) for capability in registry().enabled() for target in capability.shell
     ]
     for add in (
@@ -65,7 +65,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_tooltips,
         help_debugger,
         hear_interrupts,
-        *of_capabilities,
+        *capability_hooks,
     ):
         added.callback(add(notebook))
     untyped.configurables.append(settings)
@@ -73,7 +73,7 @@ def _add_magics(shell: InteractiveShell) -> Callable[[], None]:
     return added.close
 
 
-class _MagicFunction:  # its docstring is the magic's help
+class _MagicFunction:  # `%magic?` shows its docstring
     def __init__(self, notebook: Notebook, name: str) -> None:
         self._notebook, self._name = notebook, name
 
@@ -85,7 +85,7 @@ class _MagicFunction:  # its docstring is the magic's help
         __tracebackhide__ = True
         text = line.strip()
         if not self._name.startswith("%%") and text.endswith(";"):
-            text = text[:-1]  # IPython shows nothing then, as after any line
+            text = text[:-1]  # IPython hides the value of a line that ends with a semicolon
         magic = self._magic()
         try:
             return magic.run(self._notebook, text, cell, self._notebook.variables(local_ns))

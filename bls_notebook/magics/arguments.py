@@ -1,8 +1,6 @@
-"""Arguments of magics: split a line into words, parse options and INPUT=EXPRESSION pairs, evaluate Python
-expressions.
+"""Arguments of magics: words of a line, options, INPUT=EXPRESSION pairs, Python expressions.
 
-Spaces inside quotes and brackets do not split. A bad argument is one clear line; the help is a magic's
-docstring.
+Spaces inside quotes and brackets do not separate words. A bad argument raises a UsageError of one line.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class UnfinishedError(Exception):
-    """A quote or bracket, the `opener`, that is left open; `start` is where the word that it is in begins."""
+    """A quote or bracket, `opener`, is never closed; `start` is the index at which its word begins."""
 
     def __init__(self, opener: str, start: int) -> None:
         super().__init__(f"{opener} is never closed")
@@ -42,7 +40,7 @@ class UnfinishedError(Exception):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a line, as it is written, with where it begins and ends."""
+    """A word of a line with its quotes, and the indices of its start and end."""
 
     text: str
     start: int
@@ -50,7 +48,7 @@ class Word:
 
     @property
     def plain(self) -> str:
-        """The word without the quotes around it, if it has any."""
+        """The word without surrounding quotes."""
         text = self.text
         if len(text) >= 2 and text[0] in "'\"" and text[-1] == text[0] and text[0] not in text[1:-1]:
             return text[1:-1]
@@ -58,7 +56,7 @@ class Word:
 
 
 def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word]:
-    """Return the words of a line, parted by characters of which `at` is true; raise UnfinishedError."""
+    """Return the words of a line, separated by characters for which `at` is true; raise UnfinishedError."""
     words: list[Word] = []
     start, position = -1, 0
     open_brackets: list[str] = []
@@ -104,10 +102,9 @@ Variables = dict[str, Any]
 
 
 def evaluate(expression: str, variables: Variables, where: str) -> Any:
-    """Return the value of an expression; `where` says what it is for, to begin the message of a UsageError
-    with.
+    """Return the value of an expression; errors in it are a UsageError that begins with `where`.
 
-    What functions of the notebook raise inside it comes through as it is, with its traceback.
+    Exceptions from functions that the expression calls pass through with their traceback.
     """
     expression = expression.strip()
     try:
@@ -118,8 +115,8 @@ def evaluate(expression: str, variables: Variables, where: str) -> Any:
     try:
         return eval(code, variables)
     except Exception as error:
-        ours = traceback_of(error)
-        if ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is not None:
+        traceback = traceback_of(error)
+        if traceback is not None and traceback.tb_next is not None and traceback.tb_next.tb_next is not None:
             raise
         raise UsageError(f"{where}: {expression}: {describe(error)}") from None
 
@@ -133,22 +130,22 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     try:
         return DollarFormatter().vformat(word, args=[], kwargs=variables)
     except Exception:
-        return word  # what is no expression was meant as it stands
+        return word  # not an expression: braces and dollar signs are text
 
 
 _WIDTH = 92
 
 
-class HelpWanted(Exception):  # noqa: N818  (it is a wish, no error)
-    """The line asks for help; the text is the help."""
+class HelpWanted(Exception):  # noqa: N818  (not an error)
+    """The line asks for help; the message is the help text."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the words of a magic's line; ``prog`` is the magic as it is typed, such as ``%bls``."""
+    """Parses the words of a magic's line; `prog` is the magic with its signs, such as ``%bls``."""
 
     def __init__(self, prog: str, description: str, examples: str = "") -> None:
         self.options: dict[str, argparse.Action] = {}
-        self._word: argparse.Action | None = None  # what takes the words that are no option's
+        self._word: argparse.Action | None = None  # the positional argument
         super().__init__(
             prog,
             description=textwrap.fill(description, _WIDTH),
@@ -169,30 +166,30 @@ class Parser(argparse.ArgumentParser):
         return action
 
     def takes_value(self, option: str) -> bool:
-        """Whether a word follows this option; an option that is not known takes none."""
+        """True if this option takes a value; an unknown option takes none."""
         return option in self.options and self.options[option].nargs != 0
 
     def takes_many(self, option: str) -> bool:
-        """Whether any number of words may follow this option."""
+        """True if this option takes any number of words."""
         return option in self.options and self.options[option].nargs == "+"
 
     @property
     def takes_several(self) -> bool:
-        """Whether any number of words may stand there that are no option's."""
+        """True if the positional argument takes any number of words."""
         return self._word is not None and self._word.nargs == "*"
 
     def expects(self, option: str = "") -> str:
-        """Return what the help calls the value of an option, or, without one, a word that is no option's."""
+        """Return the name in the help of an option's value, or of the positional argument if `option` is empty."""
         action = self.options.get(option) if option else self._word
         return action.metavar if action is not None and isinstance(action.metavar, str) else ""
 
     def choices(self, option: str) -> list[str]:
-        """Return the values that an option may have, where those are few."""
+        """Return the choices of an option, if it has any."""
         action = self.options.get(option)
         return list(action.choices) if action is not None and action.choices else []
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments; what is wrong is one line of a UsageError, and HelpWanted brings the help."""
+        """Return the arguments; raise a UsageError of one line, or HelpWanted for ``-h`` and ``--help``."""
         if "-h" in words or "--help" in words:
             raise HelpWanted(self.format_help())
         arguments, rest = super().parse_known_args(list(words))
@@ -201,22 +198,22 @@ class Parser(argparse.ArgumentParser):
         return arguments
 
     def words_of(self, line: str) -> list[Word]:
-        """Return the words of a line, or raise UsageError where a quote or bracket is left open."""
+        """Return the words of a line; raise UsageError if a quote or bracket is never closed."""
         try:
             return split_words(line)
         except UnfinishedError as error:
             self.error(f"{error} in {line[error.start :]!r}")
 
     def parse_line(self, line: str, variables: Variables) -> argparse.Namespace:
-        """Return the arguments of a whole line, variables of the notebook put in; raises as `parse` does."""
+        """Return the arguments of a line after replacing ``$name`` and ``{expression}``; raises as `parse` does."""
         return self.parse([expanded(word.plain, variables) for word in self.words_of(line)])
 
     def refuse(self, word: str) -> NoReturn:
-        """Say that a word is not understood."""
+        """Raise a UsageError about an unknown option or an extra word."""
         option = word.partition("=")[0]
         known = sorted(o for o in self.options if o.startswith("--"))
         if not option.startswith("-"):
-            self.error(f"got {word!r}, which is one word too many")
+            self.error(f"unexpected argument {word!r}")
         close = difflib.get_close_matches(option, known, 1)
         self.error(
             f"unknown option {option!r}; "
@@ -224,35 +221,35 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line; no traceback, and the notebook lives on."""
+        """Raise a UsageError of one line, which IPython shows without a traceback."""
         message = message.removeprefix("argument ")
         message = message.replace("the following arguments are required:", "missing:")
         sign = "" if message.endswith(("?", ".")) else "."
-        # A magic's name without its verb: `%tritonrepo load?` would not be found.
+        # Without the verb, because IPython has no help for `%tritonrepo load?`.
         raise UsageError(f"{self.prog}: {message}{sign} {self.prog.split()[0]}? shows the help.")
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Of one width, wherever the docstring is made."""
+    """Formats help at a fixed width, independent of the terminal."""
 
     def __init__(self, prog: str, **keywords: Any) -> None:
         super().__init__(prog, max_help_position=26, width=_WIDTH)
 
 
 def identifier(text: str) -> str:
-    """Return the name of a variable."""
+    """Check that text is a valid variable name."""
     if not text.isidentifier():
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected the name of a variable, such as answer")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a variable name, such as answer")
     return text
 
 
 def new_file(text: str) -> str:
-    """Return the name of a file that can be written: its folder exists."""
+    """Check that a file's folder exists."""
     try:
-        is_possible = Path(text).expanduser().parent.is_dir()
-    except RuntimeError:  # of a user who does not exist
-        is_possible = False
-    if not is_possible:
+        has_folder = Path(text).expanduser().parent.is_dir()
+    except RuntimeError:  # `~name` for an unknown user
+        has_folder = False
+    if not has_folder:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a file in a folder that exists")
     return text
 
@@ -265,7 +262,7 @@ SequenceFlags = tuple[int | str, int]
 
 
 def sequence(text: str) -> SequenceFlags:
-    """Return correlation ID and flags of ``ID``, ``ID:start``, ``ID:end`` or ``ID:start,end``."""
+    """Read a correlation ID and its flags: ``ID``, ``ID:start``, ``ID:end`` or ``ID:start,end``."""
     before, colon, after = text.rpartition(":")
     words = [word.strip() for word in after.split(",")]
     if not colon or not all(word in _FLAGS for word in words):
@@ -281,9 +278,7 @@ def sequence(text: str) -> SequenceFlags:
 
 
 def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | None:
-    """Return request parameters of ``name=value,...`` or of an expression for a dict; else raise a
-    UsageError.
-    """
+    """Read request parameters, ``name=value,...`` or an expression for a dict; raise UsageError."""
     if text is None:
         return None
     where = "%bls: --parameters"
@@ -309,37 +304,37 @@ def _pair(piece: str) -> tuple[str, str] | None:
     return (name, value) if equals and name.isidentifier() and not value.startswith("=") else None
 
 
-# Not `==`, and a name as tensors have it: letters, digits and what frameworks put between.
+# Names of tensors contain letters, digits and the separators of frameworks. `==` is a comparison.
 _INPUT = re.compile(r"([A-Za-z_][\w.:/\-]*)=(?!=)")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?==|\d*$)")
 
 
 @dataclass
 class RequestLine:
-    """What a line of ``%bls`` says: words for the parser (model and options), expressions by input name."""
+    """A line of ``%bls``: words for the parser (model and options), and expressions by input name."""
 
     words: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
 
     def values(self, variables: Variables, magic: str) -> dict[str, Any]:
-        """Return what the expressions are worth, by input name; `magic` is whose line it is."""
+        """Evaluate the expressions; return the values by input name. `magic` is named in errors."""
         return {name: evaluate(of, variables, f"{magic}: input {name}") for name, of in self.inputs.items()}
 
 
 def input_name(word: str) -> str:
-    """Return the name where the word begins an input, else nothing."""
-    found = _INPUT.match(word)
-    return found[1] if found else ""
+    """Return the input's name if the word begins with ``NAME=``, else ""."""
+    match = _INPUT.match(word)
+    return match[1] if match else ""
 
 
 def option_in(parser: Parser, word: str) -> str:
-    """Return the option where the word is one, else nothing; `-x` is one only where it is known."""
-    found = _OPTION.match(word)
-    return found[1] if found and (found[1].startswith("--") or found[1] in parser.options) else ""
+    """Return the option's name if the word is an option, else ""; ``-x`` counts only if the parser has it."""
+    match = _OPTION.match(word)
+    return match[1] if match and (match[1].startswith("--") or match[1] in parser.options) else ""
 
 
 def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
-    """Read a line; where it is wrong, a UsageError says what it is and what was expected.
+    """Read a line of ``%bls`` into words and inputs; raise UsageError with got and expected.
 
     An expression ends where the next input or option begins, so `a + b` needs no brackets.
     """
@@ -358,7 +353,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
                 position += 1
             expression = line[word.start + len(name) + 1 : words[position - 1].end].strip()
             if not expression:
-                parser.error(f"input {name!r} has no value; expected {name}=expression")
+                parser.error(f"input {name!r} has no value, expected {name}=expression")
             if name in result.inputs:
                 parser.error(f"input {name!r} is given twice")
             result.inputs[name] = expression
@@ -370,7 +365,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
 
 
 def _read_option(parser: Parser, words: list[Word], position: int, into: list[str], variables: Variables) -> int:
-    """Read an option and its value, as one word for the parser; the position after it is returned."""
+    """Append an option and its value to `into` as one word; return the position after them."""
     word = words[position - 1].text
     option = option_in(parser, word)
     if option not in parser.options:
@@ -384,7 +379,7 @@ def _read_option(parser: Parser, words: list[Word], position: int, into: list[st
         position += 1
     if not value:
         parser.error(f"{option} needs a value")
-    if option != "--parameters":  # whose braces are a dict's
+    if option != "--parameters":  # its braces may be a dict
         value = expanded(value, variables)
     into.append(f"{option}={value}" if option.startswith("--") else f"{option}{value}")
     return position

@@ -1,9 +1,8 @@
-"""``%%bls``: run a cell as the body of an `execute`; and where in the notebook a cell's code is, as
-debuggers know it.
+"""``%%bls``: run a cell as the body of an `execute`; file name and line numbers of a cell for debuggers.
 
-A frontend names the file of a breakpoint by the whole text of the cell, the magic's line included, and the
-shell compiles the cell under that name. A breakpoint works in code that is compiled under the same name with
-the same line numbers.
+A frontend derives the file name of a breakpoint from the whole text of the cell, including the magic's line, and the
+shell compiles the cell under that name. So a breakpoint works only if the code below the magic is compiled under the
+same file name with the same line numbers.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ if TYPE_CHECKING:
 
 
 def place_of(notebook: Notebook, body: str) -> SourcePlace | None:
-    """Return where the cell that runs has the text below its magic; None where that is no cell's text."""
+    """Return the file and first line of `body` in the running cell; None if no cell ends with it."""
     shell: Any = notebook.shell
-    found = None
+    place = None
     file = ""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:  # outwards: where cells run cells, the outermost is the one on the screen
+    while frame is not None:  # a cell may run another cell: the outermost one is visible
         if frame.f_globals is shell.user_global_ns:
             file = frame.f_code.co_filename
         elif frame.f_code.co_name == "run_cell_async":
             above = _lines_above(frame.f_locals.get("raw_cell"), body)
             if above and file:
-                found = SourcePlace(file, f"Cell In[{notebook.cell_number}]", above + 1)
+                place = SourcePlace(file, f"Cell In[{notebook.cell_number}]", above + 1)
             file = ""
         frame = frame.f_back
-    if found is not None:
-        labels[found.file] = found.label
-    return found
+    if place is not None:
+        labels[place.file] = place.label
+    return place
 
 
 def _lines_above(cell: object, body: str) -> int:
-    """How many lines a cell has above the text that it ends with; 0 where it does not."""
+    """Return how many lines a cell has above `body`; 0 if the cell is no cell magic that ends with it."""
     if not isinstance(cell, str):
         return 0
     whole, last = _lines(cell), _lines(body)
@@ -60,16 +59,16 @@ def _lines_above(cell: object, body: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines without their indentation, which the shell takes away where all have it."""
+    """Return the lines without indentation, because the shell removes a common indentation."""
     return [line.strip() for line in text.rstrip("\n").split("\n")]
 
 
 PARSER = Parser(
     "%%bls",
-    "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await "
-    "at the top level, by async_exec. Its variables are the notebook's. A cell with await runs in "
-    "an event loop of its own, as a model's async execute does. Ctrl-C stops it and what it started. "
-    "For a single request see %bls.",
+    "Run the cell as the body of a model's execute. The cell can send BLS requests with exec or, using "
+    "top-level await, with async_exec. It reads and assigns the notebook's variables. A cell with await "
+    "runs in its own event loop, like a model's async execute. Ctrl-C stops the cell and cancels its "
+    "requests. Use %bls to send a single request.",
     """\
   %%bls
   import triton_python_backend_utils as pb_utils
@@ -80,7 +79,7 @@ PARSER = Parser(
   pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
 """,
 )
-PARSER.add_argument("--into", type=identifier, metavar="NAME", help="a variable for the cell's last value")
+PARSER.add_argument("--into", type=identifier, metavar="NAME", help="assign the cell's last value to this variable")
 
 
 def bls_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
@@ -93,7 +92,7 @@ def bls_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
 
 
 class CellSyntaxError(Exception):
-    """A cell that is not Python; shown as IPython shows it, without the frames of this package."""
+    """A cell with a syntax error, displayed as IPython displays it: without frames of this package."""
 
     def __init__(self, error: SyntaxError, shown: list[str]) -> None:
         super().__init__(str(error))
@@ -104,11 +103,10 @@ class CellSyntaxError(Exception):
 
 
 def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
-    """Compile the cell below a magic; what is returned runs it as the body of an `execute`.
+    """Compile the text below a cell magic; return a function that runs it as the body of an `execute`.
 
-    It may send requests, and await them. Like any cell, it gives the value of its last line, if that is an
-    expression; tracebacks begin at the cell, whose first line is the magic as it is typed. A cell that is no
-    Python is a CellSyntaxError.
+    The cell may send requests and await them. The function returns the value of the last line if that line is an
+    expression, as any cell does. Tracebacks begin at the cell, and line 1 is the magic. Raises CellSyntaxError.
     """
     function, file = _function(notebook, magic, cell)
 
@@ -128,11 +126,11 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
 
 
 def _function(notebook: Notebook, magic: str, cell: str) -> tuple[Callable[[], Any], str]:
-    """Return a function that runs the cell, and the name of the cell's file."""
+    """Return a function that runs the cell, and the cell's file name."""
     shell: Any = notebook.shell
     place = place_of(notebook, cell)
     body = cell.lstrip("\n")
-    # Lines are numbered as they are in the cell, where the magic is above.
+    # Line numbers include the lines of the magic above.
     above = (1 if place is None else place.line - 1) + len(cell) - len(body)
     source = f"# {magic}" + "\n" * above + shell.transform_cell(body)
     if place is None:
@@ -164,7 +162,7 @@ def _function(notebook: Notebook, magic: str, cell: str) -> tuple[Callable[[], A
 
 
 def _compile(notebook: Notebook, source: str, file: str) -> list[CodeType]:
-    """Return the cell's code; that of its last line by itself, if it is an expression."""
+    """Compile the cell; a last line that is an expression is separate code, because its value is returned."""
     shell: Any = notebook.shell
     tree = shell.transform_ast(shell.compile.ast_parse(source, filename=file))
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -180,7 +178,7 @@ def _awaits(code: CodeType) -> bool:
 
 
 def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
-    """Begin the traceback that is shown at the cell, as if it had been run directly."""
+    """Cut the displayed traceback so that it begins at the cell, as if the cell had no magic."""
     first: TracebackType | None = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename != file:
         first = first.tb_next

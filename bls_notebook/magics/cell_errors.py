@@ -1,6 +1,4 @@
-"""Cells that fail because of a model, a wrong argument or Ctrl-C: show one display instead of a Python
-traceback.
-"""
+"""Errors of models, wrong arguments and Ctrl-C in a cell: one display instead of a Python traceback."""
 
 from __future__ import annotations
 
@@ -30,13 +28,13 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import MessageRecord
 
 
-INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # the second where a cell awaits
+INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # IPython cancels a cell that awaits
 
 
 def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
-    """Have a cell that awaits end when it is interrupted, and not when the kernel's loop wakes up next.
+    """Make Ctrl-C end a cell that awaits at once, not only when the kernel's event loop next wakes up.
 
-    What is returned undoes that.
+    Return a function that undoes this.
     """
     events = notebook.shell.events
 
@@ -52,53 +50,53 @@ def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
 
         def handle(number: int, frame: FrameType | None) -> None:
             awaited.set()
-            resume_debugged_threads()  # the loop too, which a debugger may hold
+            resume_debugged_threads()  # a debugger may have paused the event loop
             if callable(before):
                 before(number, frame)
-            loop.call_soon_threadsafe(awaited.is_set)  # wakes it up
+            loop.call_soon_threadsafe(awaited.is_set)  # wakes up the loop
 
-        signal.signal(signal.SIGINT, handle)  # the kernel sets its own again after the cell
+        signal.signal(signal.SIGINT, handle)  # the kernel restores its own handler after the cell
 
-    def take_back() -> None:
+    def remove() -> None:
         if before_cell in events.callbacks["pre_run_cell"]:
             events.unregister("pre_run_cell", before_cell)
 
     if notebook.has_kernel:
         events.register("pre_run_cell", before_cell)
-    return take_back
+    return remove
 
 
-def told_in_one_line(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
-    """Return what is shown of an interrupt that struck this package or a model; None for any other."""
+def interrupt_display(notebook: Notebook, error: BaseException, tb: TracebackType | None) -> Display | None:
+    """Return the one-line display of an interrupt in this package or a model; None for other interrupts."""
     from bls_notebook.records.repository import MessageRecord  # first needed here
 
     if not isinstance(error, KeyboardInterrupt) and not awaited.is_set():
         return None
-    ours, where = False, ""
+    in_package, where = False, ""
     while tb is not None:
         code, variables = tb.tb_frame.f_code, tb.tb_frame.f_globals
         if variables is notebook.shell.user_global_ns:
-            ours = False
+            in_package = False
         elif code.co_filename.startswith(internal_paths):
-            ours = True
+            in_package = True
         elif home_of(variables) is not None:
             where = f" in {label_of(code.co_filename)}, line {tb.tb_lineno}"
         tb = tb.tb_next
-    if not ours:
+    if not in_package:
         return None
-    return notebook.draw(MessageRecord(f"interrupted{where}; what was under way was cancelled", "warning"))
+    return notebook.draw(MessageRecord(f"interrupted{where}; running requests were cancelled", "warning"))
 
 
 class CellInterrupted(bls.BLSError):
-    """Ctrl-C ended what a magic did."""
+    """Ctrl-C interrupted a magic."""
 
 
 class FailedRequest(bls.BLSError):
-    """A request was answered with an error, and the settings say that this fails its cell."""
+    """A request got an error response, and the setting `raise_errors` makes its cell fail."""
 
 
 def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
-    """Fail the cell if there are errors and the settings say so; ``shown`` is drawn for what went wrong."""
+    """Raise FailedRequest if there are errors and `raise_errors` is set; `shown` replaces its traceback."""
     if errors and notebook.settings.raise_errors:
         count = f"{len(errors)} requests failed: " if len(errors) > 1 else ""
         error = FailedRequest(count + first_line(errors[0].replace("[request id: <id_unknown>] ", "")))
@@ -108,9 +106,9 @@ def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
 
 @contextmanager
 def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
-    """Let errors of the public API fail the cell with a display instead of a traceback.
+    """Show errors of the public API as a display instead of a traceback; the cell fails.
 
-    Of a `model` that is being defined or loaded it says whether an older version serves.
+    If a `model` is being defined or loaded, the display says whether an older version is in service.
     """
     try:
         yield
@@ -128,12 +126,12 @@ def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
 
 def _mark(error: Any, display: displays.Display) -> None:
     error._display = display
-    # For shells whose place for a handler somebody else has taken.
+    # For shells in which other code has replaced our exception handler.
     error._render_traceback_ = display.text.splitlines
 
 
 def display_of(error: BaseException) -> displays.Display | None:
-    """Return how an error is shown instead of its traceback, if it is."""
+    """Return the display that replaces an error's traceback, or None."""
     return getattr(error, "_display", None)
 
 
@@ -152,29 +150,29 @@ def _still_serving(model: str) -> str:
         record = bls.current_repository().record(model)
     except bls.BLSError:
         return ""
-    return f"until it is corrected, version {record.version} of {model!r} goes on serving"
+    return f"version {record.version} of {model!r} stays in service until the error is corrected"
 
 
 def debug_later(notebook: Notebook, error: BaseException) -> None:
-    """Make ``%debug`` open at this exception: in the frame of the model that raised it."""
-    traceback = traceback_of(error)  # of a model's: its class may say anything
+    """Make ``%debug`` open in the frame of the model that raised this exception."""
+    traceback = traceback_of(error)  # not error.__traceback__, which a model's class may override
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
     sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]  # new in Python 3.12
     notebook.shell.InteractiveTB.tb = traceback
 
 
 def _drop_machinery(error: BaseException) -> None:
-    """Forget the cause of a misused API's error where it is in code that nobody here has written."""
-    places = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    """Drop the error's cause if all its frames are in this package, Python's library or installed packages."""
+    folders = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
     cause = error.__cause__
     if cause is not None and all(
-        frame.f_code.co_filename.startswith(places) for frame, _ in walk_tb(cause.__traceback__)
+        frame.f_code.co_filename.startswith(folders) for frame, _ in walk_tb(cause.__traceback__)
     ):
         error.__cause__, error.__suppress_context__ = None, True
 
 
 def _down_to_the_caller(tb: TracebackType) -> TracebackType:
-    """Return a traceback without its last frames, of this package."""
+    """Return a traceback without its last frames if these are in this package."""
     above = list(walk_tb(tb))
     while above and above[-1][0].f_code.co_filename.startswith(internal_paths):
         above.pop()
@@ -185,9 +183,9 @@ def _down_to_the_caller(tb: TracebackType) -> TracebackType:
 
 
 def add_handler(notebook: Notebook) -> Callable[[], None]:
-    """Take the shell's place for an exception handler, and pass on what is not ours.
+    """Install an exception handler in the shell; it passes other exceptions to the handler before it.
 
-    What is returned gives the place back, unless somebody else has taken it since.
+    Return a function that restores the earlier handler, unless other code has replaced ours since.
     """
     shell: Any = notebook.shell
     before = (shell.custom_exceptions, shell.CustomTB)
@@ -197,11 +195,11 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
     ) -> list[str]:
         display = display_of(error)
         if display is None and isinstance(error, INTERRUPTS):
-            display = told_in_one_line(notebook, error, tb)
+            display = interrupt_display(notebook, error, tb)
         if display is not None:
-            shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
+            shell._last_traceback = display.text.splitlines()  # a kernel sends it in its reply
             notebook.publish(display)
-            if notebook.settings.raise_errors:  # what runs notebooks without a person looks for this one
+            if notebook.settings.raise_errors:  # nbconvert and papermill look for an error output
                 shell._showtraceback(kind, error, [f"{kind.__name__}: {first_line(str(error))}"])
         elif isinstance(error, before[0]):
             return list(before[1](kind, error, tb, tb_offset=tb_offset))
@@ -213,10 +211,10 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
         return []
 
     shell.set_custom_exc((bls.BLSError, *INTERRUPTS, *before[0]), handle)
-    ours = shell.CustomTB
+    installed = shell.CustomTB
 
-    def give_back() -> None:
-        if shell.CustomTB is ours:
+    def restore() -> None:
+        if shell.CustomTB is installed:
             shell.custom_exceptions, shell.CustomTB = before
 
-    return give_back
+    return restore

@@ -1,9 +1,9 @@
-"""Shows what models log under the cell that caused it.
+"""Log messages of models, shown under the cell that caused them.
 
-Guarantees: a message of a request appears in the output of the cell that sent it, whichever thread or task
-it is logged on, also when the cell has ended or another one runs. A message of a thread whose cell is unknown
-appears under the newest cell, and says so. A cell shows a limited number of messages and says when it has reached
-the limit; Python's logging has all. Safe from any thread.
+Guarantees: a message of a request appears in the output of the cell that sent the request, from any thread or task,
+also if the cell has ended or another one runs. A message of a thread whose cell is unknown appears under the newest
+cell, marked "in the background". A cell shows a limited number of messages and says when it has reached the limit;
+Python's logging has all of them. Safe from any thread.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.records.raw_events import LEVELS, LogLine
 
 LOUD = ("warning", "error")
-MOST = 500  # messages of a cell, and as many warnings and errors
+MOST = 500  # quiet messages per cell; warnings and errors have a limit of the same size
 
 
 class Cell:
-    """A cell that runs, or has run: where its output goes."""
+    """A cell that runs or has run: its number, the destination of its output, and its messages so far."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.context: Context = copy_context()  # a kernel keeps the destination of output in there
-        self.shown: Counter[bool] = Counter()  # messages so far; loud ones do not drown in others
+        self.context: Context = copy_context()  # ipykernel keeps the destination of output in a context variable
+        self.shown: Counter[bool] = Counter()  # quiet and loud messages have separate limits
 
 
 class CellLog:
@@ -45,10 +45,10 @@ class CellLog:
         self._current = Cell(notebook.cell_number)
 
     def install(self) -> Callable[[], None]:
-        """Begin to show; what this returns ends it."""
+        """Start showing messages; return a function that stops it."""
         events = self._notebook.shell.events
         logger = logging.getLogger(logs.LOGGER)
-        quiet = logging.NullHandler()  # else Python itself prints warnings that nobody handles
+        quiet = logging.NullHandler()  # without a handler, Python would print warnings itself
         events.register("pre_run_cell", self._begin)
         logger.addHandler(quiet)
         logs.add_display(self.show)
@@ -81,7 +81,7 @@ class CellLog:
             is_loud = line.level in LOUD
             cell.shown[is_loud] += 1
             if cell.shown[is_loud] <= MOST:
-                # A terminal has one place for the output of all cells.
+                # In a terminal all cells share one output, so the line names its cell.
                 is_elsewhere = cell is not self._current and not self._notebook.has_kernel
                 name = f"In [{cell.number}]" if is_elsewhere else ""
                 self._write(cell, displays.log_line_text(line, colour=self._colour, cell=name))
@@ -89,7 +89,7 @@ class CellLog:
                 self._write(cell, displays.left_out_text(logs.LOGGER, colour=self._colour))
 
     def _write(self, cell: Cell, text: str) -> None:
-        # A copy: another thread may be writing in the context itself at this moment.
+        # A copy, because a context can run in only one thread at a time.
         cell.context.copy().run(sys.stdout.write, text)
 
     @property
@@ -100,5 +100,5 @@ class CellLog:
 
 
 def show_logs(notebook: Notebook) -> Callable[[], None]:
-    """Show what models log under their cells; what this returns ends it."""
+    """Show the log messages of models under their cells; return a function that stops it."""
     return CellLog(notebook).install()

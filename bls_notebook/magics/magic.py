@@ -1,4 +1,4 @@
-"""A magic, a verb of ``%tritonrepo``, and how both are found: the module of each is imported on first use."""
+"""Magics and verbs of ``%tritonrepo``; their modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Magic:
-    """A magic: its parser, which has its name and its help, and what it does.
+    """A magic: its parser, with its name and help, and the function that runs it.
 
-    With ``takes_inputs`` its line is that of a request: MODEL INPUT=EXPRESSION.
+    If `takes_inputs` is true, its line has the form of a request: MODEL INPUT=EXPRESSION.
     """
 
     parser: Parser
@@ -31,11 +31,11 @@ class Magic:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb of ``%tritonrepo``: its name, a line for the list of verbs, what does it and gives its value.
+    """A verb of ``%tritonrepo``: its name, a line for the list of verbs, and the function that returns its value.
 
-    ``details`` is what else its help says. Tab offers the models that it ``suggests``, and the words that it
-    ``offers``. One that ``takes_inputs`` has INPUT=EXPRESSION pairs on its line, as ``%bls`` has; it finds
-    their values in the arguments, as ``inputs``.
+    `details` is the rest of its help. Tab offers the models for which `suggests` is true, and the words of `offers`.
+    If `takes_inputs` is true, its line may have INPUT=EXPRESSION pairs, as in ``%bls``; `run` gets their values as
+    ``arguments.inputs``.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Verb:
 
     @cached_property
     def parser(self) -> Parser:
-        """The parser, to which its arguments are added."""
+        """The parser; the verb's module adds its arguments."""
         description = f"{self.summary}. {self.details}" if self.details else self.summary
         return Parser(f"%tritonrepo {self.name}", description, self.examples)
 
 
 def serves(record: ModelRecord) -> bool:
-    """Whether a model serves."""
+    """Return whether a model is in service."""
     return record.state == "READY"
 
 
@@ -65,5 +65,5 @@ def magic_named(name: str) -> Magic:
 
 
 def verb_named(name: str) -> Verb | None:
-    """Return a verb; None if no installed capability has one of that name."""
+    """Return a verb by its name; None if no installed capability has it."""
     return cast(Verb, registry().load("verbs", name)) if name in registry().keys("verbs") else None

@@ -1,6 +1,6 @@
-"""The notebook that magics run in: its shell, its settings, and what it shows.
+"""The notebook that magics run in: its shell, settings, variables and displays.
 
-The value of a cell is drawn in full; inside lists and dicts the short `repr` stays.
+The value of a cell gets its full display; inside lists and dicts it has its short `repr`.
 """
 
 from __future__ import annotations
@@ -19,61 +19,62 @@ from bls_notebook import display as displays
 from bls_notebook.capabilities import Drawing, registry
 from bls_notebook.records.base import Record
 
-from .result_lists import Records, Responses, Streams, answers_of
+from .result_lists import Records, Responses, Streams, responses_in
 from .settings import BLSNotebook
 
 
 @dataclass
 class Notebook:
-    """A shell with the magics in it."""
+    """A shell in which the magics are loaded."""
 
     shell: InteractiveShell
     settings: BLSNotebook
-    definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
+    definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)
+    """The definition in each %%tritonmodel cell, and whether it changed nothing; see `with_changes_to_show`."""
     definition_lines: dict[str, str] = field(default_factory=dict)
-    """What stood behind ``%%tritonmodel`` in the cell of each model."""
+    """The line after ``%%tritonmodel`` in the cell of each model."""
     recorded: dict[type, Any] = field(default_factory=dict)
     """The last record of each class that a magic made, oldest first."""
     state: dict[str, Any] = field(default_factory=dict)
-    """What capabilities keep in this notebook, by a name that begins with theirs."""
+    """Data of capabilities; each key begins with the capability's name."""
     on_draw: list[Callable[[displays.Display, Any], displays.Display]] = field(default_factory=list)
-    """Functions of capabilities that add to what is drawn of a value."""
-    latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
+    """Functions of capabilities that extend the display of a value."""
+    latest: Callable[[], Any] | None = None  # a weak reference to the last response of %bls
     debugged: Callable[[], object] = lambda: None
-    """The response, or the list of them, whose first error ``%debug`` opens at."""
+    """A reference to the response, or list of responses, with the error at which ``%debug`` opens."""
 
     def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the variables that expressions see: the notebook's, and a calling function's."""
+        """Return the variables for expressions: the notebook's and a calling function's."""
         user: dict[str, Any] = self.shell.user_ns
         return user if local is None or local is user else {**user, **local}
 
     def assign(self, name: str | None, value: object) -> None:
-        """Give a variable of the notebook a value; without a name, do nothing."""
+        """Assign a value to a variable of the notebook; without a name, do nothing."""
         if name:
             self.shell.user_ns[name] = value
 
     def answered(self, result: Response | Responses | Streams) -> None:
-        """Take note of what a request gave: it is what one looks into without saying at what."""
-        answers = answers_of(result)
-        self.latest = weakref.ref(answers[-1] if answers else result)
+        """Keep a weak reference to the last response, for magics without an argument such as ``%blsinspect``."""
+        responses = responses_in(result)
+        self.latest = weakref.ref(responses[-1] if responses else result)
 
     def remember(self, recorded: Any) -> None:
-        """Keep the record of what a magic returned until the next of its kind, as `recorded`."""
+        """Keep the record of a magic's result in `recorded`, until the next record of its class."""
         record = recorded if isinstance(recorded, Record) else getattr(recorded, "record", None)
         if record is None and isinstance(recorded, (list, tuple)):
-            record = getattr(recorded, "records", [getattr(each, "record", None) for each in recorded])
+            record = getattr(recorded, "records", [getattr(item, "record", None) for item in recorded])
         if record is not None:
             self.recorded.pop(type(record), None)
             self.recorded[type(record)] = record
 
     @property
     def cell_number(self) -> int:
-        """The number of the cell that runs, as it is shown beside it."""
-        # Not shell.execution_count, which newer versions of IPython raise before the cell runs.
+        """The number of the running cell, as displayed beside it."""
+        # Not shell.execution_count, which newer versions of IPython increase before the cell runs.
         return int(self.shell.displayhook.prompt_count)
 
     def draw(self, value: object) -> displays.Display:
-        """Draw a record, a response, or several, by the settings."""
+        """Return the display of a record, a response or a list, as the settings say."""
         opens = value is not None and value is self.debugged()
         display = self._drawn(_recorded(value), opens)
         for add in self.on_draw:
@@ -88,8 +89,8 @@ class Notebook:
             running, texts = value.running, value.texts
             return displays.render(records, stream=stream, running=running, width=width, texts=texts)
         if isinstance(value, Records):
-            listed = value.streams if isinstance(value, Streams) else value
-            return displays.render([self._chosen(each, opens) for each in listed], width=width, empty=value.of)
+            items = value.streams if isinstance(value, Streams) else value
+            return displays.render([self._chosen(item, opens) for item in items], width=width, empty=value.of)
         return displays.render(self._chosen(value, opens), width=width, live=self.settings.widgets)
 
     def _chosen(self, value: Any, opens: bool = False) -> Any:
@@ -98,27 +99,27 @@ class Notebook:
         record: Any = value
         if opens and getattr(record, "error", None) is not None:
             record = replace(record, error=replace(record.error, debug=True))
-        warned = getattr(record, "warnings", ()) and not self.settings.show_warnings
-        return replace(record, warnings=()) if warned else record
+        is_hidden = getattr(record, "warnings", ()) and not self.settings.show_warnings
+        return replace(record, warnings=()) if is_hidden else record
 
     def show(self, value: object) -> None:
-        """Show something now, as part of the cell's output."""
+        """Display a value now, in the cell's output."""
         self.publish(value if isinstance(value, displays.Display) else self.draw(value))
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
-        """Show one line."""
+        """Display one line."""
         from bls_notebook.records.repository import MessageRecord  # first needed here
 
         self.show(MessageRecord(text, kind, hint))
 
     def publish(self, display: displays.Display, display_id: str = "", update: bool = False) -> None:
-        """Send a display to the notebook; with an id it can be replaced by an update later."""
+        """Send a display to the notebook; with an id, a later call with `update` can replace it."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
         bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
     def save(self, magic: str, recorded: Any, file: str | None, readable: bool = False) -> None:
-        """Write what a magic recorded to a file (``--save``); `readable`: `bls.load` reads its JSON."""
+        """Write a magic's result to a file (``--save``); `readable`: `bls.load` reads the file if it is JSON."""
         if not file:
             return
         try:
@@ -131,42 +132,42 @@ class Notebook:
 
     @property
     def has_kernel(self) -> bool:
-        """Whether displays can be replaced: there is a frontend, not just a terminal."""
+        """True in a kernel, whose displays can be replaced; False in a terminal."""
         return getattr(self.shell, "kernel", None) is not None
 
 
 def _recorded(value: Any) -> Any:
-    """What is drawn of a value: what is known of it, as plain data."""
+    """Return the record to draw for a value."""
     if isinstance(value, Response):
         return value.summarized()
     if isinstance(value, bls.ModelRepository):
         return Records(value.index())
-    found = registry().drawing(type(value))
-    return value.record if found is not None and found[1] == Drawing() else value
+    entry = registry().drawing(type(value))
+    return value.record if entry is not None and entry[1] == Drawing() else value
 
 
 def add_formatters(notebook: Notebook) -> Callable[[], None]:
-    """Make the shell draw responses and records; what this returns makes it forget them."""
+    """Register displays of responses and records in the shell; return a function that removes them."""
 
     def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         try:
             return notebook.draw(value)._repr_mimebundle_()
-        except BLSError:  # a track that has not begun
+        except BLSError:  # such as a memory recording that has not started
             raise NotImplementedError from None
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
-        inside = len(printer.stack) > 1
-        printer.text(repr(value) if inside else notebook.draw(value).text)
+        is_nested = len(printer.stack) > 1
+        printer.text(repr(value) if is_nested else notebook.draw(value).text)
 
-    def shown_while_they_came(responses: Responses) -> None:
+    def skip_if_shown(responses: Responses) -> None:
         if responses.shown_in != notebook.cell_number:
-            raise NotImplementedError  # the formatters' word for "go on as usual"
+            raise NotImplementedError  # tells IPython to use the next formatter
 
     formatter = notebook.shell.display_formatter
-    assert formatter is not None  # every shell makes one
+    assert formatter is not None  # every shell creates one
     bundles, texts = formatter.mimebundle_formatter, formatter.formatters["text/plain"]
     first = formatter.ipython_display_formatter
-    # By name: most classes are imported when they are first used.
+    # By name, because most classes are imported on first use.
     names = [
         target.replace(":", ".")
         for target, (_, drawing) in registry().drawings().items()
@@ -175,8 +176,8 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
     types: list[type | str] = [*names, Records]
     for kind in types:
         bundles.for_type(kind, bundle)
-    texts.for_type(Records, text)  # IPython's own way with lists would go before the bundle
-    first.for_type(Responses, shown_while_they_came)
+    texts.for_type(Records, text)  # otherwise IPython would print the list
+    first.for_type(Responses, skip_if_shown)
 
     def remove() -> None:
         for kind in types:

@@ -29,15 +29,14 @@ from .arguments import (
 from .cell_errors import CellInterrupted, debug_later, fail_on, reported
 from .magic import Magic
 from .notebook import Notebook
-from .result_lists import Responses, Streams, answers_of
+from .result_lists import Responses, Streams, responses_in
 
-# A stream that is over sooner is shown once, at its end.
-FIRST_AFTER = 0.25
-BETWEEN = 0.1
+FIRST_AFTER = 0.25  # seconds; a shorter stream is displayed once, when it ends
+BETWEEN = 0.1  # seconds between updates
 
 
 class LiveTable:
-    """Shows the responses of a stream while they arrive, unless that is to be quiet."""
+    """Displays the responses of a stream while they arrive, unless `quiet`."""
 
     def __init__(self, notebook: Notebook, responses: Responses, quiet: bool, bar: Progress) -> None:
         self._notebook, self._responses, self._bar = notebook, responses, bar
@@ -50,7 +49,7 @@ class LiveTable:
         return self
 
     def take(self, responses: Responses, response: Response) -> None:
-        """Add a response and show it, unless the last update was a moment ago."""
+        """Add a response, and update the display if the last update is long enough ago."""
         responses.append(response)
         if self._shows and monotonic() >= self._next:
             self._update()
@@ -59,14 +58,14 @@ class LiveTable:
 
     def __exit__(self, *error: object) -> None:
         self._responses.running = False
-        if self._id:  # a part is shown: complete it, and the cell need not show it again
+        if self._id:  # partly displayed: complete it, and the cell's value need not be displayed again
             self._update()
             self._responses.shown_in = self._notebook.cell_number
 
     def _update(self) -> None:
-        known = bool(self._id)
+        is_shown = bool(self._id)
         self._id = self._id or uuid.uuid4().hex
-        self._notebook.publish(self._notebook.draw(self._responses), self._id, update=known)
+        self._notebook.publish(self._notebook.draw(self._responses), self._id, update=is_shown)
 
 
 Call = dict[str, Any]
@@ -74,14 +73,14 @@ Result = Response | Responses | Streams
 
 PARSER = Parser(
     "%bls",
-    "Sends a request to a model and gives its response, or a list of them with -n or --stream (with both, "
-    "a list for each stream). Pieces of text that stream are joined: answers.text() gives them too. Of more "
-    "than 20 requests, -n shows median, p90, p99 and a histogram. "
-    "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
-    "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
-    "An error response is shown, not raised (unless "
-    "%config BLSNotebook.raise_errors = True); %debug then opens in the frame of the model that failed. "
-    "%%bls runs a whole cell that sends requests of its own.",
+    "Send a request to a model and return its response. With -n or --stream the value is a list of "
+    "responses; with both, a list for each stream. INPUT=EXPRESSION sets an input by its name; the "
+    "expression can use the notebook's variables. Arrays are sent unchanged; lists, numbers and text are "
+    "converted to the data type in the model's configuration. With more than 20 requests, -n shows median, "
+    "p90, a histogram and, from 100 requests on, p99. If the responses of a stream are pieces of text, the "
+    "display joins them, and answers.text() returns the joined text. An error response is displayed, not "
+    "raised (unless %config BLSNotebook.raise_errors = True); %debug then opens in the frame of the model "
+    "that failed. To send requests from code, use a %%bls cell.",
     """\
   %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
   answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
@@ -94,46 +93,46 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")
-_add("--outputs", type=names, metavar="OUTPUT,...", help="only these outputs")
-_add("--device", metavar="DEVICE", help="where the outputs should be: cpu, gpu:0")
-_add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
+_add("--outputs", type=names, metavar="OUTPUT,...", help="request only these outputs (default: all)")
+_add("--device", metavar="DEVICE", help="preferred device of the outputs: cpu, gpu:0")
+_add("--async", dest="in_loop", action="store_true", help="send asynchronously; with -n, all requests at once")
 _add("--stream", action="store_true", help="collect all responses of a decoupled model")
-_add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
+_add("-n", dest="count", type=whole_number(1), metavar="N", help="send the request N times")
 _add(
     "--timeout", type=seconds, default=0, metavar="TIME",
-    help="how long it may wait in the queue, such as 5ms, if the model's queue policy allows a request to set that "
-    "(a warning says if not); Triton gets whole microseconds",
+    help="longest time in the model's queue, such as 5ms, in whole microseconds; it needs a queue policy that "
+    "allows timeouts of requests (a warning says if it has no effect)",
 )  # fmt: skip
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="correlation ID, then :start, :end or :start,end")
 _add("--parameters", metavar="NAME=VALUE,...", help="request parameters: name=value, or an expression for a dict")
-_add("--version", type=whole_number(1), default=-1, metavar="N", help="of the model (default: the newest)")
-_add("--trace", action="store_true", help="begin a trace: request.trace() has a context then")
-_add("--request-id", default="", metavar="ID", help="any text")
-_add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
+_add("--version", type=whole_number(1), default=-1, metavar="N", help="version of the model (default: the newest)")
+_add("--trace", action="store_true", help="start a trace, so that request.trace() has a context")
+_add("--request-id", default="", metavar="ID", help="request ID, any text")
+_add("--into", type=identifier, metavar="NAME", help="assign the response, or the list, to this variable")
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
 def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | None:
-    """Send a request to a model."""
+    """Send one or more requests to a model."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
     call = _call(read, arguments, variables)
     with reported(notebook):
-        # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
+        # Check first: these messages are clearer than Triton's for a missing or decoupled model.
         model = bls.current_repository().record(arguments.model)
         if model.decoupled and not arguments.stream:
-            PARSER.error(f"model {model.name!r} is decoupled, it gives any number of responses; add --stream")
+            PARSER.error(f"model {model.name!r} is decoupled and sends any number of responses; add --stream")
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)
     notebook.answered(result)
-    if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
+    if not arguments.quiet or arguments.into:
         notebook.remember(result)
-    responses = answers_of(result)
+    responses = responses_in(result)
     errors = [response.record.error for response in responses if response.error is not None]
     messages = [error.message for error in errors if error is not None]
-    came = getattr(result, "shown_in", None) == notebook.cell_number
-    fail_on(notebook, messages, errors[0] if came and errors else result)
+    is_shown = getattr(result, "shown_in", None) == notebook.cell_number
+    fail_on(notebook, messages, errors[0] if is_shown and errors else result)
     return None if arguments.quiet else result
 
 
@@ -155,7 +154,7 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
 
 
 def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Result:
-    """Send one request, or one that streams, or several: in a row, or all at once in an event loop."""
+    """Send one request, a stream, or many requests: one after the other, or at once in an event loop."""
     repository, count = bls.current_repository(), arguments.count
     if count is None and not arguments.stream:
         return _send_one(call, arguments)
@@ -188,9 +187,9 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resu
         state = _state(arguments, arrived, streams)
         if streams is not None:
             streams[:] = [stream for stream in streams if stream]
-        notebook.assign(arguments.into, arrived if streams is None else streams)  # Ctrl-C loses no response
+        notebook.assign(arguments.into, arrived if streams is None else streams)  # keep responses after Ctrl-C
         if isinstance(error, KeyboardInterrupt):
-            raise CellInterrupted(f"interrupted: {state}; what was under way was cancelled") from None
+            raise CellInterrupted(f"interrupted: {state}; running requests were cancelled") from None
         raise
     return arrived if streams is None else streams
 
@@ -212,7 +211,7 @@ def _stream(
     call: Call, in_loop: bool, streams: Sequence[Responses], take: Callable[[Responses, Response], None],
     ended: Callable[[], None],
 ) -> None:  # fmt: skip
-    """Send a request for each stream to a decoupled model; `take` puts a response into its stream."""
+    """Send one request per stream to a decoupled model; `take` adds a response to its stream."""
     repository = bls.current_repository()
 
     async def one(stream: Responses) -> None:
@@ -240,13 +239,13 @@ def _state(arguments: argparse.Namespace, arrived: Responses, streams: Streams |
     if arguments.stream:
         return f"{len(arrived)} responses had arrived"
     if arguments.in_loop:
-        return f"{arguments.count} requests were under way"
+        return f"{arguments.count} requests were running"
     return f"{len(arrived)} of {arguments.count} requests were answered"
 
 
 def _debug_first_error(notebook: Notebook, result: Result) -> None:
-    """Let ``%debug`` open where a model raised, if one did."""
-    record = next((r.record.error for r in answers_of(result) if r.error is not None), None)
+    """Make ``%debug`` open in the frame that raised the first error, if a model of this process raised it."""
+    record = next((r.record.error for r in responses_in(result) if r.error is not None), None)
     failure = bls.current_repository().last_failure
     if record is not None and failure is not None and record.kind == type(failure).__name__:
         debug_later(notebook, failure)

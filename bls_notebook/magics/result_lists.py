@@ -1,4 +1,4 @@
-"""What magics return besides a single Response or ModelRecord: lists that know how to show themselves."""
+"""Lists that magics return: records, responses of a stream or of many requests, and streams; each has a display."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ T = TypeVar("T")
 
 
 class Records(list[T]):
-    """A list that is shown as one table where it is the value of a cell; `of` is the class of its records."""
+    """A list that a cell displays as one table; `of` is the class name of its records."""
 
     def __init__(self, records: Iterable[T] = (), of: str = "ModelRecord") -> None:
         super().__init__(records)
-        self.of = of  # by name: records are imported when there is one
+        self.of = of  # a name, because record classes are imported on first use
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,}>"
 
 
 class Responses(Records[Response]):
-    """Responses, shown as one table: of one request that streams, or of one request each.
+    """Responses of one streaming request, or one response per request, displayed as one table.
 
-    A stream is ``complete`` when it has come to its end, and ``running`` while responses may still come;
-    ``shown_in`` is the number of the cell that has shown them already, while they came.
+    A stream is `complete` after its final response, and `running` while more may arrive; `shown_in` is the number of
+    the cell that displayed the responses as they arrived.
     """
 
     def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:
@@ -45,27 +45,27 @@ class Responses(Records[Response]):
 
     @property
     def records(self) -> list[ResponseRecord]:
-        """Plain data about them; those of separate requests are numbered from 0."""
+        """The records of the responses; separate requests are numbered from 0."""
         if self.stream:
             records = [response.record for response in self]
-            if records and self.complete:  # the final flag may have come by itself
+            if records and self.complete:  # the final flag may have arrived without a response
                 records[-1] = replace(records[-1], final=True)
             return records
         return [replace(response.record, index=i) for i, response in enumerate(self)]
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
-        """What the pieces of a stream's outputs say together, by name, where they are pieces of text."""
+        """The joined text of each output whose responses are pieces of text, as (name, text) pairs."""
         if not self.stream:
             return ()
         names = dict.fromkeys(name for response in self for name in response)
-        found = ((name, self._joined(name)) for name in names)
-        return tuple((name, text) for name, text in found if text is not None)
+        joined = ((name, self._joined(name)) for name in names)
+        return tuple((name, text) for name, text in joined if text is not None)
 
     def text(self, name: str = "") -> str:
-        """Return what the pieces of text of an output say together; of the first that has any by default.
+        """Join the pieces of text of an output, by default of the first output with text.
 
-        Raises KeyError: there is no such output, or it is no text.
+        Raises KeyError if there is no such output or it is not text.
         """
         texts = dict(self.texts)
         if name or not texts:
@@ -73,7 +73,7 @@ class Responses(Records[Response]):
         return next(iter(texts.values()))
 
     def _joined(self, name: str) -> str | None:
-        """The text of an output of which each response has one element; None where it is none."""
+        """Join an output that has one BYTES element per response; None if it is not text, or short and complete."""
         pieces: list[bytes] = []
         for response in self:
             if name not in response:
@@ -82,22 +82,22 @@ class Responses(Records[Response]):
             if tensor.triton_dtype().name != "BYTES" or not tensor.is_cpu() or prod(tensor.shape()) != 1:
                 return None
             pieces.append(bytes(tensor.as_numpy().reshape(-1)[0]))
-        one = len(pieces) < 2
+        is_single = len(pieces) < 2
         if len(pieces) > 2 and all(len(a) < len(b) and b.startswith(a) for a, b in pairwise(pieces)):
-            del pieces[:-1]  # each begins with all that came before
+            del pieces[:-1]  # every response repeats the text so far
         whole = b"".join(pieces)
-        if one and len(whole) <= CHARACTERS:  # the table shows all of it
+        if is_single and len(whole) <= CHARACTERS:  # the table shows all of it
             return None
         try:
-            # The end of a piece may cut a character in two.
+            # Incremental, because the last piece may end within a character.
             return codecs.getincrementaldecoder("utf-8")().decode(whole)
         except UnicodeDecodeError:
             return None
 
     @property
     def stream_record(self) -> StreamRecord:
-        """Plain data about one whole stream."""
-        from bls_notebook.records.repository import StreamRecord  # first needed here
+        """The record of the whole stream."""
+        from bls_notebook.records.repository import StreamRecord  # imported on first use
 
         records = self.records
         times = [record.seconds for record in records if record.seconds is not None]
@@ -115,24 +115,24 @@ class Responses(Records[Response]):
 
 
 class Streams(Records[Responses]):
-    """The responses of many requests that stream, a list for each, shown as one table."""
+    """Many streams, one list of responses for each, displayed as one table."""
 
     def __init__(self, streams: Iterable[Responses] = ()) -> None:
         super().__init__(streams, "StreamRecord")
 
     @property
     def streams(self) -> Records[StreamRecord]:
-        """Plain data about each stream."""
+        """The record of each stream."""
         return Records(replace(stream.stream_record, index=i) for i, stream in enumerate(self))
 
     @property
     def records(self) -> list[ResponseRecord]:
-        """Plain data about all responses, stream by stream."""
+        """The records of all responses, stream by stream."""
         return [record for stream in self for record in stream.records]
 
 
-def answers_of(result: Response | Responses | Streams) -> list[Response]:
-    """Return the responses that a magic's result is made of."""
+def responses_in(result: Response | Responses | Streams) -> list[Response]:
+    """Return all responses in a magic's result."""
     if isinstance(result, Streams):
         return [response for stream in result for response in stream]
     return list(result) if isinstance(result, Responses) else [result]

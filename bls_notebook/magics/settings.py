@@ -16,20 +16,20 @@ from bls_notebook.repository.source.layout import backend_path, repository_paths
 
 
 class BLSNotebook(Configurable):
-    """What the magics of bls_notebook go by."""
+    """Settings of the magics of bls_notebook."""
 
     repository = Union(
         [List(Unicode()), Unicode()],
         default_value=[],
-        help="Folder, or folders, of the current model repository; none for models in memory only.",
+        help="Folder or folders of the current model repository; empty for models in memory only.",
     ).tag(config=True)
     strict = Bool(
-        False, help="Whether what Triton would pass in silence (the warnings of a response) fails the request."
+        False, help="Whether the warnings of a response, for problems that Triton ignores, make the request fail."
     ).tag(config=True)
     raise_errors = Bool(
         False,
-        help="Whether an error response fails the cell of the magic that got it, so that nbconvert, "
-        "papermill and `jupyter execute` fail too; else it is shown, and the notebook goes on.",
+        help="Whether an error response makes the magic's cell fail, so that nbconvert, papermill and "
+        "`jupyter execute` stop there. Otherwise the cell displays the error and succeeds.",
     ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
     widgets = Bool(
@@ -38,12 +38,12 @@ class BLSNotebook(Configurable):
     log_level = CaselessStrEnum(
         [*LEVELS, "off"],
         default_value="info",
-        help="The least level of what models log that is shown under cells; off for nothing. "
-        "Python's logging gets all of it in any case.",
+        help="Lowest level of models' log messages that cells show; off for none. "
+        "Python's logging always gets all messages.",
     ).tag(config=True)
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
 
-    simulated_gpus = Int(0, min=0, max=MOST_GPUS, help="How many GPUs to simulate where there is no CUDA GPU.").tag(
+    simulated_gpus = Int(0, min=0, max=MOST_GPUS, help="Number of GPUs to simulate on a machine without one.").tag(
         config=True
     )
     simulated_gpu_memory = Unicode("4 GiB", help="Capacity of each simulated GPU, such as 512 MiB or 2 GB.").tag(
@@ -63,7 +63,7 @@ class BLSNotebook(Configurable):
         if change["name"] == "simulated_gpu_memory" and not self.simulated_gpus:
             return
         if bls.simulate_gpus(self.simulated_gpus, self.simulated_gpu_memory) < self.simulated_gpus:
-            print("This machine has CUDA GPUs: they are used, and none is simulated.")
+            print("This machine has CUDA GPUs, so none is simulated.")
 
     @observe("repository")
     def _use(self, change: dict[str, Any]) -> None:
@@ -81,10 +81,10 @@ class BLSNotebook(Configurable):
 
 
 def use_repository(*paths: str, backend_directory: str | None = None, fill: Mapping[str, str] | None = None) -> int:
-    """Put a repository over folders in the place of the current one; return how many models of cells went.
+    """Replace the current repository by one with these folders; return how many models of cells were lost.
 
-    Where the current one is over the same folders already, it stays: a cell that is run again loses nothing.
-    It stays too where a path is not a folder, which is a BLSError.
+    If the current repository has the same folders, it stays, so rerunning a cell loses nothing. It also stays if a
+    path is not a folder, which raises BLSError.
     """
     before = bls.current_repository()
     wanted = repository_paths(paths), backend_path(backend_directory), fill

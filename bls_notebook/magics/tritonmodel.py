@@ -1,4 +1,4 @@
-"""``%%tritonmodel`` and ``%%tritonconfig``: define a model by a cell, and give its config.pbtxt in a cell."""
+"""``%%tritonmodel`` and ``%%tritonconfig``: cells that are a model's model.py or its config.pbtxt."""
 
 from __future__ import annotations
 
@@ -26,38 +26,36 @@ _SIMPLE = ("inputs", "outputs", "max_batch_size", "instances", "kind", "decouple
 
 
 def add_config_options(parser: Parser) -> None:
-    """Add the options that describe a configuration."""
+    """Add the options that describe a model's configuration."""
     add = parser.add_argument
     add(
         "--config", metavar="WHAT",
-        help="a variable that holds config.pbtxt's text or a dict, or the path of a config.pbtxt",
+        help="a variable with the text of a config.pbtxt or a dict, or the path of a config.pbtxt",
     )  # fmt: skip
     for option, dest in (("--input", "inputs"), ("--output", "outputs")):
         add(
             option, dest=dest, action="append", nargs="+", metavar=("NAME", "TYPE [DIMS]"),
-            help=f"an {option[2:]}, such as: {option} NAME FP32 [-1,3]  (may be repeated)",
+            help=f"an {option[2:]}, such as {option} NAME FP32 [-1,3]; repeat the option for more",
         )  # fmt: skip
-    add("--max-batch-size", type=whole_number(0), metavar="N", help="0 (the default) for no batching")
-    add("--instances", type=whole_number(1), metavar="N", help="how many run side by side")
-    add("--kind", choices=sorted(_KINDS), help="where the instances run")
-    add("--decoupled", action="store_true", help="answers a request with any number of responses")
+    add("--max-batch-size", type=whole_number(0), metavar="N", help="largest batch; 0 (the default) for no batching")
+    add("--instances", type=whole_number(1), metavar="N", help="number of instances, which run in parallel")
+    add("--kind", choices=sorted(_KINDS), help="device kind of the instances")
+    add("--decoupled", action="store_true", help="the model sends any number of responses to a request")
 
 
 def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variables) -> Any:
-    """Return the configuration that the arguments give, or None; a UsageError where they contradict each
-    other.
-    """
+    """Return the configuration from the options, or None; raise UsageError for contradicting options."""
     simple = config_from_options(parser, arguments)
     if arguments.config is None:
         return simple
     if simple is not None:
-        parser.error("--config and the options for a simple configuration exclude each other; give one")
+        parser.error("--config cannot be combined with options such as --input; use one of them")
     name = arguments.config
     if name.isidentifier() and name in variables:
         return variables[name]
     path = Path(name).expanduser()
     if not path.is_file():
-        parser.error(f"--config: got {name!r}, which is neither a variable of the notebook nor a file")
+        parser.error(f"--config: got {name!r}, expected a variable of the notebook or the path of a file")
     return path.read_text(encoding="utf-8")
 
 
@@ -82,27 +80,27 @@ def config_from_options(parser: Parser, arguments: argparse.Namespace) -> dict[s
 
 
 def _tensor(parser: Parser, field: str, text: str) -> dict[str, Any]:
-    found = _TENSOR.fullmatch(text.strip())
-    if found is None:
+    match = _TENSOR.fullmatch(text.strip())
+    if match is None:
         parser.error(f"--{field}: got {text!r}, expected NAME TYPE [DIMS], such as IN FP32 [-1,3]")
-    kind = found["type"].upper()
+    kind = match["type"].upper()
     try:
-        dims = [int(dim) for dim in found["dims"].replace(",", " ").split()]
+        dims = [int(dim) for dim in match["dims"].replace(",", " ").split()]
     except ValueError:
-        parser.error(f"--{field}: got the shape [{found['dims']}], expected whole numbers, such as [-1,3]")
+        parser.error(f"--{field}: got the shape [{match['dims']}], expected whole numbers, such as [-1,3]")
     kind = "STRING" if kind == "BYTES" else kind
-    return {"name": found["name"], "data_type": f"TYPE_{kind}", "dims": dims}
+    return {"name": match["name"], "data_type": f"TYPE_{kind}", "dims": dims}
 
 
 PARSER = Parser(
     "%%tritonmodel",
-    "Defines a Triton Python model: the cell is its model.py, the same that runs on Triton. It is loaded "
-    "at once and replaces a model of this name; where it cannot be loaded, the old one goes on serving. "
-    "Its configuration comes from --config or the other options here, else from %%tritonconfig, else "
-    "from the model's own auto_complete_config. What it changes of a model that a cell has defined before "
-    "is folded below it; models that call this one are named if its inputs or outputs are others now. "
-    "A breakpoint in the cell stops there when the model is called: in JupyterLab switch the debugger on "
-    "(the bug above the notebook) and click beside a line.",
+    "Define a Triton Python model: the cell is its model.py, which runs unchanged on Triton. The model is "
+    "loaded at once and replaces an earlier model of the same name; if loading fails, the earlier one stays "
+    "in service. The configuration comes from --config or the other options here, otherwise from a "
+    "%%tritonconfig cell, otherwise from the model's auto_complete_config. When a cell redefines a model, a "
+    "folded section shows the changes; if inputs or outputs changed, a warning names the models that call "
+    "it. To stop at a breakpoint in the cell, switch on JupyterLab's debugger (the bug icon above the "
+    "notebook), click beside a line, and call the model.",
     """\
   %%tritonmodel add_sub
   %%tritonmodel add_sub --config my_config --version 2
@@ -111,18 +109,19 @@ PARSER = Parser(
 )
 _add = PARSER.add_argument
 _add("name", metavar="MODEL", help="the model's name")
-_add("--version", type=whole_number(1), default=1, metavar="N", help="number of the version (default: 1)")
+_add("--version", type=whole_number(1), default=1, metavar="N", help="version number (default: 1)")
 add_config_options(PARSER)
-_add("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
+_add("-q", "--quiet", action="store_true", help="show nothing, except errors")
 
 CONFIG_PARSER = Parser(
     "%%tritonconfig",
-    "Gives a model's configuration: the cell is its config.pbtxt. It is checked at once. A model of this "
-    "name that was defined by a cell is loaded again with it; otherwise the next %%tritonmodel uses it.",
+    "Set a model's configuration: the cell is its config.pbtxt, which is checked at once. If a cell has "
+    "defined this model already, the model is reloaded; otherwise the next %%tritonmodel cell of this name "
+    "uses the configuration.",
     "  %%tritonconfig add_sub\n",
 )
 CONFIG_PARSER.add_argument("name", metavar="MODEL", help="the model's name")
-CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
+CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, except errors")
 
 
 def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
@@ -140,25 +139,28 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
 
 
 def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
-    """Give a model's config.pbtxt as a cell."""
+    """Set a model's config.pbtxt from a cell."""
     arguments = CONFIG_PARSER.parse_line(line, variables)
     with reported(notebook, arguments.name):
         record = bls.current_repository().set_config(arguments.name, cell)
     if arguments.quiet:
         return None
     if record is None:
-        notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
+        notebook.say(f"configuration of {arguments.name!r} set; the next %%tritonmodel of this name uses it")
         return None
     return with_changes_to_show(notebook, ("", cell), record)
 
 
 def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
-    """Return a record with the changes to show; ``content`` is what the cell says of the model."""
-    if not notebook.has_kernel:  # a terminal has no cells that are run again
+    """Return a record with only the changes that the cell should show; `content` is the cell's definition.
+
+    An unchanged cell that runs again shows changes only if its first run did, so that a rerun looks the same.
+    """
+    if not notebook.has_kernel:  # a terminal has no cells to rerun
         return record
-    key = (record.name, _cell_id(notebook.shell) or content)  # who runs notebooks by program tells no ids
-    known, had_none = notebook.definitions.get(key, ((), False))
-    if known != content:
+    key = (record.name, _cell_id(notebook.shell) or content)  # nbclient sends no cell ids
+    earlier, had_none = notebook.definitions.get(key, ((), False))
+    if earlier != content:
         notebook.definitions[key] = (content, not record.changes)
         return record
     return replace(record, changes=()) if had_none else record

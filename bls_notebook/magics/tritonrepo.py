@@ -1,7 +1,6 @@
-"""``%tritonrepo VERB``: the router, and the core's verbs: list, load, unload, reload, config, stats,
-metrics, devices, use, clear.
+"""``%tritonrepo VERB``: the dispatcher, and the verbs of the core: list, load, reload, config, stats, use and others.
 
-Where one model of several cannot be loaded, the others are loaded all the same.
+If one of several models cannot be loaded, the others are loaded anyway.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.capabilities import registry
 from bls_notebook.progress import stepped
+from bls_notebook.records.units import count
 from bls_notebook.repository.source.layout import shown_path
 
 from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value, read_line
@@ -35,7 +35,7 @@ class _Repository(Parser):
         """Return the verbs, then each verb's own help."""
         verbs: list[Verb] = [registry().load("verbs", name) for name in registry().keys("verbs")]
         lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
-        lines += ["Looks after the current model repository. Without a verb: list.", "", "verbs:"]
+        lines += ["Manage the current model repository. Without a verb: list.", "", "verbs:"]
         lines += [f"  {verb.name:8} {verb.summary}" for verb in verbs]
         return "\n".join(lines) + "\n\n" + "\n".join(verb.parser.format_help() for verb in verbs)
 
@@ -44,8 +44,8 @@ PARSER = _Repository("%tritonrepo", "")
 
 
 def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
-    """Look after the current repository."""
-    named = verb_named(next(iter(line.split()), "list"))  # whose line it is, also where it has no words
+    """Run a verb on the current repository."""
+    named = verb_named(next(iter(line.split()), "list"))  # its parser reports an unfinished quote in the line
     read = (PARSER if named is None else named.parser).words_of(line)
     words = [expanded(word.plain, variables) for word in read] or ["list"]
     if words[0] in ("-h", "--help"):
@@ -76,13 +76,13 @@ MAGIC = Magic(PARSER, tritonrepo)
 def _each_model(
     notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]
 ) -> ModelRecord | Records[ModelRecord]:
-    """Return the records that the action gave, one by itself or several as a table.
+    """Run an action for each model; return its record, or a list of several.
 
-    Earlier errors and successes are displayed; the last error is raised.
+    After errors, display the successes and all errors but the last, which is raised.
     """
     done, failed = Records["ModelRecord"](), list[bls.BLSError]()
-    wanted = list(dict.fromkeys(names))
-    for name in stepped(wanted, "models", len(wanted)) if len(wanted) > 1 else wanted:
+    models = list(dict.fromkeys(names))
+    for name in stepped(models, "models", len(models)) if len(models) > 1 else models:
         try:
             with reported(notebook, name):
                 done.append(action(name))
@@ -103,7 +103,7 @@ def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Re
     repository = bls.current_repository()
     names = arguments.names
     if bool(names) == arguments.all:
-        LOAD.parser.error("expected names of models, or --all")
+        LOAD.parser.error("expected model names, or --all")
     if arguments.all:
         names = [record.name for record in repository.index()]
     return _each_model(notebook, names, repository.load)
@@ -113,9 +113,9 @@ def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
     repository = bls.current_repository()
     for name in arguments.names:
         with reported(notebook):
-            served = repository.ready(name)
+            was_ready = repository.ready(name)
             repository.unload(name, arguments.dependents)
-        if served:
+        if was_ready:
             notebook.say(f"{name!r} is unloaded")
         else:
             notebook.say(f"{name!r} was not loaded", "info")
@@ -126,60 +126,60 @@ def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
         fill = None if arguments.fill is None else dict(arguments.fill)
         lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory, fill=fill)
     repository = bls.current_repository()
-    found = {record.name for record in repository.index()}
+    models = {record.name for record in repository.index()}
     where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
     notebook.say(
-        f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
-        hint=f"the previous repository is closed; its models defined in cells are gone: {lost}" if lost else "",
+        f"model repository: {where}; {count(len(models), 'model')}",
+        hint=f"the previous repository is closed and {count(lost, 'model')} defined in cells removed" if lost else "",
     )
 
 
 def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
     with reported(notebook):
         bls.current_repository().clear()
-    notebook.say("every model is unloaded")
+    notebook.say("all models are unloaded")
 
 
 LOAD = Verb(
-    "load", "load models; what is loaded and unchanged stays as it is", _load,
+    "load", "load models; loaded models without changes stay", _load,
     examples="  %tritonrepo load add_sub bls_sync\n  %tritonrepo load --all\n",
     suggests=lambda record: record.state != "READY",
 )  # fmt: skip
-LOAD.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models")
-LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
+LOAD.parser.add_argument("names", nargs="*", metavar="MODEL", help="model names")
+LOAD.parser.add_argument("--all", action="store_true", help="load every model of the repository")
 
 RELOAD = Verb(
-    "reload", "load models again, also where their files have not changed",
+    "reload", "load models again, even if their files are unchanged",
     lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
     suggests=serves,
 )  # fmt: skip
-RELOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="names of models")
+RELOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model names")
 
-UNLOAD = Verb("unload", "take models out of service; requests under way are finished first", _unload, suggests=serves)
-UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="names of models")
-UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
+UNLOAD = Verb("unload", "take models out of service after their running requests", _unload, suggests=serves)
+UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model names")
+UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload the models that depend on them too")
 
 USE = Verb(
-    "use", "work with the models of these folders from now on", _use,
-    "The repository before is closed, and models that were defined by cells go with it; where its folders "
-    "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
+    "use", "make these folders the current model repository", _use,
+    "This closes the previous repository and removes its models that cells defined; with the same folders, "
+    "nothing changes. It loads no model. Without a folder, the repository has models in memory only.",
     "  %tritonrepo use model_repository\n"
     "  %tritonrepo use all_models/inflight_batcher_llm --fill triton_max_batch_size=8\n",
 )  # fmt: skip
-USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a model repository in Triton's layout")
 USE.parser.add_argument(
     "--backend-directory", metavar="FOLDER",
-    help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
-    "folders of the repository or in them",
+    help="folder of Python-based backends, one subfolder for each; by default `backends` in or beside the "
+    "repository's folders",
 )  # fmt: skip
 
 USE.parser.add_argument(
     "--fill", metavar="KEY=VALUE", action="append", type=key_and_value,
-    help="fill ${KEY}, or the parameter KEY, in each config.pbtxt (MODEL.KEY: in one); templates without a "
-    "value are filled from the environment, or by a default that harms nothing",
+    help="fill ${KEY}, or the parameter KEY, in each config.pbtxt (MODEL.KEY: in that of one model); other "
+    "templates get the value of an environment variable or a harmless default",
 )  # fmt: skip
 
-CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)
+CLEAR = Verb("clear", "unload all models and remove those that cells defined", _clear)
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
@@ -200,16 +200,16 @@ def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Records[Any] 
     if arguments.raw:
         text = metrics.text(arguments.filter)
         print(text, end="")
-        found = bool(text)
+        has_match = bool(text)
     else:
         families = Records(metrics.families(arguments.filter), "FamilyRecord")
-        found = bool(families)
-    if not found and arguments.filter:
-        known = list(_metric_names())
+        has_match = bool(families)
+    if not has_match and arguments.filter:
+        metric_names = list(_metric_names())
         notebook.say(
             f"no metric has {arguments.filter!r} in its name, help or labels",
             "info",
-            f"there are {', '.join(known)}" if known else "there are no metrics yet",
+            f"the metrics are {', '.join(metric_names)}" if metric_names else "there are no metrics yet",
         )
         return None
     return None if arguments.raw else families
@@ -220,30 +220,30 @@ def _metric_names() -> Iterable[str]:
 
 
 LIST = Verb(
-    "list", "show every model that is known, its state and why",
+    "list", "show all models, their states and the reasons",
     lambda notebook, arguments: Records(bls.current_repository().index()),
 )  # fmt: skip
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
-CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a model that is loaded")
+CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a loaded model")
 
 STATS = Verb(
-    "stats", "show what models have done: requests, executions, batches, times, cache", _stats,
-    "The figures are those of Triton's statistics extension; they count from when a version was loaded. The "
-    "value is a list of records.",
+    "stats", "show statistics of models: requests, executions, batches, times, cache", _stats,
+    "These are the figures of Triton's statistics extension, counted since a version was loaded. The value "
+    "is a list of records.",
     "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
     suggests=serves,
 )  # fmt: skip
-STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)")
+STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of loaded models (default: all)")
 METRICS = Verb(
     "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
-    "The value is a list of records. With --raw it is what Prometheus would read.",
+    "The value is a list of records. With --raw the text is printed that Prometheus would read.",
     '  %tritonrepo metrics\n  %tritonrepo metrics latency\n  %tritonrepo metrics model="add_sub" --raw\n',
     offers=_metric_names,
 )  # fmt: skip
 METRICS.parser.add_argument(
     "filter", nargs="?", default="", metavar="FILTER",
-    help='part of a name, of a help text or of a label (model="add_sub")',
+    help='part of a name, a help text or a label (model="add_sub")',
 )  # fmt: skip
 METRICS.parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
 
-DEVICES = Verb("devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices())
+DEVICES = Verb("devices", "show the devices and their memory use", lambda notebook, arguments: bls.list_devices())

@@ -1,1 +1,1 @@
-"""Recorded data: frozen and plain. Nothing here draws or runs a model."""
+"""Records: frozen plain data. Nothing here draws or runs a model."""

@@ -1,6 +1,6 @@
-"""What to do about an error: from what is known of it to one line, with code to paste.
+"""Remedies for errors: one line with code to paste, found by the message, the request and the models.
 
-Asked when an error is shown, never when it happens. Any text is accepted as a message.
+Displays ask for a remedy when they show an error; it costs nothing when the error happens. Any text may be a message.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ NUMPY = {
     "UINT64": "np.uint64", "INT8": "np.int8", "INT16": "np.int16", "INT32": "np.int32", "INT64": "np.int64",
     "FP16": "np.float16", "FP32": "np.float32", "FP64": "np.float64", "BYTES": "np.object_",
 }  # fmt: skip
-"""NumPy's names of Triton's data types; it has none for BF16."""
+"""NumPy's names of Triton's data types; NumPy has no BF16."""
 
 _MOST_NAMES = 8  # names in a list
 
 
 @dataclass(frozen=True)
 class Known:
-    """The models as they are now.
-
-    ``find`` gives the newest version that serves, ``every`` all that is known of, ``names`` are the names of
-    `pb_utils`.
-    """
+    """The current models: `find` returns the newest version in service, `every` all models; `names`: pb_utils' API."""
 
     find: Callable[[str], ModelRecord | None] = lambda _: None
     every: Callable[[], Sequence[ModelRecord]] = tuple
@@ -44,63 +40,63 @@ Answer = Callable[["re.Match[str]", ErrorRecord, Known], str]
 
 
 def answers(message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known) -> Iterator[str]:
-    """Yield what a table of patterns, in its order, has to say about a message; ``{name}`` is a group."""
+    """Yield the remedies of all patterns that match a message, in the table's order; ``{name}`` is a group."""
     for pattern, answer in table.items():
-        if found := re.search(pattern, message):
-            yield (answer.format(**found.groupdict()) if isinstance(answer, str) else answer(found, record, known))
+        if match := re.search(pattern, message):
+            yield (answer.format(**match.groupdict()) if isinstance(answer, str) else answer(match, record, known))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the name that was probably meant, empty if none comes near."""
+    """Return the most similar name, which was probably meant; "" if none is similar."""
     names = list(dict.fromkeys(known))
     for name in names:
         if name.casefold() == word.casefold():
             return name
-    import difflib  # first needed here
+    import difflib  # imported on first use
 
-    found = difflib.get_close_matches(word, names, 1, 0.7)
-    if not found:
-        within = [n for n in names if len(word) > 2 and (n.startswith(word) or word.startswith(n))]
-        found = within if len(within) == 1 else []
-    return found[0] if found else ""
+    close = difflib.get_close_matches(word, names, 1, 0.7)
+    if not close:
+        prefixes = [n for n in names if len(word) > 2 and (n.startswith(word) or word.startswith(n))]
+        close = prefixes if len(prefixes) == 1 else []
+    return close[0] if close else ""
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Return ``did you mean `NAME`? ``, empty if no name comes near."""
+    """Return ``did you mean `NAME`? ``, or "" if no name is similar."""
     name = nearest(word, known)
     return f"did you mean `{name}`? " if name else ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Spell names as a list, in which many become few."""
+    """Return names as a list that is cut after a few."""
     return units.listed([f"`{name}`" for name in names], _MOST_NAMES) or "none"
 
 
 def signature(tensors: Sequence[TensorSpecRecord | InputSeen], batch: bool = False) -> str:
-    """Spell tensors with their data types and shapes."""
-    told = []
+    """Return tensors with their data types and shapes as text."""
+    texts = []
     for tensor in tensors[:_MOST_NAMES]:
         dims = tensor.dims if isinstance(tensor, TensorSpecRecord) else tensor.shape
         shape = ", ".join(["batch"] * batch + [str(n) for n in dims])
         optional = " (optional)" if isinstance(tensor, TensorSpecRecord) and tensor.optional else ""
-        told.append(f"`{tensor.name}` {tensor.datatype} [{shape}]{optional}")
-    more = f", and {len(tensors) - _MOST_NAMES} more" if len(tensors) > _MOST_NAMES else ""
-    return ", ".join(told) + more or "none"
+        texts.append(f"`{tensor.name}` {tensor.datatype} [{shape}]{optional}")
+    rest = f", and {len(tensors) - _MOST_NAMES} more" if len(tensors) > _MOST_NAMES else ""
+    return ", ".join(texts) + rest or "none"
 
 
 def ask_for(name: str) -> str:
-    """Say how a model that is in the repository's folder is loaded."""
+    """Return how to load a model of the repository's folder."""
     return f"load it first: `%tritonrepo load {name}` or `repo.load({name!r})`"
 
 
 def missing_model(name: str, known: Known, version: int = -1) -> str:
-    """Say what to do about a model that does not serve."""
+    """Return the remedy for a model that is not in service."""
     rows = known.every()
     ready = {row.name for row in rows if row.state == "READY"}
     own = [row for row in rows if row.name == name]
     if name in ready:
         versions = ", ".join(str(row.version) for row in own if row.state == "READY")
-        return f"`{name}` serves version {versions}: ask for that, or leave the version out"
+        return f"`{name}` has version {versions} in service: request that version, or leave the version out"
     failed = next((row.reason for row in own if row.reason not in ("", "not loaded", "unloaded")), "")
     if failed and any(row.state == "UNAVAILABLE" for row in own):
         return f"`{name}` could not be loaded: {failed.strip().partition(chr(10))[0][:300]}"
@@ -108,18 +104,18 @@ def missing_model(name: str, known: Known, version: int = -1) -> str:
         return ask_for(name)
     close = nearest(name, sorted(ready))
     if close:
-        return f"did you mean `{close}`? Models that serve: {listed(sorted(ready))}"
+        return f"did you mean `{close}`? Models in service: {listed(sorted(ready))}"
     close = nearest(name, sorted({row.name for row in rows} - ready))
     if close:
         return f"did you mean `{close}`? If so, {ask_for(close)}"
     return (
-        f"define it in a cell, `%%tritonmodel {name}`, or name the folder that it is in, "
-        f"`%tritonrepo use FOLDER`, and `%tritonrepo load {name}`; models that serve: {listed(sorted(ready))}"
+        f"define it in a cell, `%%tritonmodel {name}`, or load it from its folder: "
+        f"`%tritonrepo use FOLDER` and `%tritonrepo load {name}`; models in service: {listed(sorted(ready))}"
     )
 
 
 Shape = tuple[int, ...]
-_MOST_DIMS = 6  # of arrays that permutations are tried for
+_MOST_DIMS = 6  # the largest rank for which permutations are tried
 
 
 def _takes(model: ModelRecord | None, name: str) -> str:
@@ -130,8 +126,8 @@ def _takes(model: ModelRecord | None, name: str) -> str:
 
 def _no_inputs(name: str, datatype: str = "FP32", dims: str = "[-1]") -> str:
     return (
-        f"the model's configuration declares no inputs: give them with `--input {name} {datatype} {dims}` "
-        "behind %%tritonmodel, in a %%tritonconfig cell, or in `auto_complete_config`"
+        f"the model's configuration declares no inputs: declare them with `--input {name} {datatype} {dims}` "
+        "after %%tritonmodel, in a %%tritonconfig cell, or in `auto_complete_config`"
     )
 
 
@@ -153,26 +149,26 @@ def _wrong_count(found: re.Match[str], record: ErrorRecord, known: Known) -> str
         return ""
     sent = [tensor.name for tensor in record.inputs] or re.findall(r"'(.*?)'", found["got"])
     declared = [i.name for i in model.inputs]
-    extra = [each for each in sent if each not in declared]
+    extra = [name for name in sent if name not in declared]
     missing = [i for i in model.inputs if i.name not in sent and not i.optional]
     if not declared and extra:
         return _no_inputs(extra[0])
-    for each in extra:
-        close = nearest(each, (i.name for i in missing))
+    for unknown in extra:
+        close = nearest(unknown, (i.name for i in missing))
         if close:
-            return f"did you mean `{close}` by `{each}`? {_takes(model, name)}"
+            return f"did you mean `{close}` instead of `{unknown}`? {_takes(model, name)}"
     if extra:
         return f"leave out {listed(extra)}: {_takes(model, name)}"
     if missing:
-        return f"send {signature(missing, model.max_batch_size > 0)} too: {_takes(model, name)}"
+        return f"also send {signature(missing, model.max_batch_size > 0)}: {_takes(model, name)}"
     return _takes(model, name)
 
 
 def _wrong_datatype(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name, got, wanted = found["input"], found["got"], found["wanted"]
     if wanted == "BF16":
-        made = f"pb_utils.Tensor.from_dlpack({name!r}, tensor.bfloat16())"
-        return f"NumPy has no BF16, PyTorch has: `{made}`"
+        code = f"pb_utils.Tensor.from_dlpack({name!r}, tensor.bfloat16())"
+        return f"NumPy has no BF16; use PyTorch: `{code}`"
     if wanted == "BYTES":
         return f'send text: `np.array(["some text"], dtype=np.object_)` for `{name}`'
     numpy = NUMPY.get(wanted)
@@ -180,8 +176,8 @@ def _wrong_datatype(found: re.Match[str], record: ErrorRecord, known: Known) -> 
         return ""
     if got == "BYTES":
         return f"send numbers: `np.array([1, 2, 3], dtype={numpy})` for `{name}`"
-    why = {"FP64": " (float64 is NumPy's default)", "INT64": " (int64 is NumPy's default)"}
-    by_default = why.get(got, "")
+    defaults = {"FP64": " (float64 is NumPy's default)", "INT64": " (int64 is NumPy's default)"}
+    by_default = defaults.get(got, "")
     return f"convert it: `{name}.astype({numpy})`{by_default}, or declare {got} in the configuration"
 
 
@@ -195,16 +191,16 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
         if len(wanted) > 1 and wanted[1] == -1:
             dims = ", ".join(map(str, wanted[2:]))
             advice += (
-                f"; or, if {got[0]} is the batch, leave it out of the configuration, `dims: [{dims}]`, "
-                "because max_batch_size adds it"
+                f"; or, if {got[0]} is the batch size, remove that dimension from the configuration, "
+                f"`dims: [{dims}]`, because max_batch_size adds it"
             )
         return advice
     if not batched and len(got) == len(wanted) + 1 and _fits(got[1:], wanted):
         if got[0] == 1:
             return f"the model does not batch, so send it without the batch dimension: `{name}[0]`"
         return (
-            f"the model does not batch: send the rows one by one, `{name}[0]`, or give it "
-            "`--max-batch-size 8`, with which its inputs get a batch dimension in front"
+            f"the model does not batch: send the rows one by one, `{name}[0]`, or define it with "
+            "`--max-batch-size 8`, which adds a batch dimension in front of its inputs"
         )
     first = (-1,) * (batched and wanted[:1] == (-1,))
     order = _order(got, wanted)
@@ -213,9 +209,9 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
     fixed = wanted[len(first) :]
     whole, row = prod(got), 0 if -1 in fixed else prod(fixed)
     if row and (whole == row or (first and whole % row == 0)):
-        return f"as many elements in another shape: `{name}.reshape({', '.join(map(str, (*first, *fixed)))})`"
+        return f"the number of elements fits: `{name}.reshape({', '.join(map(str, (*first, *fixed)))})`"
     any_size = ", where -1 is any size" * (-1 in wanted) + " and the first dimension is the batch" * batched
-    return f"send `{name}` of shape {spelled}{any_size}, or change its dims in the model's configuration"
+    return f"send `{name}` with shape {spelled}{any_size}, or change its dims in the model's configuration"
 
 
 def _numbers(text: str) -> Shape:
@@ -227,11 +223,11 @@ def _fits(got: Shape, wanted: Shape) -> bool:
 
 
 def _order(got: Shape, wanted: Shape) -> Shape:
-    """The order that makes the dimensions right; empty where none does."""
+    """Return the permutation that makes `got` fit `wanted`; () if there is none."""
     if len(got) != len(wanted) or not 1 < len(got) <= _MOST_DIMS:
         return ()
     orders = [o for o in permutations(range(len(got))) if _fits(tuple(got[i] for i in o), wanted)]
-    # Where channels move to the other end, the rest stays in its order.
+    # Prefer the fewest changes of order: moving channels to the other end keeps the rest in order.
     orders.sort(key=lambda order: sum(b < a for a, b in pairwise(order)))
     return orders[0] if orders else ()
 
@@ -247,8 +243,8 @@ def _too_large(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     limit, model = int(found["limit"]), found["model"]
     rows = max((t.shape[0] for t in record.inputs if t.shape), default=0)
     name = record.inputs[0].name if record.inputs else "array"
-    parts = f"`np.array_split({name}, {-(-rows // limit)})` makes the pieces" if rows else "send fewer rows"
-    return f"send at most {limit} rows a request ({parts}), or raise max_batch_size of `{model}`"
+    parts = f" (`np.array_split({name}, {-(-rows // limit)})` splits them)" if rows else ""
+    return f"send at most {limit} rows per request{parts}, or raise max_batch_size of `{model}`"
 
 
 def _unexpected_output(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
@@ -262,20 +258,20 @@ def _unexpected_output(found: re.Match[str], record: ErrorRecord, known: Known) 
 def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name = found["model"]
     if len(record.chain) > 1 or record.frames:
-        return f"`{name}` gives any number of responses: `for response in request.exec(decoupled=True):`"
+        return f"`{name}` sends any number of responses: `for response in request.exec(decoupled=True):`"
     return (
-        f"`{name}` gives any number of responses: `%bls {name} ... --stream`, "
+        f"`{name}` sends any number of responses: `%bls {name} ... --stream`, "
         f"`for response in repo.stream({name!r}, inputs):`, or in a model `request.exec(decoupled=True)`"
     )
 
 
 _SEQUENCE = (
-    "its first request starts a sequence: `%bls {model} ... --sequence 1:start`, or `correlation_id=1, "
+    "start a sequence with its first request: `%bls {model} ... --sequence 1:start`, or `correlation_id=1, "
     "flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`"
 )
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
-# What messages say, and what to do then.
+# From patterns of messages to remedies.
 # fmt: off
 _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     rf"unexpected inference {_INPUT} {_MODEL}": _unexpected_input,
@@ -287,7 +283,7 @@ _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     rf"Expected \[(?P<wanted>{_DIMS})\], got \[(?P<got>{_DIMS})\]": _wrong_shape,
     rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'": _no_batch,
     rf"{_INPUT} batch size does not match other inputs":
-        "the first dimension, the batch, must be the same for all inputs",
+        "give all inputs the same first dimension, which is the batch",
     r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
     r"Model '(?P<model>.*?)' is not ready":
@@ -295,13 +291,13 @@ _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
     r"model '(?P<model>.*?)' must specify a non-zero or non-empty correlation ID": _SEQUENCE,
     r"to model '(?P<model>.*?)' must specify the START flag": _SEQUENCE,
-    r"input '(?P<input>.*?)' already exists in request": "send `{input}` once",
+    r"input '(?P<input>.*?)' already exists in request": "send `{input}` only once",
     r"^Request timeout expired":
-        "it waited in the queue for longer than its timeout: more instances, or a longer timeout",
+        "the request waited in the queue for longer than its timeout: use more instances or a longer timeout",
     r"Exceeds maximum queue size":
-        "fewer requests at once, more instances, or a larger max_queue_size in default_queue_policy",
+        "send fewer requests at once, use more instances, or raise max_queue_size in default_queue_policy",
     r"out of bounds index 0: request has 0 inputs":
-        "a model that batches needs an input, whose first dimension is the batch",
+        "send at least one input: a model with max_batch_size reads the batch size from its first dimension",
 }
 # fmt: on
 
@@ -313,7 +309,7 @@ _IMPORTS = {
     "triton_python_backend_utils": "import triton_python_backend_utils",
 }  # fmt: skip
 _CHECK = "`if response.has_error(): raise pb_utils.TritonModelException(response.error().message())`"
-_GIVES = re.compile(r"get_(input|output)_tensor_by_name\(.*?,\s*(?:name\s*=\s*)?(['\"])(.*?)\2")
+_GETS_TENSOR = re.compile(r"get_(input|output)_tensor_by_name\(.*?,\s*(?:name\s*=\s*)?(['\"])(.*?)\2")
 _UNCHECKED = ("AttributeError", "IndexError", "TypeError", "KeyError", "ValueError", "StopIteration")
 
 
@@ -322,18 +318,18 @@ def _request_remedy(record: ErrorRecord, message: str, known: Known) -> str:
 
 
 def _code_remedy(record: ErrorRecord, message: str, known: Known) -> str:
-    said = next(filter(None, answers(message, _CODE_REMEDIES, record, known)), "")
-    return said or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
+    remedy = next(filter(None, answers(message, _CODE_REMEDIES, record, known)), "")
+    return remedy or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
 
 
 def _unchecked(record: ErrorRecord, known: Known) -> str:
-    """Say what to do where the error of a request that the code sent was passed over."""
+    """Return the remedy if the model ignored an error response before it failed."""
     if not record.unchecked:
         return ""
     failed = replace(record, inputs=(), chain=(*record.chain, ""))
     advice = _request_remedy(failed, record.unchecked, known)
-    said = first_line(spoken(record.unchecked), 300) + f" ({advice})" * bool(advice)
-    return f"a request that it sent had failed: {said}; look at each response: {_CHECK}"
+    cause = first_line(spoken(record.unchecked), 300) + f" ({advice})" * bool(advice)
+    return f"a request that the model sent failed before: {cause}; check each response: {_CHECK}"
 
 
 def _frame(record: ErrorRecord) -> FrameRecord | None:
@@ -341,48 +337,48 @@ def _frame(record: ErrorRecord) -> FrameRecord | None:
 
 
 def _line(record: ErrorRecord) -> str:
-    """The line of the model that failed."""
+    """Return the line of the model's code that failed."""
     frame = _frame(record)
     return "" if frame is None else dict(frame.source).get(frame.line, "")
 
 
-def _asked_for(record: ErrorRecord, attribute: str) -> tuple[str, str]:
-    """Where None came from: input or output, and the name that was asked for."""
+def _missing_tensor(record: ErrorRecord, attribute: str) -> tuple[str, str]:
+    """Return the kind (input or output) and the name of the tensor whose lookup returned None."""
     frame = _frame(record)
     if frame is None:
         return "", ""
     line = _line(record)
-    found = _GIVES.search(line)
-    if found is None:
+    lookup = _GETS_TENSOR.search(line)
+    if lookup is None:
         variable = re.search(rf"(\w+)\s*\.\s*{re.escape(attribute)}\b", line)
-        given = [
-            _GIVES.search(text)
+        lookups = [
+            _GETS_TENSOR.search(text)
             for number, text in frame.source
             if variable and number < frame.line and re.match(rf"\s*{variable[1]}\s*=", text)
         ]
-        found = given[-1] if given else None
-    return (found[1], found[3]) if found else ("", "")
+        lookup = lookups[-1] if lookups else None
+    return (lookup[1], lookup[3]) if lookup else ("", "")
 
 
 def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    kind, name = _asked_for(record, found["attribute"])
+    kind, name = _missing_tensor(record, found["attribute"])
     if kind != "input" and record.unchecked:
         return _unchecked(record, known)
     if kind == "output":
         return (
-            f"the response has no output `{name}`: the name must be one of the callee's outputs, "
-            "and one of requested_output_names"
+            f"the response has no output `{name}`: it must be an output of the callee and be listed in "
+            "requested_output_names"
         )
     has = signature(record.inputs)
     if kind == "input":
         model = known.find(record.chain[-1]) if record.chain else None
         spec = next((i for i in model.inputs if i.name == name), None) if model else None
         if spec is not None and spec.optional:
-            return f"the optional input `{name}` was not sent: `if tensor is not None:` before it is used"
+            return f"the optional input `{name}` was not sent: check `if tensor is not None:` before using it"
         close = meant(name, (i.name for i in record.inputs)).strip()
         return f"the request has no input `{name}`, only {has}" + f"; {close}" * bool(close)
     if "get_input_tensor_by_name" in "\n".join(text for f in record.frames for _, text in f.source):
-        return f"get_input_tensor_by_name gives None for a name that the request does not have; it has {has}"
+        return f"get_input_tensor_by_name returns None for an input that the request lacks; it has {has}"
     return ""
 
 
@@ -391,16 +387,16 @@ def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     every = (*model.outputs, *model.inputs) if model else ()
     datatype = next((t.datatype for t in every if t.name == found["name"]), "FP32")
     value = f"np.array(value, dtype={NUMPY.get(datatype, 'np.float32')})"
-    return f'a tensor is made of a NumPy array: `pb_utils.Tensor("{found["name"]}", {value})`'
+    return f'create a tensor from a NumPy array: `pb_utils.Tensor("{found["name"]}", {value})`'
 
 
 def _undefined(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name = found["name"]
     if name in _IMPORTS:
-        return f"write `{_IMPORTS[name]}` at the top of the model's cell: it is a file of its own on Triton"
+        return f"write `{_IMPORTS[name]}` at the top of the model's cell: on Triton the cell is a separate file"
     return (
-        f"define `{name}` in the model's own cell: on Triton it is a file of its own, and the notebook's "
-        "variables are not there (what `initialize` makes is kept as `self.name`)"
+        f"define `{name}` in the model's cell: on Triton the cell is a separate file without the notebook's "
+        "variables (`initialize` keeps values as `self.name`)"
     )
 
 
@@ -411,57 +407,58 @@ def _no_such_name(found: re.Match[str], record: ErrorRecord, known: Known) -> st
 def _text(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     if not any(tensor.datatype == "BYTES" for tensor in record.inputs):
         return ""
-    return 'text arrives as bytes: `value.decode("utf-8")` makes it str'
+    return 'elements of a BYTES tensor are bytes: `value.decode("utf-8")` converts them to str'
 
 
 def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    return 'it is JSON text: `json.loads(args["model_config"])`' if "model_config" in _line(record) else ""
+    return 'model_config is JSON text: `json.loads(args["model_config"])`' if "model_config" in _line(record) else ""
 
 
-# What messages say, and what to do then.
+# From patterns of messages to remedies.
 # fmt: off
 _RETURNED = r"Expected (?:a list in the execute return|an 'InferenceResponse' object .*), found type"
 _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
     r"'RequestFuture' object|'coroutine' object (?:has no attribute|is not)":
-        "async_exec gives a future: `response = await request.async_exec()`",
+        "async_exec returns a future, so await it: `response = await request.async_exec()`",
     r"object InferenceResponse can't be used in 'await' expression":
-        "exec gives the response itself; what is awaited is `await request.async_exec()`",
+        "exec returns the response itself; to await a response, use `await request.async_exec()`",
     r"RuntimeError: no running event loop":
-        "async_exec needs `async def execute(self, requests):`; a plain one calls `request.exec()`",
+        "async_exec needs `async def execute(self, requests):`; without async, call `request.exec()`",
     r"'ResponseIterator' object (?:has no|is not)":
-        "decoupled=True gives an iterator: `for response in request.exec(decoupled=True):`",
+        "with decoupled=True, exec returns an iterator: `for response in request.exec(decoupled=True):`",
     r"'async for' requires .*, got Re(?:sponseIterator|questFuture)":
-        "awaited once, then walked: `for response in await request.async_exec(decoupled=True):`",
+        "await once and use a plain loop: `for response in await request.async_exec(decoupled=True):`",
     r"'InferenceResponse' object is not iterable":
-        "it is one response; with `decoupled=True`, exec gives an iterator over responses",
+        "exec returned one response; with `decoupled=True` it returns an iterator over responses",
     r"'InferenceResponse' object (?:has no attribute 'as_numpy'|is not subscriptable)":
-        '`pb_utils.get_output_tensor_by_name(response, "NAME").as_numpy()`',
+        'get an output by its name: `pb_utils.get_output_tensor_by_name(response, "NAME").as_numpy()`',
     r"'Tensor' object (?:has no attribute|is not subscriptable)|unsupported operand.*'Tensor'":
-        "a tensor is no array: `tensor.as_numpy()` is",
+        "a tensor is not an array: convert it with `tensor.as_numpy()`",
     r"'list' object has no attribute '(?:_inputs|inputs|get_response_sender|_outputs)'":
-        "requests is a list, `for request in requests:`, and inputs are of one request",
+        "`requests` is a list: use `for request in requests:`, and read the inputs of each request",
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with":
         'the name comes first: `pb_utils.Tensor("NAME", array)`',
     r"NumPy dtype is not supported":
-        "Triton has no such dtype; text: `array.astype(np.object_)`, numbers: `.astype(np.float32)`",
+        "Triton lacks this dtype; convert text with `array.astype(np.object_)`, numbers with `.astype(np.float32)`",
     r"output_tensors must be a list of Tensor, got Tensor\(":
         "put the tensors into a list: `pb_utils.InferenceResponse([tensor])`",
     r"(?:output_tensors|inputs) must be a list of Tensor, got (?:array|\[?np\.)":
-        'make tensors of the arrays: `[pb_utils.Tensor("NAME", array)]`',
+        'convert the arrays to tensors: `[pb_utils.Tensor("NAME", array)]`',
     r"inputs must be a list of Tensor, got \{":
-        "`inputs=[pb_utils.Tensor(name, array) for name, array in arrays.items()]`",
+        "convert the dict to a list: `inputs=[pb_utils.Tensor(name, array) for name, array in arrays.items()]`",
     r"inputs must be a list of Tensor, which is missing":
         '`inputs=[pb_utils.Tensor("NAME", array)]` and `requested_output_names=["NAME"]` are required',
-    r"error must be a TritonError": '`pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`',
+    r"error must be a TritonError":
+        'wrap the message: `pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`',
     r"InferenceRequest\.__init__\(\) got an unexpected keyword argument":
-        "`pb_utils.InferenceRequest(model_name=..., requested_output_names=[...], inputs=[...])`",
+        "write `pb_utils.InferenceRequest(model_name=..., requested_output_names=[...], inputs=[...])`",
     r"InferenceResponse\.__init__\(\) got an unexpected keyword argument":
-        "`pb_utils.InferenceResponse(output_tensors=[...])`, or with `error=pb_utils.TritonError(...)`",
-    r"execute\(\) (?:takes|missing) .*positional argument": "`def execute(self, requests):`",
-    r"initialize\(\) (?:takes|missing) .*positional argument": "`def initialize(self, args):`",
-    r"finalize\(\) (?:takes|missing) .*positional argument": "`def finalize(self):`",
+        "write `pb_utils.InferenceResponse(output_tensors=[...])`, or use `error=pb_utils.TritonError(...)`",
+    r"execute\(\) (?:takes|missing) .*positional argument": "write `def execute(self, requests):`",
+    r"initialize\(\) (?:takes|missing) .*positional argument": "write `def initialize(self, args):`",
+    r"finalize\(\) (?:takes|missing) .*positional argument": "write `def finalize(self):`",
     r"string indices must be integers": _config,
     r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
     r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes": _text,
@@ -469,48 +466,48 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'":
         _no_such_name,
     r"Tensor is stored in GPU":
-        "ask for it on the CPU, `preferred_memory=pb_utils.PreferredMemory(pb_utils."
-        "TRITONSERVER_MEMORY_CPU)`, or use it there: `torch.from_dlpack(tensor)`",
-    r"Tensor dtype is BF16": "`torch.from_dlpack(tensor.to_dlpack()).float()`",
+        "request it on the CPU, `preferred_memory=pb_utils.PreferredMemory(pb_utils."
+        "TRITONSERVER_MEMORY_CPU)`, or use it on the GPU: `torch.from_dlpack(tensor)`",
+    r"Tensor dtype is BF16": "convert it with PyTorch: `torch.from_dlpack(tensor.to_dlpack()).float()`",
     r"execute returned (?:\[?None)":
-        "end execute with `return responses`, a list of one InferenceResponse for each request",
+        "end execute with `return responses`, a list with one InferenceResponse for each request",
     rf"{_RETURNED} '<class '[\w.]*InferenceResponse'>'":
         "execute returns a list, one response for each request: `return [response]`",
     rf"{_RETURNED} '<class '[\w.]*Tensor'>'":
         "wrap the tensors of each request in a response: `pb_utils.InferenceResponse([tensor])`",
     rf"{_RETURNED} '<class 'generator'>'":
-        "make it a list: `return [... for request in requests]`; for many responses, see `--decoupled`",
+        "return a list: `return [... for request in requests]`; a decoupled model can send many responses",
     _RETURNED: "return a list with `pb_utils.InferenceResponse([tensor])` for each request",
     r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)":
-        "{requests} came and {responses} left: answer each one, "
+        "execute got {requests} requests and returned {responses} responses: answer each request, "
         "`for request in requests: ... responses.append(pb_utils.InferenceResponse([tensor]))`",
     r"using the decoupled mode and the execute function must return None":
-        "a decoupled model sends its responses, `sender = request.get_response_sender(); "
-        "sender.send(response)`, and returns nothing; or leave `--decoupled` out",
+        "send the responses, `sender = request.get_response_sender(); sender.send(response)`, and return "
+        "nothing; or remove `--decoupled`",
     r"dropped (?:before|without) its final flag|without its final flag":
         "end each request with `sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)`",
     r"Non-decoupled model cannot send more than one response":
-        "for many responses the model must be decoupled: `--decoupled` behind %%tritonmodel",
+        "make the model decoupled to send many responses: `--decoupled` after %%tritonmodel",
     r"does not implement `execute` method":
         "write `def execute(self, requests):` inside the class TritonPythonModel",
     r"BLS is only supported during the 'execute' function":
-        "send requests in `execute`; in the notebook by %bls, `repo.infer(...)` or a %%bls cell",
+        "send requests in `execute`, or in the notebook with %bls, `repo.infer(...)` or a %%bls cell",
     r"Expected all tensors to be on the same device":
-        "move one to where the other is: `tensor.to(other.device)`",
+        "move one tensor to the other's device: `tensor.to(other.device)`",
     r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available":
         "simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model",
     r"No module named '(?P<name>\w+)":
-        "install it for this kernel, `%pip install {name}`, or put the module beside model.py",
+        "install it in this kernel, perhaps with `%pip install {name}`, or put the module beside model.py",
 }
 # fmt: on
 
 
-_MOST_CHARACTERS = 4000  # characters of a message that are looked at
+_MOST_CHARACTERS = 4000  # characters of a message that are searched
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 
 
 def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
-    """Return an error with what to do about it, where that is known."""
+    """Return an error with its remedy as `hint`, if there is one."""
     if record.hint:
         return record
     message = record.message[:_MOST_CHARACTERS]
@@ -519,21 +516,21 @@ def advised(record: ErrorRecord, known: Known) -> ErrorRecord:
 
 
 def about_loading(record: ErrorRecord, file: Path | None = None) -> ErrorRecord:
-    """Return the error of a model that could not be loaded with what to do; `file` has its code."""
+    """Return a load error with its remedy as `hint`; `file` is the model's code."""
     message = record.message[:_MOST_CHARACTERS]
     if "has no attribute 'TritonPythonModel'" in message:
         try:
             classes = _CLASS.findall("" if file is None else file.read_text("utf-8", "replace"))
         except OSError:
             classes = []
-        found = nearest("TritonPythonModel", classes) or (classes[0] if len(classes) == 1 else "")
+        similar = nearest("TritonPythonModel", classes) or (classes[0] if len(classes) == 1 else "")
         hint = (
-            f"rename the class `{found}`: `class TritonPythonModel:`"
-            if found
-            else "Triton looks for `class TritonPythonModel:` with `def execute(self, requests):` in it"
+            f"rename the class `{similar}`: `class TritonPythonModel:`"
+            if similar
+            else "define `class TritonPythonModel:` with a method `def execute(self, requests):`"
         )
     elif "'await' outside async function" in message:
-        hint = "`async def execute(self, requests):`"
+        hint = "write `async def execute(self, requests):`"
     else:
         hint = _code_remedy(record, message, Known())
     return replace(record, hint=hint) if hint else record

@@ -1,4 +1,4 @@
-"""One base for every record: frozen, plain, short in a list, and to JSON and back by its type hints alone."""
+"""The base class of records: a short repr, and conversion to JSON and back by type hints."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 R = TypeVar("R", bound="Record")
 
-_LONGEST = 200  # characters of what is told of a record
-_TEXT, _ITEMS = 40, 4  # characters of a text in it, items of a tuple
+_LONGEST = 200  # characters of a record's repr
+_TEXT, _ITEMS = 40, 4  # characters of a text, and items of a tuple, in a repr
 
 
 class Record:
     """A frozen dataclass made of text, numbers, ``None``, tuples and other records.
 
-    Subclasses are dataclasses with ``repr=False``: a session has thousands of spans, and where it stands in a
-    list or in an error message a line about it is enough.
+    Subclasses are dataclasses with ``repr=False``: a session has thousands of spans, so its repr in a list or an error
+    message is one line.
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        told: list[str] = []
+        parts: list[str] = []
         room = _LONGEST
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if value == field.default:
                 continue
-            told.append(f"{field.name}={_short(value)}")
-            room -= len(told[-1]) + 2
+            parts.append(f"{field.name}={_short(value)}")
+            room -= len(parts[-1]) + 2
             if room < 0:
-                told[-1] = "…"
+                parts[-1] = "…"
                 break
-        return f"{type(self).__name__}({', '.join(told)})"
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as dicts, lists and plain values that ``json.dumps`` takes."""
+        """Return the record as dicts, lists and plain values for ``json.dumps``."""
         return dict(plain(self))
 
     @classmethod
     def from_dict(cls: type[R], data: Mapping[str, Any]) -> R:
-        """Build a record equal to the one that `to_dict` was called on, also after a trip through JSON.
+        """Build a record from the result of `to_dict`, which may have passed through JSON.
 
-        Fields that have a default may be left out.
+        Fields with a default may be missing.
 
         Raises
         ------
         ValueError
-            If a field is unknown, missing or of another type; the message gives its path.
+            If a field is unknown, missing or has another type; the message names its path.
         """
         return _record(cls, data, cls.__name__)
 
@@ -65,7 +65,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 def _short(value: Any) -> str:
-    """Spell a field's value: short texts and numbers whole, of records and long tuples what they are."""
+    """Return a field's value as short text; records and long tuples as their type and length."""
     if isinstance(value, str):
         return repr(value if len(value) <= _TEXT else f"{value[: _TEXT - 1]}…")
     if isinstance(value, Record):
@@ -80,7 +80,7 @@ def _short(value: Any) -> str:
 
 
 def plain(value: Any, *, defaults: bool = True) -> Any:
-    """Return a record as plain data; without `defaults` the fields are left out that have theirs."""
+    """Return a record as plain data; without `defaults`, omit the fields with their default value."""
     if isinstance(value, Record):
         every = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
         return {
@@ -134,7 +134,7 @@ def _items(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]
 
 
 def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
-    # Exact types: True is not an int here, because JSON tells the two apart.
+    # Exact types: True is not accepted as an int, because JSON distinguishes them.
     if type(value) in kinds:
         return value
     if float in kinds and type(value) is int:

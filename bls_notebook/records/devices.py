@@ -1,4 +1,4 @@
-"""What is remembered of devices and of their memory at one moment."""
+"""Records of devices and their memory at one moment."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .base import Record
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeviceRecord(Record):
-    """A device and its memory in bytes, -1 where that is not known.
+    """A device and its memory in bytes; -1 means unknown.
 
-    ``name`` is ``cpu`` or ``gpu:0``; ``ours`` is what this process's arrays use, ``cached`` what its pool
-    keeps for arrays to come, ``others`` everything else.
+    `name` is ``cpu`` or ``gpu:0``. `ours` is used by this process's arrays, `cached` is free memory in its pool, and
+    `others` is all other memory in use.
     """
 
     name: str

@@ -8,18 +8,18 @@ from .base import Record
 
 
 class BLSError(Exception):
-    """Base class: one clear line that says what, where, got, expected and what to do."""
+    """Base class of this package's errors: one line with the problem, the place, got, expected, and the remedy."""
 
 
 class FileError(BLSError, ValueError):
-    """A file of a record that cannot be read or written, or holds something else."""
+    """A file of a record cannot be read or written, or has other content."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FrameRecord(Record):
-    """One frame of a traceback; an empty ``model`` means code that belongs to no model.
+    """One frame of a traceback; `model` is empty for code outside models.
 
-    ``source`` holds numbered lines around ``line``.
+    `source` has the numbered lines around `line`.
     """
 
     model: str
@@ -32,7 +32,7 @@ class FrameRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InputSeen(Record):
-    """What a request was sent with, without its values."""
+    """An input of a request, without its values."""
 
     name: str
     datatype: str
@@ -42,13 +42,13 @@ class InputSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ErrorRecord(Record):
-    """An error as its caller got it.
+    """An error as its caller received it.
 
-    ``chain`` names the models that it came through, outermost first; ``kind`` is the exception's class name, or empty;
-    ``frames`` are in Python's order, the failing call last; ``hint`` says how to fix it. ``stage`` is empty for a model
-    that failed, refused for a request that reached none, returned for an error that is a model's answer, or cancelled.
-    ``inputs`` are those of the last model's request. ``unchecked`` is the message of an error that the model was
-    answered with before, and did not pass on. ``debug`` says that ``%debug`` opens at its last frame.
+    `chain` names the models that the error passed, outermost first. `kind` is the exception's class name, or empty.
+    `frames` are in Python's order, the failing call last. `hint` is the remedy. `stage` is empty if the model failed,
+    ``refused`` if the request reached no model, ``returned`` if the model returned an error response, or ``cancelled``.
+    `inputs` are those of the request to the last model. `unchecked` is the message of an earlier error response which
+    the model received and ignored. `debug` says that ``%debug`` opens at the last frame.
     """
 
     message: str

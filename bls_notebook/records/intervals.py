@@ -1,4 +1,4 @@
-"""Arithmetic of intervals of time: pure, on pairs of nanoseconds that begin before they end."""
+"""Arithmetic of time intervals: pure functions on pairs (begin, end) in nanoseconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the time that the intervals cover, in order and disjoint; empty ones vanish."""
+    """Return the union of intervals: disjoint, in order, without empty intervals."""
     out: list[Interval] = []
     for begin, end in sorted(i for i in intervals if i[0] < i[1]):
         if out and begin <= out[-1][1]:
@@ -23,7 +23,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def minus(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
-    """Return what is left of the intervals without the holes, in order and disjoint."""
+    """Return the intervals minus the holes, disjoint and in order."""
     without = union(holes)
     begins, ends = [begin for begin, _ in without], [end for _, end in without]
     out: list[Interval] = []
@@ -33,7 +33,7 @@ def minus(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Inte
 
 
 def gaps(begin: int, end: int, holes: Iterable[Interval]) -> list[Interval]:
-    """Return what is left of one interval without the holes, in order and disjoint."""
+    """Return one interval minus the holes, disjoint and in order."""
     out: list[Interval] = []
     for hole, last in sorted(holes):
         if hole >= end:
@@ -48,15 +48,15 @@ def gaps(begin: int, end: int, holes: Iterable[Interval]) -> list[Interval]:
 
 
 def total(intervals: Iterable[Interval]) -> int:
-    """Return the sum of the lengths, ns."""
+    """Return the sum of the lengths (ns)."""
     return sum(end - begin for begin, end in intervals)
 
 
 def events(intervals: Iterable[Interval]) -> list[int]:
-    """Return two numbers for each interval, for `occupied`: 2 * begin + 1 and 2 * end; none for empty ones.
+    """Return two numbers for each non-empty interval, as `occupied` needs them: 2 * begin + 1 and 2 * end.
 
-    Of hundreds of thousands of intervals, plain numbers are quicker to sort than tuples, and the garbage
-    collector never looks at them.
+    Plain numbers, because with hundreds of thousands of intervals they sort faster than tuples and cost the garbage
+    collector nothing.
     """
     out: list[int] = []
     for begin, end in intervals:
@@ -67,7 +67,7 @@ def events(intervals: Iterable[Interval]) -> list[int]:
 
 
 class Occupied(NamedTuple):
-    """How long one interval at least lasted, and two at least; the sum of all; the most at a time."""
+    """Time covered by at least one interval, and by at least two; the sum of all; the largest number at once."""
 
     once: int
     twice: int
@@ -76,7 +76,7 @@ class Occupied(NamedTuple):
 
 
 def occupied(events: list[int]) -> Occupied:
-    """Return how much time intervals cover, from their `events`; sorts these."""
+    """Return the time that intervals cover, computed from their `events`; sorts these in place."""
     events.sort()
     once = twice = total = level = most = first = second = 0
     for event in events:
@@ -100,35 +100,35 @@ def occupied(events: list[int]) -> Occupied:
 
 
 def levels(intervals: Iterable[Interval]) -> list[tuple[int, int]]:
-    """Return how many intervals cover each moment: (from when on, how many), in order.
+    """Return the number of intervals at each moment, as (start, number) in order.
 
-    A moment belongs to the intervals that begin at it, not to those that end at it.
+    A moment belongs to intervals that begin at it, but not to intervals that end at it.
     """
     out: list[tuple[int, int]] = []
-    level = told = now = 0
+    level = last = now = 0
     for event in sorted(events(intervals)):
         when = event >> 1
         if when != now:
-            if level != told:
+            if level != last:
                 out.append((now, level))
-                told = level
+                last = level
             now = when
         level += 1 if event & 1 else -1
-    if level != told:
+    if level != last:
         out.append((now, level))
     return out
 
 
 class Rows:
-    """Gives each interval, in the order of their beginnings, the lowest row that is free."""
+    """Assigns each interval, in the order of their starts, to the lowest free row."""
 
     def __init__(self) -> None:
         self.count = 0
         self._free: list[int] = []
-        self._busy: list[tuple[float, int]] = []  # until when, which row
+        self._busy: list[tuple[float, int]] = []  # (end, row)
 
     def take(self, begin: float, end: float) -> int:
-        """Return the row of an interval; one that is empty leaves it at once."""
+        """Return the row of an interval; an empty interval frees its row at once."""
         while self._busy and self._busy[0][0] <= begin:
             heappush(self._free, heappop(self._busy)[1])
         if self._free:
@@ -140,7 +140,7 @@ class Rows:
 
 
 def overlapping(intervals: list[Interval]) -> list[bool]:
-    """Return for each interval whether it shares time with another one."""
+    """Return for each interval whether it overlaps another one."""
     out = [False] * len(intervals)
     furthest, owner = -1, -1
     for index in sorted(range(len(intervals)), key=intervals.__getitem__):

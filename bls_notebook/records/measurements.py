@@ -1,7 +1,4 @@
-"""Statistics of measurements: quartiles, ratios of alternating measurements, percentiles and histogram of latencies.
-
-A ratio of two things that were measured alternately many times comes with its certainty.
-"""
+"""Statistics of measurements: quartiles, ratios of alternating measurements with their error, latency histograms."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from .base import Record
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Quartiles(Record):
-    """Quartiles of ``count`` measurements, and their sum; all 0 where there are none. Times are ns."""
+    """Quartiles of `count` measurements, and their sum; all 0 without measurements. Times are in ns."""
 
     count: int = 0
     median: float = 0.0
@@ -29,7 +26,7 @@ class Quartiles(Record):
 
     @property
     def iqr(self) -> float:
-        """The middle half: third less first quartile."""
+        """The interquartile range: third minus first quartile."""
         return self.q3 - self.q1
 
 
@@ -37,7 +34,7 @@ NONE = Quartiles()
 
 
 def quartiles(values: Iterable[float]) -> Quartiles:
-    """Return the quartiles of values; between two of them by linear interpolation."""
+    """Return the quartiles of values, linearly interpolated."""
     ordered = sorted(map(float, values))
     if not ordered:
         return NONE
@@ -46,7 +43,7 @@ def quartiles(values: Iterable[float]) -> Quartiles:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """Return what such a part of ascending values is not above; between two of them interpolated."""
+    """Return a percentile of ascending values, linearly interpolated; `part` is 0.5 for the median."""
     place = part * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
@@ -57,9 +54,9 @@ Turns = Sequence[tuple[float, float]]
 
 
 def ratio(turns: Turns) -> float:
-    """Return how many times the second the first is: the (geometric) mean of the middle half of the turns.
+    """Return the ratio first / second: the geometric mean over the middle half of the turns.
 
-    Turns with a measurement that is not positive do not count; 0 if there are no others.
+    Turns with a measurement that is not positive do not count; 0 if none is left.
     """
     logs = _logs(turns)
     if not logs:
@@ -69,9 +66,9 @@ def ratio(turns: Turns) -> float:
 
 
 def relative_error(turns: Turns) -> float:
-    """Return the standard error of `ratio`, as a part of it; infinite for fewer than three turns.
+    """Return the relative standard error of `ratio`; infinite for fewer than three turns.
 
-    It is that of the plain mean, which is no smaller where a few turns are far off.
+    This is the error of the mean over all turns, which outliers increase: an estimate on the safe side.
     """
     logs = _logs(turns)
     return stdev(logs) / math.sqrt(len(logs)) if len(logs) > 2 else math.inf
@@ -82,14 +79,14 @@ def _logs(turns: Turns) -> list[float]:
 
 
 _BINS = 40
-_WIDE = 4.0  # times as slow as the quickest, from where on each bin is so many times as wide as the one before
+_WIDE = 4.0  # ratio of the slowest to the fastest time above which the bins are logarithmic
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Latency(Record):
-    """Percentiles of ``count`` times in seconds, and how many fell between each two of the ``edges``.
+    """Percentiles of `count` times in seconds, and their histogram: `counts` between each two `edges`.
 
-    The last bin has its upper edge. Bins are of equal width, or where ``log``, of an equal factor.
+    The last bin includes its upper edge. Bins have equal widths, or equal factors if `log`.
     """
 
     count: int
@@ -104,7 +101,7 @@ class Latency(Record):
 
 
 def latency(seconds: Iterable[float], bins: int = _BINS) -> Latency | None:
-    """Return the latency of requests that took so many seconds; None of none."""
+    """Return percentiles and a histogram of durations in seconds; None without durations."""
     times = sorted(map(float, seconds))
     if not times:
         return None

@@ -1,4 +1,4 @@
-"""Families of metrics as records: what Prometheus would read of them at one moment."""
+"""Records of metric families, with the values that Prometheus would read at one moment."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from .base import Record
 
-OWN = "nv_"  # what names of Triton's own metrics begin with
+OWN = "nv_"  # the prefix of Triton's own metrics
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BucketSeen(Record):
-    """A bucket of a histogram: its upper bound as Prometheus writes it, and how many fell into it alone."""
+    """A bucket of a histogram: its upper bound as Prometheus writes it, and its own (not cumulative) count."""
 
     bound: str
     count: int
@@ -21,7 +21,7 @@ class BucketSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MetricRecord(Record):
-    """One metric of a family. A histogram has buckets, and ``value`` is the sum of its observations."""
+    """One metric of a family. If it is a histogram, it has buckets, and `value` is the sum of its observations."""
 
     labels: tuple[tuple[str, str], ...] = ()
     value: float = 0.0
@@ -29,13 +29,13 @@ class MetricRecord(Record):
 
     @property
     def count(self) -> int:
-        """How many observations a histogram has."""
+        """The number of observations of a histogram."""
         return sum(bucket.count for bucket in self.buckets)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FamilyRecord(Record):
-    """A family of metrics; ``kind`` is counter, gauge or histogram."""
+    """A family of metrics; `kind` is counter, gauge or histogram."""
 
     name: str
     help: str = ""
@@ -44,12 +44,12 @@ class FamilyRecord(Record):
 
     @property
     def own(self) -> bool:
-        """Whether it is one of Triton's own, not of a model."""
+        """True for a metric of Triton, False for a model's."""
         return self.name.startswith(OWN)
 
 
 def family_record(family: Any) -> FamilyRecord:
-    """Return the record of a family of `prometheus_client`, under the name that its maker gave."""
+    """Return the record of a `prometheus_client` family."""
     if family.type != "histogram":
         metrics = tuple(MetricRecord(_labels(s.labels), float(s.value)) for s in family.samples)
         return FamilyRecord(family.name, family.documentation, family.type, metrics)
@@ -70,24 +70,24 @@ def _labels(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _buckets(below: Sequence[tuple[str, int]]) -> tuple[BucketSeen, ...]:
-    """Buckets by themselves; Prometheus counts in each all that are below its bound."""
+    """Return buckets with their own counts; Prometheus's counts are cumulative."""
     before = (0, *(count for _, count in below))
     return tuple(BucketSeen(le, count - less) for (le, count), less in zip(below, before, strict=False))
 
 
 def matching(families: Iterable[FamilyRecord], text: str = "") -> list[FamilyRecord]:
-    """Return the families with a word in them: those of models first, Triton's own after them.
+    """Return the families that match a text: first those of models, then Triton's own.
 
-    The word is part of a name or a help text, or of a label as ``name="value"``, in any case; of a family
-    where only labels match, those metrics are left.
+    The text is part of a name, a help text or a label, written ``name="value"``; case does not matter. If only labels
+    of a family match, the family keeps only the metrics with these labels.
     """
     word = text.casefold()
     out = []
     for family in families:
         if word not in f"{family.name} {family.help}".casefold():
-            found = tuple(m for m in family.metrics if word in ",".join(f'{k}="{v}"' for k, v in m.labels).casefold())
-            if not found:
+            metrics = tuple(m for m in family.metrics if word in ",".join(f'{k}="{v}"' for k, v in m.labels).casefold())
+            if not metrics:
                 continue
-            family = replace(family, metrics=found)
+            family = replace(family, metrics=metrics)
         out.append(family)
     return sorted(out, key=lambda family: family.own)

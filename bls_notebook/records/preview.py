@@ -1,7 +1,7 @@
 """Tensor records with a preview of the first elements.
 
-The work is bounded whatever the tensor's size: a few elements are read, never a reduction, never a
-copy of the whole, and nothing at all is read from an array that lies on a device.
+The work is bounded for any size of tensor: it reads a few elements, without reductions or a copy of the whole tensor,
+and reads nothing from an array on a GPU.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .visible_text import visible
 if TYPE_CHECKING:
     from .repository import TensorRecord
 
-WHOLE = 12  # tensors of up to so many elements are shown whole
-HEAD = 4  # elements at the head of a longer row; its last one is shown too
+WHOLE = 12  # largest number of elements of a tensor that is shown whole
+HEAD = 4  # elements shown at the start of a longer row, besides its last one
 CHARACTERS = 40  # of one BYTES element
-COUNTED = 1000  # BYTES elements whose lengths are added up
+COUNTED = 1000  # largest number of BYTES elements whose lengths are added up
 
 ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
@@ -39,15 +39,14 @@ def tensor_record(
 ) -> TensorRecord:
     """Describe one tensor without copying it.
 
-    ``array`` is a NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read; or None where
-    nothing can be shown. Elements are read on the device ``cpu`` only, and where no ``reason`` says why there is no
-    preview. ``shape`` and ``nbytes`` (of BYTES with the four bytes of each length) are for callers that know them; the
-    record's ``bytes`` is -1 where the size cannot be known without reading everything.
+    `array` is a NumPy array, or any object with ``shape`` and ``nbytes`` (its elements are not read), or None if there
+    is nothing to show. Elements are read only if `device` is ``cpu`` and `reason` is empty; `reason` says why there is
+    no preview. `shape` and `nbytes` (BYTES: including four bytes per length) are for callers that know them. The
+    record's ``bytes`` is -1 if the size is unknown without reading everything.
     """
-    from .repository import TensorRecord  # first needed here
+    from .repository import TensorRecord  # imported on first use
 
-    found = getattr(array, "shape", ()) if shape is None else shape
-    dims = tuple(int(n) for n in found)
+    dims = tuple(int(n) for n in (getattr(array, "shape", ()) if shape is None else shape))
     if nbytes is None:
         nbytes = _size(datatype, array, dims, device)
     if device != "cpu":
@@ -60,14 +59,14 @@ def tensor_record(
 
 
 def preview(array: Any, datatype: str) -> str:
-    """Format the first few elements of a NumPy array; say why where that cannot be done."""
+    """Return the first few elements of a NumPy array as text, or the reason if that is impossible."""
     if datatype == "BF16" and getattr(getattr(array, "dtype", None), "name", "") != "bfloat16":
         return "… (NumPy has no BF16)"
-    # Without an import: where NumPy is not loaded there is no NumPy array.
+    # Without an import: if NumPy is not loaded, there is no NumPy array.
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(array, numpy.ndarray):
         return "… (no data)" if array is None else f"… ({type(array).__name__} is not a NumPy array)"
-    plain = array.view(numpy.ndarray)  # a subclass may index in ways of its own
+    plain = array.view(numpy.ndarray)  # a subclass may redefine indexing
     if plain.dtype.kind not in "biufcOSU" and plain.dtype.name != "bfloat16":
         return f"… (NumPy {plain.dtype.name})"
     return "empty" if plain.size == 0 else _nested(plain, plain.size <= WHOLE)
@@ -98,11 +97,11 @@ def _element(value: Any) -> str:
         return _float(value) if getattr(getattr(value, "dtype", None), "kind", "") == "f" else str(value)
     if kind.__name__ == "bfloat16" or kind is float:
         return _float(value)
-    return f"<{visible(kind.__name__)}>"  # an unknown object's own repr could cost or do anything
+    return f"<{visible(kind.__name__)}>"  # the repr of an unknown object could run any code
 
 
 def _float(value: Any) -> str:
-    """Spell a float in at most about seven characters; ``0.50`` is never written for what is not 0.5."""
+    """Return a float as about seven characters: exact if short, else rounded (``0.5000`` is not exactly 0.5)."""
     exact = str(value)
     number = float(value)
     if len(exact) <= 6 or not math.isfinite(number):
@@ -116,18 +115,18 @@ def _float(value: Any) -> str:
 def _bytes(value: bytes) -> str:
     head = value[: CHARACTERS * 4 + 4]
     try:
-        # Not final: the cut may fall inside a character, which is no fault of the text.
+        # Incremental, because the cut may be within a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(value))
     except UnicodeDecodeError:
-        more = "…" if len(value) > CHARACTERS // 2 else ""
-        return f"{value[: CHARACTERS // 2]!r}{more}"
+        ellipsis = "…" if len(value) > CHARACTERS // 2 else ""
+        return f"{value[: CHARACTERS // 2]!r}{ellipsis}"
     return _quoted(text[: CHARACTERS + 1])
 
 
 def _quoted(text: str) -> str:
-    more = "…" if len(text) > CHARACTERS else ""
+    ellipsis = "…" if len(text) > CHARACTERS else ""
     inside = text[:CHARACTERS].replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{visible(inside)}{more}"'
+    return f'"{visible(inside)}{ellipsis}"'
 
 
 def _size(datatype: str, array: Any, dims: tuple[int, ...], device: str) -> int:
@@ -146,7 +145,7 @@ def _size(datatype: str, array: Any, dims: tuple[int, ...], device: str) -> int:
 
 
 def _length(item: Any) -> int:
-    """Return what one BYTES element takes when it is sent: its length in four bytes, then itself."""
+    """Return the serialized size of a BYTES element: four bytes for its length, then its content."""
     if isinstance(item, str):
         return 4 + len(item.encode("utf-8", "surrogatepass"))
     return 4 + len(item) if isinstance(item, bytes) else -1

@@ -1,6 +1,6 @@
-"""What is taken note of while requests run: models, who made and who holds a block of memory, lines of logs.
+"""Records of events while requests run: models, creators and owners of memory blocks, log lines, stubs.
 
-What becomes of it later is in `spans` and `lifetimes`, which need not be imported until then.
+They are separate from the records that are computed from them later, whose modules are not imported before.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from .base import Record
 
 LEVELS = ("verbose", "info", "warning", "error")
-"""Triton's levels, the least first."""
+"""Triton's log levels, from the least to the most severe."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorSeen(Record):
-    """An input or output as a model's configuration has it: without the batch, -1 for any length."""
+    """An input or output in a model's configuration: dims without the batch, -1 for any length."""
 
     name: str
     dtype: str
@@ -25,11 +25,11 @@ class TensorSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelSeen(Record):
-    """A model version that served a span, as it was configured then.
+    """A model version, as it was configured when it ran.
 
-    ``scheduler`` is default, dynamic_batching, sequence_batching or ensemble; ``code`` is a hash of the
-    source and ``config`` one of the completed configuration: equal hashes mean the same code. A ``stub``
-    answered in its place. ``remote`` is the address of the server that runs it, empty for this process.
+    `scheduler` is default, dynamic_batching, sequence_batching or ensemble. `code` is a hash of the source, and
+    `config` one of the completed configuration: equal hashes mean the same content. `stub` is true if a stub answered
+    for the model. `remote` is the address of the server that runs the model, empty for this process.
     """
 
     name: str
@@ -50,13 +50,11 @@ class ModelSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Maker(Record):
-    """Who made a block of memory, or had it; an empty ``model`` is the notebook.
+    """The creator of a block of memory; an empty `model` is the notebook.
 
-    The engine's copy of an input belongs to the model that received it, its copy of an output to the model
-    that gave it.
-
-    ``request`` numbers the requests of the track from 1, 0 for none; ``span`` is the id of the request's
-    span where a profile was on too; ``cell`` is the notebook's cell, ``In [3]``.
+    The engine's copy of an input belongs to the model that received it, its copy of an output to the model that
+    returned it. `request` numbers the requests of the recording from 1, 0 for none. `span` is the id of the request's
+    span if a profile was recorded too. `cell` is the notebook's cell, such as ``In [3]``.
     """
 
     model: str = ""
@@ -73,9 +71,9 @@ NOBODY = Maker()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CodeLine(Record):
-    """The line of code that made a block of memory; ``line`` is 0 where that is not known.
+    """The line of code that allocated a block of memory; `line` is 0 if it is unknown.
 
-    ``function`` is empty for a cell's, or a file's, own lines; ``text`` is what the line says.
+    `function` is empty for code at the top level of a cell or file; `text` is the source of the line.
     """
 
     file: str = ""
@@ -89,11 +87,11 @@ NOWHERE = CodeLine()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holder(Record):
-    """Why a block was still alive when the track ended.
+    """An owner: the reason why a block was still alive when the recording ended.
 
-    ``kind`` is variable (of the notebook: ``name`` is its name), attribute (of a model: the path
-    ``leaky.kept[3]``), response, request, iterator, capsule, view, frame, or unknown; ``remedy`` is what
-    to type to let go, where that is known.
+    `kind` is variable (of the notebook, `name` is its name), attribute (of a model, `name` is a path such as
+    ``leaky.kept[3]``), response, request, iterator, capsule, view, frame, or unknown. `remedy` is code that releases
+    the block, or empty.
     """
 
     kind: str
@@ -103,10 +101,10 @@ class Holder(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LogLine(Record):
-    """A message that a model logged by `pb_utils.Logger`.
+    """A message that a model logged with `pb_utils.Logger`.
 
-    ``model`` is ``notebook`` for code of the notebook that runs as a model. ``background`` says that it came
-    from a thread of which nobody knows who started it.
+    `model` is ``notebook`` for code in cells such as ``%%bls``. `background` is true if the message came from a thread
+    that belongs to no known cell.
     """
 
     level: str
@@ -118,21 +116,21 @@ class LogLine(Record):
 
 
 class Stubbed(str):
-    """Name of a model that a stub answered for."""
+    """A mark among the warnings of a response: the name of a model for which a stub answered."""
 
     __slots__ = ()
 
 
 def stubs_in(warnings: Iterable[str]) -> tuple[str, ...]:
-    """Return the models that stubs answered for, each once, in order."""
-    return tuple(dict.fromkeys(str(each) for each in warnings if each.__class__ is Stubbed))
+    """Return the models for which stubs answered, each once, in order."""
+    return tuple(dict.fromkeys(str(warning) for warning in warnings if warning.__class__ is Stubbed))
 
 
 def without_stubs(warnings: Iterable[str]) -> tuple[str, ...]:
-    """Return the warnings that are no such marks."""
-    return tuple(each for each in warnings if each.__class__ is not Stubbed)
+    """Return the warnings without the marks of stubs."""
+    return tuple(warning for warning in warnings if warning.__class__ is not Stubbed)
 
 
 def went_through(stubs: Iterable[str]) -> str:
-    """Say in a line what an answer went through."""
+    """Return the line that says which stubs took part in a response."""
     return f"went through a stub: {', '.join(stubs)}; its values are made up"

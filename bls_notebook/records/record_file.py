@@ -1,7 +1,7 @@
-"""Records in files: one JSON object, gzipped or not, that says of what kind and schema it is.
+"""Files of records: one JSON object with its kind and schema, gzipped or not.
 
-Guarantees: whatever is in a file, and whether there is one or not, reading it gives a record or raises a
-`FileError` of one line; a gzipped file is not unpacked beyond what any record would be.
+Guarantees: reading any path returns a record or raises a `FileError` of one line, whatever the file contains. A gzipped
+file is not unpacked beyond the size that a record can have.
 """
 
 from __future__ import annotations
@@ -25,64 +25,64 @@ from .base import Record
 from .errors import FileError
 from .visible_text import visible
 
-RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
-ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case
+RATIO = 64  # largest ratio of unpacked to packed size; a profile's is 8, a memory recording's 20
+ALWAYS = 1 << 25  # unpacked bytes that are allowed at any ratio
 MOST = 1 << 31  # bytes of a file, unpacked
 _GZIP = b"\x1f\x8b"
 _Record = TypeVar("_Record", bound=Record)
 
 
 def read_json(path: str | Path) -> Any:
-    """Return what is in a file of JSON text, gzipped or not; the OSError or ValueError says why it cannot."""
+    """Read a JSON file, gzipped or not; raise OSError or ValueError with the reason."""
     return json_of(read_bytes(path))
 
 
 def json_of(data: bytes) -> Any:
-    """Return what JSON text says; the OSError or ValueError says why that cannot be."""
+    """Parse JSON text; raise OSError or ValueError with the reason."""
     try:
         return json.loads(data, parse_constant=_no_number, parse_float=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"it is no JSON ({error})") from None
+        raise ValueError(f"it is not JSON ({error})") from None
     except RecursionError:
-        raise ValueError("it is no JSON (nested without end)") from None
+        raise ValueError("it is not JSON (nested too deeply)") from None
     except MemoryError:
-        raise OSError("it takes more memory than there is") from None
+        raise OSError("there is not enough memory to read it") from None
 
 
 def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
-    """Return what is in a file, unpacked; a gzipped one that is cut off is refused, or is read so far."""
+    """Return a file's bytes, unpacked; of a truncated gzipped file its start, or ValueError if `is_whole`."""
     try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError("it is no file")
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is not a file")
         with open(path, "rb") as file:
             packed = file.peek(2)[:2] == _GZIP
-            most = min(MOST, max(ALWAYS, RATIO * found.st_size) if packed else MOST)
+            most = min(MOST, max(ALWAYS, RATIO * status.st_size) if packed else MOST)
             unpacked: Any = gzip.GzipFile(fileobj=file) if packed else file
             data = bytearray()
             with contextlib.suppress(*() if is_whole else (EOFError,)):
                 while len(data) <= most and (piece := unpacked.read1(1 << 20)):
                     data += piece
         if len(data) > most:
-            how = "unpacks to" if packed else "has"
-            raise OSError(f"it {how} more than {most:,} bytes, no record does")
+            verb = "unpacks to" if packed else "has"
+            raise OSError(f"it {verb} more than {most:,} bytes, the limit of a record")
         return bytes(data)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"it is no JSON ({error})") from None
+        raise ValueError(f"it is not JSON ({error})") from None
     except MemoryError:
-        raise OSError("it takes more memory than there is") from None
+        raise OSError("there is not enough memory to read it") from None
     except OSError as error:
         raise OSError(error.strerror or str(error)) from None
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"it is no JSON ({text} is no number there)")
+    raise ValueError(f"it is not JSON ({text} is not a JSON number)")
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"it is no JSON (a number of {len(text)} digits is out of range)")
+        raise ValueError(f"it is not JSON (a number of {len(text)} digits is out of range)")
     return number
 
 
@@ -108,14 +108,14 @@ def ending_of(path: Path, endings: Iterable[str], content: str, hint: str) -> st
 
 
 def told(text: object) -> str:
-    """What a file says, or is called, as part of a message: one short line."""
+    """Return text from a file, or its name, as one short visible line for a message."""
     shown = visible(str(text))
     return shown if len(shown) <= 300 else f"{shown[:300]}…"
 
 
 @dataclass(frozen=True)
 class RecordFile(Generic[_Record]):
-    """Files that hold a record of one type; `a_file` and `content` are what messages call them."""
+    """The files of one type of record; messages call a file `a_file` and its content `content`."""
 
     record: type[_Record]
     kind: str
@@ -124,7 +124,7 @@ class RecordFile(Generic[_Record]):
     content: str
 
     def save(self, record: _Record, path: str | Path) -> Path:
-        """Write a record; compressed where the file's name ends with ``.gz``."""
+        """Write a record, compressed if the file's name ends with ``.gz``."""
         target = Path(path)
         try:
             text = json.dumps({"kind": self.kind, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
@@ -135,7 +135,7 @@ class RecordFile(Generic[_Record]):
         return write_file(target, packed, self.content)
 
     def load(self, path: str | Path) -> _Record:
-        """Read a record that was saved, or raise a `FileError` that says why not."""
+        """Read a saved record, or raise a `FileError` with the reason."""
         if not isinstance(path, (str, os.PathLike)):
             raise FileError(f"expected the path of a file, got {type(path).__name__}")
         name = told(Path(path).name)
@@ -148,8 +148,8 @@ class RecordFile(Generic[_Record]):
             raise FileError(f"{foreign}: {told(error)}") from None
         kind = plain.pop("kind", None) if isinstance(plain, dict) else None
         if kind != self.kind:
-            what = f"its kind is {told(repr(kind))}" if kind is not None else "it has no kind"
-            raise FileError(f"{foreign}: {what}, expected {self.kind!r}")
+            got = f"its kind is {told(repr(kind))}" if kind is not None else "it has no kind"
+            raise FileError(f"{foreign}: {got}, expected {self.kind!r}")
         schema = plain.get("schema")
         if schema != self.schema:
             raise FileError(
@@ -203,7 +203,7 @@ def load(path: str | Path, **options: Any) -> Any:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind that a file says it has, or, of other programs' files, the one it looks like."""
+    """Return the kind that a file declares, or a guess from the first bytes of other programs' files."""
     beginning = _beginning(path)
     named = _KIND.match(beginning)
     if named is not None:

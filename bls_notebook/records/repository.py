@@ -10,10 +10,10 @@ from .errors import ErrorRecord
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Figures(Record):
-    """Figures of the elements of a numeric tensor; least, greatest and mean ignore NaN and infinite ones.
+    """Statistics of a numeric tensor's elements; least, greatest and mean ignore NaN and infinities.
 
-    ``every`` is 1 where all elements were looked at, and n where one of n was. ``histogram`` counts them in
-    bins of one width from the least to the greatest.
+    `every` is 1 if all elements were read, or n if every n-th was. `histogram` counts the elements in bins of equal
+    width from the least to the greatest.
     """
 
     least: int | float | None = None
@@ -27,9 +27,9 @@ class Figures(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Media(Record):
-    """A picture or a sound: its bytes in base64, and in words what was done to the numbers to make it.
+    """A picture or a sound: its bytes in base64; `said` describes how the numbers were converted.
 
-    ``width`` and ``height`` are the tensor's; ``width`` of a sound is its samples a second.
+    `width` and `height` are the tensor's; the `width` of a sound is its sample rate (samples per second).
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Media(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TextSeen(Record):
-    """An element of a BYTES tensor: ``kind`` is JSON, text, hex or the kind of a file, such as PNG."""
+    """An element of a BYTES tensor; `kind` is JSON, text, hex or a type of file, such as PNG."""
 
     index: tuple[int, ...]
     kind: str
@@ -52,10 +52,10 @@ class TextSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change(Record):
-    """A file that changed: how many lines came and went, and these with their neighbours.
+    """A changed file: the numbers of added and removed lines, and these lines with their neighbors.
 
-    Each of ``lines`` is a sign and a text: ``+`` came, ``-`` went, a space stayed, ``…`` stands for a gap.
-    ``numbers`` are theirs in the file as it was, 0 for what came; none where they are not told.
+    Each of `lines` is a sign and a text: ``+`` added, ``-`` removed, a space for unchanged, ``…`` for a gap. `numbers`
+    are the line numbers in the old file, 0 for added lines; the tuple may be empty.
     """
 
     file: str
@@ -67,10 +67,10 @@ class Change(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fill(Record):
-    """A template's value and where it is from.
+    """The value of a template parameter, and its origin.
 
-    ``origin`` is ``given``, ``environment``, ``in the file`` (the template brings it along) or ``default``;
-    ``places`` are the fields that it went to, such as ``max_batch_size``.
+    `origin` is ``given``, ``environment``, ``in the file`` (the template has a default value) or ``default``;
+    `places` are the fields with this value, such as ``max_batch_size``.
     """
 
     key: str
@@ -81,9 +81,9 @@ class Fill(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StreamRecord(Record):
-    """One request that streamed: when its first and its last response came, in seconds since it was sent.
+    """One streaming request: the times of its first and last response, in seconds since it was sent.
 
-    ``responses`` counts those with outputs; ``text`` is what its pieces of text say together.
+    `responses` counts the responses with outputs; `text` is the joined text of the responses.
     """
 
     model: str
@@ -100,10 +100,10 @@ class StreamRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorRecord(Record):
-    """One tensor as it was seen: what it is, where it lies, and its first few elements.
+    """One tensor: data type, shape, device, size, and its first few elements as text.
 
-    ``device`` is ``cpu``, ``gpu:0`` or ``gpu:0 (simulated)``; ``bytes`` is -1 where it is not known.
-    ``figures`` and ``pictures`` are there where somebody looked at all of it.
+    `device` is ``cpu``, ``gpu:0`` or ``gpu:0 (simulated)``; `bytes` is -1 if the size is unknown. `figures` and
+    `pictures` exist only if the whole tensor was inspected.
     """
 
     name: str
@@ -118,10 +118,10 @@ class TensorRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ResponseRecord(Record):
-    """One response; ``seconds`` is the time since the request was sent.
+    """One response; `seconds` is the time since the request was sent.
 
-    ``index`` counts the responses of a stream, or the requests of a run, from 0; ``final`` says that no
-    more follow. ``stubs`` are the models on its way that stubs answered for.
+    `index` counts the responses of a stream, or the requests of a run, from 0. `final` is true for the last response.
+    `stubs` are the models for which stubs answered on the way.
     """
 
     model: str
@@ -139,7 +139,7 @@ class ResponseRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorSpecRecord(Record):
-    """An input or output that a model's config declares; ``dims`` are the config's, without the batch."""
+    """An input or output in a model's configuration; `dims` are the configuration's, without the batch."""
 
     name: str
     datatype: str
@@ -151,9 +151,9 @@ class TensorSpecRecord(Record):
 class ModelRecord(Record):
     """One version of a model.
 
-    ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty. ``changes`` are
-    those to the definition before, where a cell has defined it again. ``stub`` is why a stub answers in its place,
-    empty where it answers itself; ``remote`` the address of the server that runs it, empty where that is this process.
+    `state` is READY, LOADING, UNLOADING or UNAVAILABLE; `source` is ``cell``, a folder, or empty. `changes` are the
+    differences from the earlier definition, if a cell redefined the model. `stub` is the reason why a stub answers for
+    the model, or empty. `remote` is the address of the server that runs the model, empty for this process.
     """
 
     name: str
@@ -177,7 +177,7 @@ class ModelRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MessageRecord(Record):
-    """One line for the person at the notebook; ``kind`` is done, info, warning or error."""
+    """A one-line message to the user; `kind` is done, info, warning or error."""
 
     text: str
     kind: str = "done"
@@ -187,11 +187,11 @@ class MessageRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorsCompared(Record):
-    """Two tensors of one name; ``reason`` says why they could not be compared.
+    """Two tensors with one name, compared; `reason` says why a comparison was impossible.
 
-    ``absolute``, ``relative`` and ``ulps`` are the greatest differences, the last one counted in floats that
-    lie between the two; ``where`` is the first element that has the greatest absolute one. NaN equals NaN.
-    ``pictures`` are of the first, the second and the difference.
+    `absolute`, `relative` and `ulps` are the largest differences, `ulps` in units in the last place; `where` is the
+    first element with the largest absolute difference. NaN equals NaN. `pictures` show the first tensor, the second,
+    and the difference.
     """
 
     name: str
@@ -211,7 +211,7 @@ class TensorsCompared(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared(Record):
-    """Two responses, or two tensors, side by side."""
+    """The comparison of two responses or two tensors."""
 
     first: str
     second: str

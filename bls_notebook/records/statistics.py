@@ -1,7 +1,7 @@
-"""What a model version has done, as one record, and why its requests were not batched.
+"""Statistics of a model version, and the reason why its requests were not batched.
 
-A record is read from a row of Triton's statistics: of this runtime, or of a real server's
-``/v2/models/NAME/stats``, which leaves out what is zero.
+A record is built from an entry of Triton's statistics, of this runtime or of a real server's ``/v2/models/NAME/stats``,
+which omits zeros.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _PHASES = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Times(Record):
-    """How often something happened, and how long that took in all, in nanoseconds."""
+    """The number of events and their total duration in nanoseconds."""
 
     count: int = 0
     ns: int = 0
 
     @property
     def seconds(self) -> float:
-        """Mean of one, in seconds; 0 where there was none."""
+        """Mean duration in seconds; 0 without events."""
         return self.ns / self.count / 1e9 if self.count else 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BatchSeen(Record):
-    """Executions of one size: ``rows`` is the size of the batch, ``executions`` how many there were."""
+    """The number of executions with a batch of this many rows."""
 
     rows: int
     executions: int
@@ -41,14 +41,14 @@ class BatchSeen(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StatisticsRecord(Record):
-    """What a model version has done.
+    """Statistics of a model version since it was loaded.
 
-    ``inferences`` counts rows of batches, ``executions`` calls of `execute`, ``success`` and ``fail`` requests.
-    ``failures`` has Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) with their counts, where they are known.
-    ``batching`` says whether the model takes batches, ``cached`` whether it uses the response cache. Of this runtime
-    alone: how often others ``waited`` when an instance began, and what ``ended`` the batches that a dynamic batcher
-    took from its queue: ``shape:NAME`` (the next request differs in that input), ``inputs`` (it has others), ``rows``,
-    ``preferred``, ``queue``, ``delay`` or ``full``, each with a count.
+    `inferences` counts rows of batches, `executions` calls of `execute`, `success` and `fail` requests. `failures` has
+    Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) and their counts, if known. `batching` says whether the model
+    accepts batches, `cached` whether it uses the response cache. Only this runtime has `waited`, the number of
+    executions that began while other requests waited, and `ended`, the reasons why the dynamic batcher closed a batch,
+    with counts: ``shape:NAME`` (the next request has another shape of that input), ``inputs`` (it has other inputs),
+    ``rows``, ``preferred``, ``queue``, ``delay`` or ``full``.
     """
 
     name: str
@@ -74,21 +74,21 @@ class StatisticsRecord(Record):
 
     @property
     def batch(self) -> float:
-        """Mean size of a batch; 0 where nothing was executed."""
+        """Mean batch size; 0 without executions."""
         return self.inferences / self.executions if self.executions else 0.0
 
 
 def statistics_record(
     row: Mapping[str, Any], failures: Iterable[tuple[str, int]] = (), batching: bool = False, cached: bool = False
 ) -> StatisticsRecord:
-    """Return the record of a row of ``model_stats``.
+    """Return the record of an entry of ``model_stats``.
 
-    Reasons of failed requests are in Triton's metrics alone. What a model's configuration says of `batching`
-    and `cached` is set too where the row shows it.
+    `failures` are an argument because Triton reports the reasons of failed requests only in its metrics. `batching` and
+    `cached` come from the model's configuration, and are also true if the entry shows batches or use of the cache.
     """
     phases: dict[str, Any] = {
-        name: Times(int(found.get("count", 0)), int(found.get("ns", 0)))
-        for name, found in row.get("inference_stats", {}).items()
+        name: Times(int(times.get("count", 0)), int(times.get("ns", 0)))
+        for name, times in row.get("inference_stats", {}).items()
         if name in _PHASES
     }
     batches = tuple(
@@ -108,13 +108,13 @@ def statistics_record(
     )
 
 
-_FEW = 1.5  # rows: below, a batch is hardly one
-_LEAST = 4  # executions of which anything is told
+_FEW = 1.5  # requests per execution, from which on requests count as batched
+_LEAST = 4  # executions; with fewer there is no statement
 
 
 @dataclass(frozen=True)
 class Unbatched:
-    """Why: what was seen, why it was so, and what to do."""
+    """The observation that requests were not batched, the reason, and the remedy."""
 
     said: str
     because: str
@@ -122,65 +122,65 @@ class Unbatched:
 
     @property
     def sentence(self) -> str:
-        """All of it in a line."""
+        """Observation, reason and remedy in one line."""
         return f"{self.said}: {self.because} {self.mend}"
 
 
-def why_not_batched(seen: StatisticsRecord) -> Unbatched | None:
-    """Return why a version's requests ran one by one though it takes batches; None where there is nothing.
+def why_not_batched(record: StatisticsRecord) -> Unbatched | None:
+    """Return why requests to a version with batching ran one by one; None if there is nothing to say.
 
-    Nothing is told of few requests, of requests that never waited, or where most did run together.
+    That is the case for few requests, for requests that never waited, and if most requests ran in batches.
     """
-    requests = seen.success.count - seen.cache_hit.count
-    if seen.max_batch_size < 2 or seen.executions < _LEAST or not requests:
+    requests = record.success.count - record.cache_hit.count
+    if record.max_batch_size < 2 or record.executions < _LEAST or not requests:
         return None
-    if requests / seen.executions >= _FEW:
+    if requests / record.executions >= _FEW:
         return None
-    said = f"{count(requests, 'request')} ran in {count(seen.executions, 'execution')}, hardly any together"
-    if seen.scheduler == "default" and seen.waited:
+    said = f"{count(requests, 'request')} ran in {count(record.executions, 'execution')}, hardly any together"
+    if record.scheduler == "default" and record.waited:
         return Unbatched(
             said,
-            f"{seen.waited:,} times an instance took one while others waited; without `dynamic_batching` "
-            "each runs by itself.",
+            f"{record.waited:,} times an instance ran one request while others waited, because without "
+            "`dynamic_batching` each request runs alone.",
             "Add `dynamic_batching { }` to config.pbtxt.",
         )
-    if seen.scheduler != "dynamic" or not seen.ended:
+    if record.scheduler != "dynamic" or not record.ended:
         return None
-    reason, times = max(seen.ended, key=lambda pair: pair[1])
+    reason, times = max(record.ended, key=lambda pair: pair[1])
     kind, _, name = reason.partition(":")
-    if times * 2 < sum(number for _, number in seen.ended):
+    if times * 2 < sum(number for _, number in record.ended):
         return None
-    told = _TOLD.get(kind) if seen.waited or kind == "delay" else None
-    return None if told is None else Unbatched(said, *(words.format(times=times, name=name) for words in told))
+    texts = _REASONS.get(kind) if record.waited or kind == "delay" else None
+    return None if texts is None else Unbatched(said, *(text.format(times=times, name=name) for text in texts))
 
 
-# What ended a batch: why, and what to do.
-_TOLD = {
+# By the event that closed a batch: the reason, and the remedy.
+_REASONS = {
     "shape": (
-        "{times:,} times the next request in the queue had another shape of input {name!r}, and only equal "
-        "shapes share a batch.",
-        "Pad to equal sizes, or set `allow_ragged_batch: true` for it and handle the rows by themselves.",
+        "{times:,} times the next request in the queue had another shape of input {name!r}, and only requests "
+        "with equal shapes share a batch.",
+        "Pad to equal sizes, or set `allow_ragged_batch: true` for this input and handle its rows one by one.",
     ),
     "inputs": (
         "{times:,} times the next request in the queue had other optional inputs, and only requests with the "
-        "same ones share a batch.",
+        "same inputs share a batch.",
         "Send the same inputs with every request.",
     ),
     "rows": (
-        "{times:,} times the next request in the queue had too many rows for what max_batch_size left.",
-        "Raise max_batch_size, or send fewer rows at once.",
+        "{times:,} times the next request in the queue had too many rows for the rest of the batch.",
+        "Raise max_batch_size, or send fewer rows per request.",
     ),
     "preferred": (
-        "{times:,} times a batch of a preferred size was run as soon as it was there.",
-        "Take the small sizes out of `preferred_batch_size`.",
+        "{times:,} times a batch ran as soon as it had a preferred size.",
+        "Remove the small sizes from `preferred_batch_size`.",
     ),
     "queue": (
-        "{times:,} times nothing else was waiting when an instance took a request, and it does not wait for "
-        "others (`max_queue_delay_microseconds` is 0).",
+        "{times:,} times no other request was in the queue when an instance took one, and the batcher does not "
+        "wait for more (`max_queue_delay_microseconds` is 0).",
         "Send more requests at once, or let them wait: `max_queue_delay_microseconds: 1000`.",
     ),
     "delay": (
-        "{times:,} times nobody else came within `max_queue_delay_microseconds`.",
+        "{times:,} times no other request arrived within `max_queue_delay_microseconds`.",
         "Send more requests at once, or raise the delay.",
     ),
 }

@@ -1,6 +1,4 @@
-"""Quantities as text: times, bytes, counts, shares and shapes, as displays and messages write them and as
-users type them.
-"""
+"""Quantities as text: format times, bytes, counts, shares and shapes, and parse those that users type."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ%]*)", re.IGNORECASE)
 
 
 def duration(seconds: float) -> str:
-    """Spell a time with three digits: ``7.31 µs``, ``420 ms``, ``1.45 s``."""
+    """Format seconds with three digits: ``7.31 µs``, ``420 ms``, ``1.45 s``."""
     for factor, unit in ((1e6, "µs"), (1e3, "ms")):
         value = seconds * factor
         if value < 999.5:
@@ -31,7 +29,7 @@ def _three(value: float) -> str:
 
 
 def size(count: int) -> str:
-    """Spell a number of bytes in binary units, exactly where that is short; ``?`` if negative."""
+    """Format a number of bytes in binary units; ``?`` if negative."""
     if count < 0:
         return "?"
     value, unit = float(count), "B"
@@ -45,69 +43,69 @@ def size(count: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Spell a number with its noun: ``1 request``, ``1,000 requests``."""
+    """Format a number with its noun: ``1 request``, ``1,000 requests``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(words: Iterable[str], most: int) -> str:
-    """Spell a list, of a long one its first words: ``a, b and 3 more``."""
+    """Join words, the first `most` of a long list: ``a, b and 3 more``."""
     words = list(words)
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def quantity(words: str) -> tuple[float, str] | None:
-    """Read a number and its unit: ``2 MB`` is 2,000,000 and ``bytes``, ``5 ms`` 5,000,000 and ``ns``.
+    """Parse a number with a unit: ``2 MB`` is (2,000,000, ``bytes``), ``5 ms`` is (5,000,000, ``ns``).
 
-    A number alone has the unit "". None for other words.
+    A number alone has the unit "". The result is None for other text.
     """
-    found = _NUMBER.fullmatch(words.strip())
-    unit = found[2].lower() if found else ""
-    if found is None or unit not in _UNITS:
+    match = _NUMBER.fullmatch(words.strip())
+    unit = match[2].lower() if match else ""
+    if match is None or unit not in _UNITS:
         return None
-    of = "" if unit in ("", "%") else "bytes" if unit.endswith("b") else "ns"
-    return float(found[1]) * _UNITS[unit], of
+    base = "" if unit in ("", "%") else "bytes" if unit.endswith("b") else "ns"
+    return float(match[1]) * _UNITS[unit], base
 
 
 def seconds_in(words: str) -> float | None:
-    """Read a time, in seconds where no unit is given: ``5ms``, ``60s``, ``2``; None for other words."""
-    found = quantity(words)
-    if found is None or words.strip().endswith("%") or found[1] not in ("", "ns"):
+    """Parse a time, by default in seconds: ``5ms``, ``60s``, ``2``; None for other text."""
+    parsed = quantity(words)
+    if parsed is None or words.strip().endswith("%") or parsed[1] not in ("", "ns"):
         return None
-    return found[0] / 1e9 if found[1] else found[0]
+    return parsed[0] / 1e9 if parsed[1] else parsed[0]
 
 
-def bytes_in(given: object) -> int | None:
-    """Read a number of bytes, or a text of one: ``2 MB``, ``64 KiB``, ``1024``; None for what is neither."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    found = quantity(given) if isinstance(given, str) and not given.strip().endswith("%") else None
-    return int(found[0]) if found is not None and found[1] in ("bytes", "") else None
+def bytes_in(value: object) -> int | None:
+    """Return a number of bytes from a whole number or text: ``2 MB``, ``64 KiB``, ``1024``; None for others."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    parsed = quantity(value) if isinstance(value, str) and not value.strip().endswith("%") else None
+    return int(parsed[0]) if parsed is not None and parsed[1] in ("bytes", "") else None
 
 
 __all__ = [
     "TIME_WIDTH", "count", "duration", "factor", "ns", "percent", "shape", "size", "some_ns",
 ]  # fmt: skip
 
-TIME_WIDTH = 7  # of the longest time below 10,000 s, so that columns never move with the clock
+TIME_WIDTH = 7  # characters of the longest time below 10,000 s: columns of times have a constant width
 
 
 def shape(dims: Iterable[int], *, batch: bool = False) -> str:
-    """Spell a shape as Triton's configs do; a batch dimension is shown by name."""
+    """Format a shape as in Triton's configurations; the batch dimension is ``batch``."""
     return f"[{', '.join((['batch'] if batch else []) + [str(n) for n in dims])}]"
 
 
 def ns(value: float) -> str:
-    """Spell nanoseconds as a time."""
+    """Format nanoseconds as a time."""
     return duration(value / 1e9)
 
 
 def some_ns(value: float) -> str:
-    """Spell nanoseconds as a time, and none as nothing."""
+    """Format nanoseconds as a time; 0 as an empty text."""
     return duration(value / 1e9) if value > 0 else ""
 
 
 def percent(part: float, whole: float) -> str:
-    """Spell a part of a whole: ``45%``, ``<1%``; nothing of nothing is ``0%``."""
+    """Format a part of a whole: ``45%``, ``<1%``; ``0%`` if the whole is 0."""
     share = part / whole if whole else 0.0
     if 0 < share < 0.005:
         return "<1%"
@@ -115,7 +113,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def factor(value: float) -> str:
-    """Spell how many times as fast something became: ``3.9× faster``, ``1.2× slower``."""
+    """Format a speedup: ``3.9× faster``, ``1.2× slower``."""
     if value <= 0:
         return ""
     return f"{_times(value)} faster" if value >= 1 else f"{_times(1 / value)} slower"

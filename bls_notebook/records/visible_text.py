@@ -1,4 +1,4 @@
-"""Makes invisible and misleading characters visible, so that a name is what it looks like."""
+"""Text from models and users for display: invisible and misleading characters as escapes, short messages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import unicodedata
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-# Joiners belong to the spelling of several scripts and reorder nothing.
+# Zero-width joiners are part of words in several scripts and reorder nothing.
 _KEPT = frozenset("\u200c\u200d")
 _TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Replace control, bidirectional and other invisible characters by backslash escapes.
+    r"""Replace control, bidirectional and other invisible characters by escapes such as ``\x1b`` and ``\u202e``.
 
-    Lone surrogates included: ``\x1b`` or ``\u202e`` are spelled out. With `lines`, newlines and tabs stay.
+    Lone surrogates are replaced too. With `lines`, newlines and tabs stay.
     """
     if text.isprintable():
         return text
@@ -36,23 +36,23 @@ def _character(char: str, lines: bool) -> str:
 
 
 def spoken(message: str) -> str:
-    """Return an error's message without what Triton puts in it for a request that nobody named."""
+    """Return an error's message without Triton's mark for a request without an ID."""
     return message.replace("[request id: <id_unknown>] ", "")
 
 
 def without_traceback(message: str) -> str:
-    """Return an error's message without the lines of code that Triton lists in it."""
+    """Return an error's message without the traceback that Triton appends."""
     return _TRACEBACK.sub("", message)
 
 
 def encodable(text: str) -> str:
-    """Return a text that has a UTF-8 form: lone surrogates become backslash escapes."""
+    """Return text that can be encoded as UTF-8: lone surrogates become escapes."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def first_line(text: str, most: int = 200) -> str:
-    """Return the first line of a text that is not blank, cut to so many characters; empty where none is."""
+    """Return the first line that is not blank, cut to `most` characters; "" if there is none."""
     line = next((line for line in text.strip().splitlines() if line.strip()), "")
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
-from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
+from bls_notebook.display.records.differences import differences_table, inputs_table, lines_beside_table
 from bls_notebook.records.units import count, duration, ns, size
 from bls_notebook.records.visible_text import visible
 
@@ -131,7 +131,7 @@ def _both(record: Certificate) -> Iterator[doc.Row]:
 
 
 def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
-    yield doc.Warnings(without_told(unequal.what, unequal.tensors), "differs")
+    yield doc.Warnings(lines_beside_table(unequal.what, unequal.tensors), "differs")
     if unequal.tensors:
         yield differences_table(unequal.tensors, ("here", "on the server"))
     title = "the smallest request that shows the difference" if unequal.shrunk else "the request"

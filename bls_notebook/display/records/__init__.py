@@ -1,1 +1,1 @@
-"""The displays of single records and of lists of them, a module each."""
+"""Displays of the core's records and lists of records."""

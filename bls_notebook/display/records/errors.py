@@ -1,4 +1,4 @@
-"""Displays of errors, messages and log lines: the message, the models it passed, the failing lines."""
+"""Displays of errors, messages and log lines."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bls_notebook.records.repository import MessageRecord
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
-_AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
+_AT = "\n\nAt:\n"  # Triton's heading of a model's traceback
 _TITLES = {
     "refused": "request to {} refused",
     "returned": "{} returned an error",
     "cancelled": "request to {} cancelled",
 }
-_LINES = 8  # of a message that HTML shows at once; the rest folds away
-_CHARACTERS = 800
-_MOST = 50_000  # characters that are shown at all
+_LINES = 8  # of a message in HTML; the rest is folded
+_CHARACTERS = 800  # likewise
+_MOST = 50_000  # characters of a message; the rest is cut
 
 
 def error_document(record: ErrorRecord) -> Document:
-    """Describe an error: the whole message, the chain of models, the frames with their source, the remedy."""
+    """Show an error: the message, the remedy, the chain of models, and the frames with their source."""
     return Document([error_box(record, mark="✗")], styles="error")
 
 
 def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box:
-    """Return the body of `error_document`, for use inside another display."""
+    """Return the block of an error, for use in another display."""
     return Box(list(_blocks(record)), "error", mark, gap)
 
 
@@ -50,17 +50,16 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
     if len(record.chain) > 1:
         *through, last = record.chain
         models = tag("span", join(*through, tag("b", last), by=" → "), cls="error-chain")
-        told = [f"through {visible(' → '.join(record.chain))}"]
-        yield Both(lambda _: told, tag("div", parts.quiet("through").html, Html(" "), models))
+        line = [f"through {visible(' → '.join(record.chain))}"]
+        yield Both(lambda _: line, tag("div", parts.quiet("through").html, Html(" "), models))
     if record.inputs:
-        # A name, in the order of the request; on a device that is worth telling.
-        given = ", ".join(
+        inputs = ", ".join(
             f"{t.name} {t.datatype} {shape(t.shape)}{'' if t.device == 'cpu' else f' on {t.device}'}"
             for t in record.inputs
         )
         label = visible(f"sent to {record.chain[-1]}") if record.chain else "sent"
         yield Note(
-            label, given, tag("div", parts.quiet(label).html, Html(" "), tag("code", given), cls="error-more"), ""
+            label, inputs, tag("div", parts.quiet(label).html, Html(" "), tag("code", inputs), cls="error-more"), ""
         )
     yield Both(lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record))
     if record.debug:
@@ -68,7 +67,7 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
 
 
 def _debugger(record: ErrorRecord) -> Iterator[Block]:
-    """Say where ``%debug`` opens: in the outermost model, which raised, not in those that it called."""
+    """Yield the line that says where ``%debug`` opens: in the last frame of the outermost model, not of its callees."""
     at = next((i for i, f in reversed(list(enumerate(record.frames))) if f.model in record.chain[:1]), None)
     if at is None:
         return
@@ -79,7 +78,7 @@ def _debugger(record: ErrorRecord) -> Iterator[Block]:
 
 
 def _message(record: ErrorRecord) -> str:
-    """Return the message, without Triton's traceback where frames tell the same with their source."""
+    """Return the message, without Triton's traceback if the frames show it with source."""
     message = spoken(record.message)
     if len(message) > _MOST:
         message = f"{message[:_MOST]} … {len(message) - _MOST:,} more characters"
@@ -88,14 +87,14 @@ def _message(record: ErrorRecord) -> str:
 
 
 def _split(message: str) -> tuple[str, str]:
-    """Part a message where Triton appends its traceback, or where it gets too long to be read at a glance."""
+    """Split a message into the part to show and the rest: Triton's traceback, or the end of a long message."""
     at = message.find(_AT)
     first, rest = (message, "") if at < 0 else (message[:at], message[at + 2 :])
     lines = first.split("\n")
     cut = min(len("\n".join(lines[:_LINES])), _CHARACTERS)
     if cut == len(first):
         return first, rest
-    # Of a traceback that somebody else wrote, the last line says what went wrong.
+    # The last line of a Python traceback has the exception.
     last = f"\n{lines[-1][:_CHARACTERS]}" if "(most recent call last)" in first else ""
     return f"{first[:cut]}…{last}", message
 
@@ -107,8 +106,8 @@ def _pre(words: str) -> Html:
 def _more(rest: str) -> Html:
     if not rest:
         return Html()
-    own = rest.startswith("At:")
-    return _fold("traceback" if own else "whole message", _pre(rest), own)
+    is_traceback = rest.startswith("At:")
+    return _fold("traceback" if is_traceback else "whole message", _pre(rest), is_traceback)
 
 
 def _fold(title: str, inside: Html, is_open: bool) -> Html:
@@ -129,7 +128,7 @@ def _where(frame: FrameRecord) -> list[str]:
 
 
 def _numbered(frame: FrameRecord) -> Iterator[tuple[str, str, bool]]:
-    """The lines of a frame: mark and number, source, whether it is the one that failed."""
+    """Yield the lines of a frame: mark and number, source, and whether the line failed."""
     width = max((len(str(n)) for n, _ in frame.source), default=0)
     for n, source in frame.source:
         fails = n == frame.line
@@ -144,7 +143,7 @@ def _frame_lines(frame: FrameRecord) -> list[str]:
 def _frame(frame: FrameRecord) -> Html:
     model = parts.name(frame.model).html if frame.model else Html()
     where = tag("div", join(model, parts.dots(*_where(frame)).html, by=" "), cls="error-where")
-    # The newline is for readers without the stylesheet; a block swallows it.
+    # The newline is for readers without the stylesheet; with it, the line is a block, which ignores the newline.
     lines = (
         tag("span", tag("i", number), f"  {source}", Html("\n"), cls="error-fails" if fails else "")
         for number, source, fails in _numbered(frame)
@@ -159,13 +158,13 @@ _MARKS = {
 
 
 def message_document(record: MessageRecord) -> Document:
-    """Show one message after its mark, and the hint on a line of its own."""
+    """Show a message after its mark, and its hint on a separate line."""
     mark, cls = _MARKS.get(record.kind, _MARKS["info"])
     sign = tag("span", mark, cls=f"message-mark {cls}".strip())
     words = tag("span", parts.coded(record.text).html, cls="message-words")
     time = parts.time(record.seconds)
-    said = f"{record.text}  {time.text}" if time.text else record.text
-    top = Piece(said, join(sign, words, time.html, by=" "))
+    line = f"{record.text}  {time.text}" if time.text else record.text
+    top = Piece(line, join(sign, words, time.html, by=" "))
     blocks: list[Block] = [Words(top, indent=f"{mark} ", hang="  ")]
     if record.hint:
         blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
@@ -173,17 +172,15 @@ def message_document(record: MessageRecord) -> Document:
 
 
 MOST = 4000  # characters of a message
-# How a terminal writes each level: as it is called, and in which colour.
-_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}
-# Faint, and not bright black, which cannot be read on a dark page.
+_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}  # ANSI codes of the levels
+# Dim is faint (2) instead of bright black, which is unreadable on a dark page.
 _BOLD, _DIM = "1", "2"
 
 
 def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
-    """Write a line of a model's log: one line for each of the message; whatever that holds, it does nothing.
+    """Return a log message as text; control characters in it are escaped.
 
-    ``colour`` says whether to use a terminal's colours, the words are the same without; ``cell`` whose line
-    it is, where it does not stand under its own cell.
+    `colour` adds ANSI colors. `cell` names the cell of the message, if it is displayed elsewhere.
     """
     message = line.message
     if len(message) > MOST:
@@ -191,17 +188,15 @@ def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str
     first, *rest = visible(message.rstrip("\n"), lines=True).expandtabs(4).split("\n")
     level = _painted(f"[{visible(line.level)}]", _COLOURS.get(line.level, ""), colour)
     where = "in the background" if line.background else f"by {cell}" if cell else ""
-    told = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
-    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{told}: "
+    origin = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
+    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{origin}: "
     return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
 
 
 def left_out_text(logger: str, *, colour: bool = False) -> str:
-    """Say that further messages are not shown, and that the `logger` of that name has them."""
+    """Return the line that says that further messages are only in Python's logger `logger`."""
     return (
-        _painted(
-            f"… more messages of models are left out here; Python's logging has all: logger {logger!r}", _DIM, colour
-        )
+        _painted(f"… further messages of models are not shown here; Python's logger {logger!r} has all", _DIM, colour)
         + "\n"
     )
 

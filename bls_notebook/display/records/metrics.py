@@ -1,4 +1,4 @@
-"""Metrics by families: those of models first, histograms with their buckets drawn."""
+"""Display of metric families: first those of models; histograms with bars for their buckets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bls_notebook.records.metrics import FamilyRecord, MetricRecord
 from bls_notebook.records.units import count
 
 _OWN = "Triton's own metrics"
-_MOST = 50  # metrics of a family that are shown
-_CELLS = 20  # of a bar in the text
+_MOST = 50  # metrics that are shown of a family
+_CELLS = 20  # width of a bar in text
 
 
 def metrics_document(families: Sequence[FamilyRecord]) -> doc.Document:
-    """Show metrics in the order given; Triton's own are folded away where there are others."""
+    """Show families in the given order; Triton's own are folded if there are others."""
     if not families:
         return doc.Document([doc.Words(parts.quiet("no metrics"))])
     custom = [family for family in families if not family.own]
@@ -55,8 +55,8 @@ def _histogram(metric: MetricRecord) -> Iterator[doc.Block]:
     if metric.buckets:
         mean = f", mean {number(metric.value / metric.count)}" if metric.count else ""
         summary = f"{count(metric.count, 'observation')}, sum {summary}{mean}"
-    said = f"{labels.text}  {summary}".strip()
-    yield doc.Words(doc.Piece(said, join(labels.html, parts.quiet(summary).html, by=" ")), indent="  ")
+    line = f"{labels.text}  {summary}".strip()
+    yield doc.Words(doc.Piece(line, join(labels.html, parts.quiet(summary).html, by=" ")), indent="  ")
     if metric.count:
         rows = [doc.Row([words, times, _bar(share)]) for words, times, share in _buckets(metric)]
         yield doc.Table("Buckets", doc.columns(":r | :r |"), rows, headed=False, heads=False, indent="    ")
@@ -77,7 +77,7 @@ def _labels(metric: MetricRecord) -> doc.Piece:
 
 
 def number(value: float) -> str:
-    """Spell a value: whole numbers as such, others with six digits."""
+    """Format a value: whole numbers in full, others with six digits."""
     if not math.isfinite(value):
         return {math.inf: "∞", -math.inf: "-∞"}.get(value, "NaN")
     if value == int(value) and abs(value) < 1e15:
@@ -86,7 +86,7 @@ def number(value: float) -> str:
 
 
 def _buckets(metric: MetricRecord) -> Iterator[tuple[str, str, float]]:
-    """What falls into each bucket, in words; how often; and how high that is of the highest."""
+    """Yield for each bucket: its range, its count, and its share of the highest count."""
     if not metric.count:
         return
     most = max(bucket.count for bucket in metric.buckets) or 1

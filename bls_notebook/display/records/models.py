@@ -1,4 +1,4 @@
-"""Displays of models: one version, several versions, its config.pbtxt, and what a new definition changed."""
+"""Displays of models: one version, lists of versions, config.pbtxt, and the changes of a redefinition."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TOKEN = re.compile(
 
 
 def config_document(name: str, pbtxt: str) -> Document:
-    """Show a config under the name of its model; never cut, so that it can be copied."""
+    """Show a configuration under the name of its model, uncut, so that it can be copied."""
     named = Line([parts.name(name), parts.quiet("config.pbtxt")])
     heading = Forms([Line([f"config.pbtxt of {name}"], mark="#")], [named])
     return Document([heading, config_block(pbtxt)], styles="config")
 
 
 def config_block(pbtxt: str) -> Both:
-    """Show lines of a config (YAML looks well too); the stylesheet is ``config``."""
+    """Show a configuration (or YAML) with colors; the stylesheet is ``config``."""
     shown = tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text")
     return Both(lambda _: [visible(pbtxt.rstrip(), lines=True)], shown)
 
@@ -51,12 +51,12 @@ def _token(match: re.Match[str]) -> Html:
     return tag("span", prose(match[0]), cls=f"config-{kind}") if kind else prose(match[0])
 
 
-_IN_TEXT = 12  # lines of a file, where nothing can be folded
+_IN_TEXT = 12  # lines of a change in text, which cannot fold
 _CLASSES = {"+": "changes-came", "-": "changes-went", "…": "dim"}
 
 
 def changes_blocks(changes: Sequence[Change]) -> Iterator[doc.Block]:
-    """Show changes under a line that sums them up; nothing where there are none."""
+    """Yield changes under a summary line; nothing without changes."""
     if changes:
         counts = ", ".join(f"{change.file} +{change.added} −{change.removed}" for change in changes)
         title = f"changed since the last definition: {counts}"
@@ -65,7 +65,7 @@ def changes_blocks(changes: Sequence[Change]) -> Iterator[doc.Block]:
 
 
 def change_block(change: Change, most: int) -> doc.Block:
-    """Show a change; as text, so many lines of it."""
+    """Show a change; in text, at most `most` lines."""
     return doc.Both(lambda width: list(_text(change, width, most)), _html(change))
 
 
@@ -77,7 +77,7 @@ def _text(change: Change, width: int, most: int) -> Iterator[str]:
 
 
 def _numbers(change: Change) -> list[str]:
-    """What stands before each line: its number, where numbers are told."""
+    """Return the prefix of each line: its number, if the change has numbers."""
     if not change.numbers or len(change.numbers) != len(change.lines):
         return [""] * len(change.lines)
     width = len(str(max(change.numbers)))
@@ -85,7 +85,7 @@ def _numbers(change: Change) -> list[str]:
 
 
 def _html(change: Change) -> Html:
-    # The newline is for readers without the stylesheet; a block swallows it.
+    # The newline is for readers without the stylesheet; with it, the line is a block, which ignores the newline.
     lines = (
         tag(
             "span",
@@ -100,17 +100,17 @@ def _html(change: Change) -> Html:
 
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
-_SHORT = 40  # characters of a reason that still stands in the last column
-_NAMES = 3  # tensor names a side of a signature
+_SHORT = 40  # characters; a longer reason gets a separate row
+_NAMES = 3  # largest number of tensor names on each side of a signature
 
 
 def model_document(record: ModelRecord) -> doc.Document:
-    """Describe one model version."""
+    """Show one model version."""
     return doc.Document(list(model_blocks(record)), styles="changes" if record.changes else "")
 
 
 def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
-    """Give what there is to say of a model version."""
+    """Yield the blocks of one model version."""
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
@@ -119,8 +119,8 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     if record.stub:
         yield doc.Warnings([f"its answers are made up: {record.stub}"], label="stub")
     if record.reason:
-        said = tag("span", prose(record.reason), cls="wrap")
-        yield doc.Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), said))
+        reason = tag("span", prose(record.reason), cls="wrap")
+        yield doc.Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), reason))
     yield doc.Words(parts.dots(*_facts(record)), cls="facts", indent="  ")
     both = (("inputs", record.inputs), ("outputs", record.outputs))
     batch = record.max_batch_size > 0
@@ -137,7 +137,7 @@ def _facts(record: ModelRecord) -> Iterator[str]:
     if record.backend:
         yield f"{record.backend} backend"
     kind = record.instance_kind.removeprefix("KIND_").upper()
-    if not record.remote:  # the server's are its own business
+    if not record.remote:  # a remote server does not report its instances
         yield count(record.instances, "instance") + (f" on {kind}" if kind in {"CPU", "GPU"} else "")
     yield f"batches of up to {record.max_batch_size}" if record.max_batch_size > 0 else "no batching"
     if record.decoupled:
@@ -155,7 +155,7 @@ def _spec(spec: TensorSpecRecord, batch: bool) -> doc.Row:
 
 
 def models_document(records: Sequence[ModelRecord]) -> doc.Document:
-    """List models in the order given; reasons are wrapped, never cut."""
+    """Show models in the given order; reasons are wrapped and never cut."""
     if not records:
         return doc.Document([doc.Words(parts.quiet(_EMPTY))])
     table = models_table("Models in the repository", records)
@@ -163,22 +163,22 @@ def models_document(records: Sequence[ModelRecord]) -> doc.Document:
 
 
 def models_table(caption: str, records: Sequence[ModelRecord]) -> doc.Table:
-    """Give the table of models, a row each."""
+    """Return a table of models, one row each."""
     columns = doc.columns("model | version:r | state | load time:t | source | inputs → outputs")
     rows = [row for record in records for row in _rows(record)]
     return doc.Table(caption, columns, rows, indent="", last="wrap", most=28)
 
 
 def _rows(record: ModelRecord) -> Iterator[doc.Row]:
-    """A row, and in text a second one for a reason that has no room in it."""
+    """Yield the row of a model, and in text a second one for a long reason."""
     signature, reason = _signature(record), record.reason
     beside = not signature and len(reason) <= _SHORT
-    stands_out = record.state == "READY"  # it serves, and there is something to say all the same
-    below = tag("div", prose(reason), cls="loading" if stands_out else "dim") if reason else ""
+    is_notable = record.state == "READY"  # a reason although the model is in service
+    below = tag("div", prose(reason), cls="loading" if is_notable else "dim") if reason else ""
     inside = join(tag("code", signature) if signature else "", below)
     last = doc.Piece(reason if beside else signature, inside, cls="wrap")
     named: list[doc.Said] = [parts.name(record.name), str(record.version), _state(record)]
-    # A long path gives way where a page is narrow.
+    # A long path is cut on a narrow page.
     path = tag("span", record.source, cls="dim value", title=record.source or None)
     source = doc.Piece(record.source, tag("span", path, cls="fit"))
     yield doc.Row([*named, parts.time(record.load_seconds), source, last])
@@ -199,8 +199,8 @@ def _signature(record: ModelRecord) -> str:
 
 
 def _names(specs: tuple[TensorSpecRecord, ...]) -> str:
-    more = f", +{len(specs) - _NAMES}" if len(specs) > _NAMES else ""
-    return ", ".join(spec.name for spec in specs[:_NAMES]) + more or "nothing"
+    rest = f", +{len(specs) - _NAMES}" if len(specs) > _NAMES else ""
+    return ", ".join(spec.name for spec in specs[:_NAMES]) + rest or "nothing"
 
 
 def _summary(records: Sequence[ModelRecord]) -> str:

@@ -1,6 +1,6 @@
-"""Displays of one response, of many responses (-n, or a stream), and of many streams.
+"""Displays of one response, of many responses (-n or a stream), and of many streams.
 
-Of a long run enough rows are shown to see the pattern, never thousands; the first errors are always there.
+A long list shows the first and last rows, and always the first errors.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SIDE = 56  # pixels of a picture
 
 
 def response_document(record: ResponseRecord) -> doc.Document:
-    """Describe one response: where it is from, its tensors or its error, what it was asked with."""
+    """Show one response: its model and time, its tensors or error, parameters and warnings."""
     seen = any(tensor.pictures or tensor.figures for tensor in record.tensors)
     return doc.Document(list(_response_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
 
 
 def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
-    """Give what stands above a response's tensors: where it is from, how long it took, its error."""
+    """Yield the blocks above a response's tensors: its model and time, stubs, and its error."""
     facts = (
         f"version {record.version}" if record.version > 0 else "",
         f"request {record.request_id}" if record.request_id else "",
@@ -43,7 +43,7 @@ def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
     )
     top = parts.quiet(parts.dots(*facts, by="  "))
     yield doc.Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
-    yield parts.stubs_told(record.stubs)
+    yield parts.stubs_warning(record.stubs)
     if record.error:
         yield error_box(record.error)
 
@@ -79,20 +79,20 @@ def _tensors_table(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table
 
 
 def _values(tensor: TensorRecord) -> doc.Piece:
-    """The first elements; in HTML with pictures and figures of all of them."""
+    """Return the first elements; in HTML with pictures and statistics of the whole tensor."""
     values = parts.values(tensor.preview)
-    shown = [media_html(each, _SIDE, tensor.name) for each in tensor.pictures]
-    told = parts.quiet(tensor.pictures[0].said).html if any(shown) else ""
+    pictures = [media_html(media, _SIDE, tensor.name) for media in tensor.pictures]
+    caption = parts.quiet(tensor.pictures[0].said).html if any(pictures) else ""
     figures = figures_piece(tensor.figures).html
-    above = tag("div", *shown, told, cls="seen-row") if any(shown) else ""
+    above = tag("div", *pictures, caption, cls="seen-row") if any(pictures) else ""
     below = tag("div", figures, cls="seen-row") if figures else ""
     return doc.Piece(values.text, join(above, values.html, below)) if above or below else values
 
 
-_LEFT = "no final flag: the stream was left before its end, so there may be more responses"
-_MOST_COLUMNS = 4  # tensor names that get a column each
+_NOT_FINAL = "no final flag: reading the stream ended early, so there may be more responses"
+_MOST_COLUMNS = 4  # tensor names with separate columns; more share one
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
-_MOST_TEXT = 20_000  # characters of a text that are shown
+_MOST_TEXT = 20_000  # characters of a text
 T = TypeVar("T")
 Records = Sequence[ResponseRecord]
 Texts = Sequence[tuple[str, str]]
@@ -101,11 +101,10 @@ Texts = Sequence[tuple[str, str]]
 def responses_document(
     records: Records, *, stream: bool = False, running: bool = False, texts: Texts = ()
 ) -> doc.Document:
-    """Describe the responses of many requests: a summary, a row for each, the first error whole.
+    """Show many responses: a summary, one row each, and the first error in full.
 
-    Of one request that streams (``stream``) the seconds count from the request, and ``texts`` are what the
-    pieces of its outputs say together, by their names. Where more may come (``running``) it is no wonder that
-    there was no final flag yet.
+    If they are of one streaming request (`stream`), the seconds count from the request, and `texts` are the joined
+    texts of its outputs by name. While more may arrive (`running`), a missing final flag causes no warning.
     """
     if not records:
         return doc.Document([doc.Words(parts.quiet("no responses"))])
@@ -117,11 +116,11 @@ def responses_document(
     figures: list[doc.Block] = [] if stream else list(latency_blocks(_seconds(records)))
     styles = LATENCY_STYLES.split() if figures else []
     if texts:
-        figures, styles = [_text(name, said) for name, said in texts], ["stream"]
+        figures, styles = [_text(*pair) for pair in texts], ["stream"]
     table = _responses_table(records, stream)
     title = count(len(records), "response")
     blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
-    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
+    blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
     blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
     if error:
         blocks.append(error_box(error, gap=True))
@@ -129,26 +128,26 @@ def responses_document(
 
 
 def _seconds(records: Records) -> list[float]:
-    """How long answers took; what failed was often refused at once."""
+    """Return the times of the responses without errors: a refused request often fails at once."""
     return [record.seconds for record in records if record.seconds is not None and not record.error]
 
 
-def _text(name: str, said: str) -> doc.Block:
-    """What the pieces of an output say together."""
-    more = f" … {len(said) - _MOST_TEXT:,} more characters" if len(said) > _MOST_TEXT else ""
-    shown = f"{said[:_MOST_TEXT]}{more}"
+def _text(name: str, joined: str) -> doc.Block:
+    """Show the joined text of an output."""
+    rest = f" … {len(joined) - _MOST_TEXT:,} more characters" if len(joined) > _MOST_TEXT else ""
+    shown = f"{joined[:_MOST_TEXT]}{rest}"
     label = tag("div", parts.name(name).html, Html(" "), parts.quiet("as text").html, cls="stream-name")
     html = join(label, tag("div", prose(shown), cls="stream-text"))
     return doc.Both(lambda width: [f"  {visible(name)}:", *wrap(shown, width, "    ")], html)
 
 
 def _responses_table(records: Records, stream: bool) -> doc.Table:
-    found = _tensor_columns(records)
+    tensors = _tensor_columns(records)
     columns = [
         doc.Column(doc.Piece("", Html("#")), "r"),
         doc.Column(in_html=False),
         doc.Column("after" if stream else "time", "t", in_html=any(r.seconds is not None for r in records)),
-        *(doc.Column(each.head) for each in found),
+        *(doc.Column(tensor.head) for tensor in tensors),
         doc.Column(),
     ]
     warned = any(r.warnings for r in records)
@@ -156,15 +155,15 @@ def _responses_table(records: Records, stream: bool) -> doc.Table:
     bad = [i for i, record in enumerate(records) if record.error]
     for item in with_gaps(records, bad):
         if isinstance(item, ResponseRecord):
-            rows.append(_response_row(item, found, stream, warned))
+            rows.append(_response_row(item, tensors, stream, warned))
         else:
             rows += left_out(item, 3, len(columns))
-    caption, shared = f"Responses of {records[0].model}", max(len(found), 1)
+    caption, shared = f"Responses of {records[0].model}", max(len(tensors), 1)
     return doc.Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
 
 
-def _response_row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned: bool) -> doc.Row:
-    said = _note(record, stream)
+def _response_row(record: ResponseRecord, columns: Sequence[_Tensors], stream: bool, warned: bool) -> doc.Row:
+    note = _note(record, stream)
     sign = "!" if record.warnings else ""
     title = "; ".join(record.warnings) or None
     number = join(str(record.index), tag("span", sign, cls="warn", title=title) if warned else "", by=" ")
@@ -174,13 +173,13 @@ def _response_row(record: ResponseRecord, found: Sequence[_Tensors], stream: boo
         parts.time(record.seconds),
     ]
     if record.error:
-        bad = doc.Piece(said, Html(f"✗ {text(said)}"), "wide", len(found) + 1, spoken(record.error.message))
+        bad = doc.Piece(note, Html(f"✗ {text(note)}"), "wide", len(columns) + 1, spoken(record.error.message))
         return doc.Row([*start, bad], "bad")
-    return doc.Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
+    return doc.Row([*start, *(column.cell(record) for column in columns), parts.quiet(note)])
 
 
 def with_gaps(records: Sequence[T], bad: Sequence[int]) -> Iterator[T | str]:
-    """Give what has a row: all of a short run, of a long one its ends and first errors; and what is not."""
+    """Yield the records with a row (all of a short list, else its ends and first errors), and a text for each gap."""
     last = len(records)
     shown = {*range(_HEAD), *range(last - _TAIL, last), *bad[:_BAD]} if last > _WHOLE else range(last)
     before = -1
@@ -193,13 +192,13 @@ def with_gaps(records: Sequence[T], bad: Sequence[int]) -> Iterator[T | str]:
 
 
 def left_out(words: str, before: int, columns: int) -> list[doc.Row]:
-    """Say how many rows are left out, in text after so many cells."""
+    """Return the rows that say how many are left out: in text after `before` empty cells."""
     whole = doc.Piece("", Html(words), wide=columns)
     return [doc.Row([*[""] * before, words], only="text"), doc.Row([whole], "gap", only="html")]
 
 
 def _note(record: ResponseRecord, stream: bool) -> str:
-    """Return what ends a response's row: its error's first line, or that it is final."""
+    """Return the last cell of a response's row: the first line of its error, or ``final``."""
     if record.error:
         return first_line(spoken(record.error.message), 1000) or "no message"
     return "final" if stream and record.final else ""
@@ -215,7 +214,7 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
         sent = sum(bool(r.tensors) for r in records)
         spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
         return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
-    if len(_seconds(records)) >= LEAST:  # they have figures of their own
+    if len(_seconds(records)) >= LEAST:  # the histogram above the table shows the times
         return [*first, count(len(records), "request"), *errors]
     both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
     spread = [f"median {duration(quartiles(times).median)}", both] if times else []
@@ -223,18 +222,18 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
 
 
 def _warnings(records: Records, left: bool) -> list[str]:
-    return [*[_LEFT] * left, *warned_of(record.warnings for record in records)]
+    return [*[_NOT_FINAL] * left, *counted_warnings(record.warnings for record in records)]
 
 
-def warned_of(warnings: Iterable[Iterable[str]]) -> list[str]:
-    """Return the warnings of many, each once, with how often it came."""
-    totals = Counter(warning for each in warnings for warning in each)
+def counted_warnings(warnings: Iterable[Iterable[str]]) -> list[str]:
+    """Return the warnings of many responses, each once, with its number."""
+    totals = Counter(warning for group in warnings for warning in group)
     return [f"{words} ({n:,} times)" if n > 1 else words for words, n in totals.items()]
 
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The tensors of one name; what they all share stands in the heading, once."""
+    """A column of tensors with one name; the heading has the facts that all of them share."""
 
     name: str
     datatype: str = ""
@@ -251,21 +250,21 @@ class _Tensors:
         return doc.Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
 
     def cell(self, record: ResponseRecord) -> doc.Piece:
-        """Return what `record` has under this heading."""
-        found = [t for t in record.tensors if self.name in ("", t.name)]
-        shown = [
+        """Return the cell of a response in this column."""
+        tensors = [t for t in record.tensors if self.name in ("", t.name)]
+        pieces = [
             join(
                 *(parts.quiet(fact).html for fact in self._rest(t)),
                 parts.values(t.preview, 2 * parts.LONGEST // 3).html,
                 by=" ",
             )
-            for t in found
+            for t in tensors
         ]
-        words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
-        return doc.Piece(words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown))
+        words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in tensors)
+        return doc.Piece(words, join(*(tag("div", piece) for piece in pieces)) if len(pieces) > 1 else join(*pieces))
 
     def _rest(self, tensor: TensorRecord) -> list[str]:
-        """Return the facts of a tensor that its heading does not tell."""
+        """Return the facts of a tensor that the heading lacks."""
         facts = [] if self.name else [tensor.name]
         facts += [] if self.datatype else [tensor.datatype]
         facts += [] if self.shape else [shape(tensor.shape)]
@@ -273,7 +272,7 @@ class _Tensors:
 
 
 def _tensor_columns(records: Records) -> list[_Tensors]:
-    """Return a column for each tensor name, or one for all of them where there are many."""
+    """Return a column for each tensor name, or a single one if there are many names."""
     tensors: dict[str, list[TensorRecord]] = {}
     for record in records:
         for tensor in record.tensors:
@@ -296,7 +295,7 @@ def _shared(values: set[str]) -> str:
 
 
 def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
-    """Describe many streams: a summary, how long they took to begin and to end, a row for each."""
+    """Show many streams: a summary, the times of first and last responses, and one row each."""
     if not records:
         return doc.Document([doc.Words(parts.quiet("no streams"))])
     errors = [record.error for record in records if record.error]
@@ -315,8 +314,8 @@ def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
     figures = [*latency_blocks(firsts, "first response"), *latency_blocks(lasts, "last response")]
     table = _streams_table(records)
     blocks += [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
-    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
-    blocks.append(doc.Warnings(warned_of(record.warnings for record in records)))
+    blocks.append(parts.stubs_warning(name for record in records for name in record.stubs))
+    blocks.append(doc.Warnings(counted_warnings(record.warnings for record in records)))
     if errors:
         blocks.append(error_box(errors[0], gap=True))
     return doc.Document(blocks, styles=f"{LATENCY_STYLES} error" if errors else LATENCY_STYLES)
@@ -342,7 +341,7 @@ def _stream_row(record: StreamRecord) -> doc.Row:
         f"{record.responses:,}",
     ]
     if record.error:
-        said = first_line(spoken(record.error.message), 1000) or "no message"
-        return doc.Row([*start, doc.Piece(said, Html(f"✗ {text(said)}"), "wide")], "bad")
-    shown = clip(record.text, 2 * parts.LONGEST // 3)
-    return doc.Row([*start, parts.values(shown) if shown else parts.NOTHING])
+        message = first_line(spoken(record.error.message), 1000) or "no message"
+        return doc.Row([*start, doc.Piece(message, Html(f"✗ {text(message)}"), "wide")], "bad")
+    clipped = clip(record.text, 2 * parts.LONGEST // 3)
+    return doc.Row([*start, parts.values(clipped) if clipped else parts.NOTHING])

@@ -1,4 +1,4 @@
-"""Answers to Tab and Shift-Tab: in lines of magics, in config.pbtxt, in Python code of models."""
+"""IPython's completer and tooltips: Tab and Shift-Tab in lines of magics, in config.pbtxt, and in code of models."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ _CONFIG = "%%tritonconfig"
 
 
 class _Only(list[completer.SimpleCompletion]):
-    """Completions that are the only ones, also where there is none: IPython asks others if there are none."""
+    """Completions that hide those of other matchers, even if empty: IPython asks others if the length is 0."""
 
     def __len__(self) -> int:
         return max(1, super().__len__())
 
 
 def add_completion(notebook: Notebook) -> Callable[[], None]:
-    """Add the matcher to a shell; what this returns takes it away."""
+    """Add the matcher to a shell; return a function that removes it."""
 
-    # Before all other matchers, so that what it finds hides files and Python names.
+    # The highest priority, so that its completions hide files and Python names.
     @completer.completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
     def matcher(context: completer.CompletionContext) -> completer.SimpleMatcherResult:
-        found = _found(notebook, context)
-        if found is None:
+        result = _complete(notebook, context)
+        if result is None:
             return {"completions": [], "suppress": False}
-        fragment, names = found
+        fragment, names = result
         return {
             "completions": _Only(completer.SimpleCompletion(text=name, type=_kind(name)) for name in names),
             "matched_fragment": fragment,
             "suppress": True,
         }
 
-    known: Any = notebook.shell.Completer
-    known.custom_matchers.append(matcher)
+    shell_completer: Any = notebook.shell.Completer
+    shell_completer.custom_matchers.append(matcher)
 
     def remove() -> None:
-        if matcher in known.custom_matchers:
-            known.custom_matchers.remove(matcher)
+        if matcher in shell_completer.custom_matchers:
+            shell_completer.custom_matchers.remove(matcher)
 
     return remove
 
 
-def _found(notebook: Notebook, context: completer.CompletionContext) -> tuple[str, list[str]] | None:
-    """Return what is to be replaced and by what; None where Python's names come as usual."""
+def _complete(notebook: Notebook, context: completer.CompletionContext) -> tuple[str, list[str]] | None:
+    """Return the text to replace and its completions; None to leave completion to IPython."""
     models = bls.current_repository().index()
     hidden = notebook.shell.user_ns_hidden
     variables = {k: v for k, v in list(notebook.shell.user_ns.items()) if k not in hidden}
@@ -72,7 +72,7 @@ def _found(notebook: Notebook, context: completer.CompletionContext) -> tuple[st
 
 
 def _kind(name: str) -> str:
-    """What a frontend writes beside a name."""
+    """Return the kind of a completion, which frontends display beside it."""
     for end, kind in (("=", "input"), ("/", "path")):
         if name.endswith(end):
             return kind
@@ -86,7 +86,7 @@ _MAGIC = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%%?\w+)")
 
 
 def add_tooltips(notebook: Notebook) -> Callable[[], None]:
-    """Answer for the shell's kernel, if it has one; what this returns ends it."""
+    """Answer Shift-Tab in the shell's kernel, if it has one; return a function that stops it."""
     kernel: Any = getattr(notebook.shell, "kernel", None)
     before = getattr(kernel, "do_inspect", None)
     if before is None:
@@ -100,29 +100,29 @@ def add_tooltips(notebook: Notebook) -> Callable[[], None]:
 
     kernel.do_inspect = do_inspect
 
-    def give_back() -> None:
+    def remove() -> None:
         if kernel.__dict__.get("do_inspect") is do_inspect:
             del kernel.do_inspect
 
-    return give_back
+    return remove
 
 
 def tooltip(notebook: Notebook, code: str, cursor: int) -> str | None:
-    """Return what there is to say at a place of a cell; None where that is Python's to say."""
+    """Return the tooltip at the cursor; None to leave it to IPython."""
     start = code.rfind("\n", 0, cursor) + 1
     line = code[start:].split("\n", 1)[0]
-    found = _MAGIC.match(line)
-    if found is not None and cursor - start >= found.start("magic"):
-        magic = found["magic"]
+    match = _MAGIC.match(line)
+    if match is not None and cursor - start >= match.start("magic"):
+        magic = match["magic"]
         if magic in registry().keys("magics") and (not magic.startswith("%%") or start == 0):
-            return _of_magic(notebook, magic, line[found.end() :], cursor - start - found.end())
+            return _magic_tooltip(notebook, magic, line[match.end() :], cursor - start - match.end())
     from .python_code import Code
 
     return Code(code, cursor, notebook.shell.user_ns).help() or None
 
 
-def _of_magic(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
-    """About a word of a magic's line: the cursor is ``at`` a place of ``rest``, what follows its name."""
+def _magic_tooltip(notebook: Notebook, magic: str, rest: str, at: int) -> str | None:
+    """Return the tooltip in a magic's line: `rest` is the text after the magic's name, `at` the cursor in it."""
     parser = magic_named(magic).parser
     try:
         words = split_words(rest)

@@ -1,7 +1,6 @@
-"""What config.pbtxt may go on with at a cursor: fields, and values of those that have few.
+"""Completion in config.pbtxt: names of fields, and values of enumerations and booleans.
 
-The fields are those of Triton's own ModelConfig message, of the part that the cursor is in: inside
-``input [ {`` those of an input.
+The fields come from Triton's ModelConfig message: inside ``input [ {``, the fields of ModelInput.
 """
 
 from __future__ import annotations
@@ -23,71 +22,71 @@ _TOKEN = re.compile(
 
 
 def enumeration(name: str) -> list[str]:
-    """Return the values of an enumeration of model_config.proto, which has this name there."""
-    found: Any = model_config_pb2()
+    """Return the values of an enumeration of model_config.proto, such as ``ModelInstanceGroup.Kind``."""
+    node: Any = model_config_pb2()
     for part in name.split("."):
-        found = getattr(found, part)
-    return [value for value in dict(found.items()) if value != "TYPE_INVALID"]
+        node = getattr(node, part)
+    return [value for value in dict(node.items()) if value != "TYPE_INVALID"]
 
 
 @dataclass
 class _Message:
-    """A message whose brace is open: what it is of, or None; the fields that it has had."""
+    """A message whose brace is open at the cursor; `descriptor` is None if its field is unknown."""
 
     descriptor: Any
-    of: Any = None  # the field that it is a value of
-    listed: bool = False  # in brackets
-    seen: set[str] = field(default_factory=set)
+    of: Any = None  # the field with this message as its value
+    listed: bool = False  # inside a list
+    written: set[str] = field(default_factory=set)  # names of the fields so far
 
 
 def in_config(text: str, models: list[str]) -> tuple[str, list[str]]:
-    """Return the word that config.pbtxt, up to the cursor, ends with, and what may stand in its place."""
+    """Return the last word of config.pbtxt before the cursor, and the completions that can replace it."""
     fragment = re.search(r"\w*\Z", text)
     begun = fragment[0] if fragment else ""
     messages = [_Message(model_config_class().DESCRIPTOR)]
-    of: Any = None  # the field that was named last
+    of: Any = None  # the most recent field
     expected, listed = "field", False
     for token in _TOKEN.finditer(text[: len(text) - len(begun)]):
-        kind, said = token.lastgroup, token[0]
+        kind, part = token.lastgroup, token[0]
         if kind == "comment":
             if token.end() == len(text) - len(begun) and "\n" not in text[token.start() :]:
                 return begun, []
         elif kind == "open":
-            name = said[1:] + begun
+            name = part[1:] + begun
             return name, [m for m in models if m.startswith(name)] if _is(of, "model_name") else []
-        elif said in "{<" and expected != "next":
+        elif part in "{<" and expected != "next":
             messages.append(_Message(of.message_type if of is not None else None, of, listed))
             of, expected, listed = None, "field", False
-        elif said in "}>":
+        elif part in "}>":
             closed = messages.pop() if len(messages) > 1 else messages[0]
             of, listed, expected = closed.of, closed.listed, "next" if closed.listed else "field"
-        elif said == "[":
+        elif part == "[":
             listed, expected = True, "value"
-        elif said == "]" or (said in ",;" and not listed):
+        elif part == "]" or (part in ",;" and not listed):
             listed, expected = False, "field"
-        elif said in ",:":
+        elif part in ",:":
             expected = "value"
         elif kind == "word" and expected == "field":
             message = messages[-1]
-            of = message.descriptor.fields_by_name.get(said) if message.descriptor is not None else None
-            message.seen.add(said)
+            of = message.descriptor.fields_by_name.get(part) if message.descriptor is not None else None
+            message.written.add(part)
             expected = "name"
         elif expected == "value":
             expected = "next" if listed else "field"
-    found = _fields(messages[-1]) if expected == "field" else _values(of) if expected == "value" else []
-    return begun, [name for name in found if name.startswith(begun)]
+    candidates = _fields(messages[-1]) if expected == "field" else _values(of) if expected == "value" else []
+    return begun, [name for name in candidates if name.startswith(begun)]
 
 
 def _fields(message: _Message) -> list[str]:
-    """The fields that a message may still have: lists again, others once, of a oneof a single one."""
+    """Return the fields that can still be added: repeated fields again, others once, one field of each oneof."""
     if message.descriptor is None:
         return []
     fields = message.descriptor.fields
-    chosen = {f.containing_oneof.name for f in fields if f.name in message.seen and f.containing_oneof}
+    chosen = {f.containing_oneof.name for f in fields if f.name in message.written and f.containing_oneof}
     return [
         f.name
         for f in fields
-        if (f.is_repeated or f.name not in message.seen)
+        if (f.is_repeated or f.name not in message.written)
         and (f.containing_oneof is None or f.containing_oneof.name not in chosen)
     ]
 

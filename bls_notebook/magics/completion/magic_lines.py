@@ -1,4 +1,4 @@
-"""Completions in the line of a magic, from the models and variables that exist now."""
+"""Completions in a magic's line: verbs, options, models, tensors, devices, variables and paths."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _CELL = re.compile(r"^(?P<magic>%%\w+)\s(?P<rest>.*)$")
 
 @dataclass(frozen=True)
 class MagicLine:
-    """A magic's line up to the cursor: whole words, and the one that the cursor is at the end of.
+    """A magic's line up to the cursor: complete words, and the `fragment` at the cursor.
 
-    ``magic`` has its signs, such as ``%bls``; ``opened`` says whether the last word, the ``fragment``, has
-    begun with a quote that is not closed: it is Python, or a path.
+    `magic` includes its signs, such as ``%bls``. `opened` is true if the fragment begins with an open quote: it is a
+    Python string or a path.
     """
 
     magic: str
@@ -38,14 +38,14 @@ class MagicLine:
 
 
 def magic_line(text: str, first_line: bool) -> MagicLine | None:
-    """Return the magic of a line that ends at the cursor; None where it is not one of ours.
+    """Return the magic's line that ends at the cursor; None for other code.
 
-    Inside an open bracket, or a quote that opens within a word, there is none either: that is Python.
+    The result is also None inside an open bracket, or a quote that opens within a word, because that is Python code.
     """
-    found = _LINE.match(text) or (_CELL.match(text) if first_line else None)
-    if found is None or found["magic"] not in registry().keys("magics"):
+    match = _LINE.match(text) or (_CELL.match(text) if first_line else None)
+    if match is None or match["magic"] not in registry().keys("magics"):
         return None
-    rest, opened = found["rest"], ""
+    rest, opened = match["rest"], ""
     try:
         split = split_words(rest)
     except UnfinishedError as error:
@@ -55,15 +55,15 @@ def magic_line(text: str, first_line: bool) -> MagicLine | None:
         split = split_words(rest)
     words = [word.text for word in split]
     if opened:
-        return MagicLine(found["magic"], tuple(words), opened, True)
+        return MagicLine(match["magic"], tuple(words), opened, True)
     fragment = words.pop() if words and not text[-1].isspace() else ""
-    return MagicLine(found["magic"], tuple(words), fragment)
+    return MagicLine(match["magic"], tuple(words), fragment)
 
 
 def suggest(
     line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
 ) -> tuple[str, list[str]] | None:
-    """Return the part of the fragment to replace, and what fits there; None for a Python expression."""
+    """Return the part of the fragment to replace, and its completions; None in a Python expression."""
     fragment = line.fragment
     verb = verb_named(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
     if line.magic == "%tritonrepo" and verb is None:
@@ -80,8 +80,8 @@ def suggest(
     if option in ("--input", "--output"):
         return _datatypes(fragment, position)
     if expected == "VALUE":
-        found = _values(line, models, variables)
-        return (fragment, found) if found else None
+        values = _values(line, models, variables)
+        return (fragment, values) if values else None
     if line.opened:
         return fragment, []
     metavar = expected.removesuffix(",...")
@@ -89,7 +89,7 @@ def suggest(
     if metavar in registry().keys("completions"):
         return begun, _begin(begun, registry().load("completions", metavar)(line.words, models))
     if option:
-        return begun, _begin(begun, _of_option(metavar, parser, option, line, models))
+        return begun, _begin(begun, _option_values(metavar, parser, option, line, models))
     if verb is not None:
         return fragment, _arguments(verb, line, models)
     if magic.takes_inputs:
@@ -99,10 +99,10 @@ def suggest(
     return fragment, _options(parser, line)
 
 
-def _of_option(
+def _option_values(
     metavar: str, parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
 ) -> Iterable[str]:
-    """What the value of an option may be."""
+    """Return the possible values of an option."""
     if metavar == "MODEL":
         return dict.fromkeys(model.name for model in models)
     if metavar == "DEVICE":
@@ -137,7 +137,7 @@ def _arguments(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> li
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:
-    """The model of a `%bls` line: its first word that is no option, no option's value, no input."""
+    """Return the model in a `%bls` line: the first word that is neither an option, nor its value, nor an input."""
     skip = False
     for word in words:
         if skip or word.startswith("-") or input_name(word):
@@ -148,7 +148,7 @@ def _model(parser: Parser, words: Iterable[str]) -> str | None:
 
 
 def _awaited_option(parser: Parser, line: MagicLine) -> tuple[str, int]:
-    """The option whose value the cursor is at, and how many words of that value are before it."""
+    """Return the option whose value is at the cursor, and the number of the value's words before the cursor."""
     for back, word in enumerate(reversed(line.words)):
         if parser.takes_value(word) and (not back or parser.takes_many(word)):
             return word, back
@@ -158,7 +158,7 @@ def _awaited_option(parser: Parser, line: MagicLine) -> tuple[str, int]:
 
 
 def _datatypes(fragment: str, before: int) -> tuple[str, list[str]]:
-    """The second of NAME TYPE [DIMS], which may be in quotes."""
+    """Complete TYPE in ``NAME TYPE [DIMS]``, which may be quoted."""
     words = fragment.lstrip("'\"").split(" ")
     begun = words[-1]
     if before + len(words) != 2 or (fragment[:1] in ("'", '"') and before):
@@ -168,11 +168,11 @@ def _datatypes(fragment: str, before: int) -> tuple[str, list[str]]:
 
 
 def _values(line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]) -> list[str]:
-    """Models and variables, at first those that can be looked into; none where Python has to say."""
-    known = [name for name in list(variables) if not name.startswith("_")]
+    """Return variables and models; without a fragment, only variables with a response or tensor."""
+    public = [name for name in list(variables) if not name.startswith("_")]
     if not line.fragment:
-        known = [name for name in known if _is_tensor(variables.get(name))]
-    return _begin(line.fragment, [*known, *(model.name for model in models if model.state == "READY")])
+        public = [name for name in public if _is_tensor(variables.get(name))]
+    return _begin(line.fragment, [*public, *(model.name for model in models if model.state == "READY")])
 
 
 def _is_tensor(value: object) -> bool:
@@ -180,15 +180,15 @@ def _is_tensor(value: object) -> bool:
 
 
 def _texts(variables: Mapping[str, Any]) -> list[str]:
-    """Variables that may hold a configuration."""
-    known = (name for name in list(variables) if not name.startswith("_"))
-    return [name for name in known if isinstance(variables.get(name), (str, dict))]
+    """Return the variables that may contain a configuration."""
+    public = (name for name in list(variables) if not name.startswith("_"))
+    return [name for name in public if isinstance(variables.get(name), (str, dict))]
 
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:
-    """Options that are not given yet; they come with a dash, or where there is nothing else to offer."""
-    known = (o for o in parser.options if o.startswith("--") and o not in line.words)
-    return _begin(line.fragment, known)
+    """Return the options that the line does not have yet."""
+    unused = (o for o in parser.options if o.startswith("--") and o not in line.words)
+    return _begin(line.fragment, unused)
 
 
 def _names(models: Iterable[ModelRecord], fragment: str) -> list[str]:
@@ -203,26 +203,26 @@ _QUOTES = "'\""
 
 
 def paths(fragment: str, folders: bool) -> list[str]:
-    """Return the paths that begin as a word does that is being written, quoted where they have to be.
+    """Return the paths that begin with an unfinished word, quoted if necessary.
 
-    Folders end with a slash; hidden ones come if their dot is written.
+    Folders end with a slash. Hidden files appear only after a dot.
     """
     quote = fragment[:1] if fragment[:1] in _QUOTES else ""
     closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""
     written = fragment.removeprefix(quote).removesuffix(closed)
     folder, slash, begun = written.rpartition("/")
-    found = ["../"] if begun == ".." else []
+    entries_found = ["../"] if begun == ".." else []
     try:
         with os.scandir(Path(f"{folder}{slash}" or ".").expanduser()) as entries:
             for entry in entries:
                 if entry.name.startswith(begun) and entry.name.startswith(".") == begun.startswith("."):
                     if entry.is_dir():
-                        found.append(f"{entry.name}/")
+                        entries_found.append(f"{entry.name}/")
                     elif not folders:
-                        found.append(entry.name)
-    except (OSError, RuntimeError, ValueError):  # not there, of nobody who exists, not a path
+                        entries_found.append(entry.name)
+    except (OSError, RuntimeError, ValueError):  # no such folder, an unknown user in `~name`, not a path
         pass
-    whole = (f"{folder}{slash}{name}" for name in sorted(found))
+    whole = (f"{folder}{slash}{name}" for name in sorted(entries_found))
     return [_quoted(path, quote, closed) for path in whole]
 
 

@@ -1,9 +1,9 @@
-"""Completions in Python code: names of models, tensors and devices inside quotes, Triton's names in cells of models.
+"""Completions in Python code: names of models, tensors and devices in strings, and Triton's API in cells of models.
 
-Such quotes are ``repo.infer("``, ``model_name="``, ``get_input_tensor_by_name(request, "``. The signature of the
-called function says what the argument is. The code is being written and need not parse, so it is read token by
-token up to the cursor. jedi knows Triton's names from the stubs package; it is told what it cannot see in a
-cell: that `pb_utils` is imported, and the type of what `execute` receives.
+Strings such as ``repo.infer("``, ``model_name="`` and ``get_input_tensor_by_name(request, "``: the signature of the
+called function determines the kind of name. Unfinished code need not parse, so it is read token by token up to the
+cursor. jedi knows Triton's API from the stubs package; the cell is extended by two facts that jedi cannot infer: the
+import of `pb_utils` and the type of the argument of `execute`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MAGIC = re.compile(r"^[^\S\n]*[%!][^\n]*", re.MULTILINE)
 class Bracket:
     """A bracket that is open at the cursor.
 
-    ``of`` is what stands right before it, such as ``repo.infer``; ``argument`` counts the commas in it;
-    ``keyword`` is the name of the argument, where it is given by name; ``key`` text before the last colon.
+    `of` is the expression before it, such as ``repo.infer``; `argument` the number of commas in it; `keyword` the name
+    of the current keyword argument; `key` the string before the last colon.
     """
 
     opener: str
@@ -54,16 +54,16 @@ class Bracket:
 
     @property
     def function(self) -> str:
-        """The last part of the name of what is called."""
+        """The called function's name without its prefix."""
         return self.of.rpartition(".")[2] if self.opener == "(" else ""
 
 
 @dataclass
 class CodePosition:
-    """Where the cursor is.
+    """The context of the cursor.
 
-    ``brackets`` are those open, the outermost first; ``quote`` is of the string that it is in, or empty.
-    ``fragment`` is what that string holds up to the cursor, else the name before it, dots and calls included.
+    `brackets` are the open ones, the outermost first. Inside a string, `quote` is its quote and `fragment` its text up
+    to the cursor; otherwise `fragment` is the name before the cursor, including dots and calls.
     """
 
     brackets: list[Bracket] = field(default_factory=list)
@@ -72,14 +72,14 @@ class CodePosition:
 
 
 def without_magics(code: str) -> str:
-    """Return code of the same length in which lines of magics and of the system's shell are blank."""
-    return _MAGIC.sub(lambda found: " " * len(found[0]), code)
+    """Replace lines with magics and shell commands by blanks of the same length."""
+    return _MAGIC.sub(lambda line: " " * len(line[0]), code)
 
 
 def position_of(code: str) -> CodePosition:
-    """Return where the end of the code is."""
+    """Return the context at the end of the code."""
     position = CodePosition()
-    said, string = "", ""  # the expression that ends here, as far as it is names; the string before
+    name, string = "", ""  # the dotted name that ends here, and the last string
     for kind, text, start, prefix in _tokens(code):
         inner = position.brackets[-1] if position.brackets else None
         if kind == "open":
@@ -87,33 +87,33 @@ def position_of(code: str) -> CodePosition:
                 return CodePosition()
             return CodePosition(position.brackets, code[start], text)
         if kind == "string":
-            said, string = "", text
+            name, string = "", text
         elif kind == "name":
-            said = said + text if said.endswith(".") else text
+            name = name + text if name.endswith(".") else text
         elif text in "([{":
-            position.brackets.append(Bracket(text, said, start))
-            said = ""
+            position.brackets.append(Bracket(text, name, start))
+            name = ""
         elif text in _CLOSING:
             closed = position.brackets.pop() if inner is not None and inner.opener == _CLOSING[text] else None
-            said = f"{closed.of}{closed.opener}{text}" if closed is not None and closed.of else ""
+            name = f"{closed.of}{closed.opener}{text}" if closed is not None and closed.of else ""
         elif text == ".":
-            said = f"{said}." if said else ""
+            name = f"{name}." if name else ""
         else:
             if inner is not None and text == ",":
                 inner.argument, inner.keyword, inner.key = inner.argument + 1, "", None
             elif inner is not None and text == ":":
                 inner.key = string
-            elif inner is not None and text == "=" and inner.opener == "(" and said.isidentifier():
-                inner.keyword = said
+            elif inner is not None and text == "=" and inner.opener == "(" and name.isidentifier():
+                inner.keyword = name
             if text != "\n" or inner is None:
-                said = ""
+                name = ""
             string = string if text == "\n" else ""
-    position.fragment = said
+    position.fragment = name
     return position
 
 
 def call_text(code: str, bracket: Bracket) -> str:
-    """Return what a bracket holds, up to its end or that of the code."""
+    """Return the text inside a bracket, up to its end or the end of the code."""
     depth = 0
     for kind, text, start, _ in _tokens(code[bracket.start :]):
         depth += (text in "([{") - (text in _CLOSING) if kind == "mark" else 0
@@ -123,14 +123,14 @@ def call_text(code: str, bracket: Bracket) -> str:
 
 
 def _tokens(code: str) -> Iterator[tuple[str, str, int, str]]:
-    """Kind, text, start and prefix of each token; a string has its text without quotes, ``open`` if it has no end."""
-    for found in _TOKEN.finditer(code):
-        if found["triple"] or found["quote"]:
-            is_closed = found["end"] or found["close"] or found.end() < len(code)
-            text = found["lines"] if found["triple"] else found["line"]
-            yield "string" if is_closed else "open", text, found.start(), found["prefix"]
-        elif found["name"] or found["mark"]:
-            yield str(found.lastgroup), found[0], found.start(), ""
+    """Yield kind, text, start and prefix of each token; an unfinished string is ``open``; strings have no quotes."""
+    for token in _TOKEN.finditer(code):
+        if token["triple"] or token["quote"]:
+            is_closed = token["end"] or token["close"] or token.end() < len(code)
+            text = token["lines"] if token["triple"] else token["line"]
+            yield "string" if is_closed else "open", text, token.start(), token["prefix"]
+        elif token["name"] or token["mark"]:
+            yield str(token.lastgroup), token[0], token.start(), ""
 
 
 _CELL = re.compile(r"^%%triton(?:model|config)\s+(?:[^\n]*?\s)??([A-Za-z][\w.\-]*)")
@@ -138,7 +138,7 @@ _OPTION = re.compile(r"""--(input|output)\s+["']?([A-Za-z_][^\s"']*)""")
 _ADDED = re.compile(r"""\badd_(input|output)\(\s*\{[^}]*?["']name["']\s*:\s*["']([^"'\n]+)["']""")
 
 _IN_MODEL = ("%%tritonmodel", "%%bls")
-_GIVEN = "import triton_python_backend_utils as pb_utils\n"
+_IMPORT = "import triton_python_backend_utils as pb_utils\n"
 _EXECUTE = re.compile(r"(\bdef\s+execute\(\s*self\s*,\s*\w+)(?=\s*[,)])")
 _TYPED = r"\1: 'list[pb_utils.InferenceRequest]'"
 _MODULES = ("triton_python_backend_utils", "bls_notebook.pb_utils")
@@ -146,7 +146,7 @@ _MODULES = ("triton_python_backend_utils", "bls_notebook.pb_utils")
 
 @dataclass(frozen=True)
 class Code:
-    """A cell that is being written, with the place of the cursor, and the notebook's variables."""
+    """An unfinished cell, the position of the cursor in it, and the notebook's variables."""
 
     text: str
     cursor: int
@@ -154,47 +154,47 @@ class Code:
 
     @property
     def before(self) -> str:
-        """The part before the cursor."""
+        """The text before the cursor."""
         return self.text[: self.cursor]
 
     @property
     def in_model(self) -> bool:
-        """Whether it is a model's, or the body of one."""
+        """True in a cell that is a model or the body of an `execute`."""
         return self.text.startswith(_IN_MODEL)
 
     def names(self) -> list[str]:
-        """Return the public names of Triton's that may stand at the cursor."""
-        found = self._asked("complete")
-        return list(dict.fromkeys(each.name for each in found if not each.name.startswith("_")))
+        """Return the public names of Triton's API that complete the code at the cursor."""
+        names = self._jedi("complete")
+        return list(dict.fromkeys(name.name for name in names if not name.name.startswith("_")))
 
     def help(self) -> str:
-        """Return signature and docstring of Triton's name at the cursor, or of what is called there."""
-        for question in ("infer", "get_signatures"):
-            for found in self._asked(question):
-                return str(found.docstring())
+        """Return signature and docstring of the part of Triton's API at the cursor, or of the function called there."""
+        for method in ("infer", "get_signatures"):
+            for name in self._jedi(method):
+                return str(name.docstring())
         return ""
 
-    def _asked(self, question: str) -> list[Any]:
-        """Jedi's answers about the cursor that are of Triton's module."""
+    def _jedi(self, method: str) -> list[Any]:
+        """Call a method of `jedi.Script` at the cursor; return the results that belong to Triton's module."""
         if not self.in_model or "\n" not in self.before:
             return []
-        text, before = (_GIVEN + _EXECUTE.sub(_TYPED, part.partition("\n")[2]) for part in (self.text, self.before))
+        text, before = (_IMPORT + _EXECUTE.sub(_TYPED, part.partition("\n")[2]) for part in (self.text, self.before))
         lines = before.split("\n")
-        answers = getattr(jedi.Script(text), question)(len(lines), len(lines[-1]))
-        return [each for each in answers if str(each.module_name).startswith(_MODULES)]
+        names = getattr(jedi.Script(text), method)(len(lines), len(lines[-1]))
+        return [name for name in names if str(name.module_name).startswith(_MODULES)]
 
 
 _TEXT = re.compile(r"""\s*[rR]?["']([^"'\n]+)["']""")
 _MODEL_NAME = re.compile(r"""\bmodel_name\s*=\s*(?:[rR]?["']([^"'\n]+)["']|([^\W\d]\w*))""")
 _ENUMERATIONS = {"data_type": "DataType", "kind": "ModelInstanceGroup.Kind"}
-_FOLDERS, _FILES = ("paths", "folder"), ("path", "place", "recording")  # parameters that take them
+_FOLDERS, _FILES = ("paths", "folder"), ("path", "place", "recording")  # parameters that are paths
 _MODELS = ("model_name", "model", "models", "name", "names", "only", "value")
 
 
 def in_python(code: Code, current: Sequence[ModelRecord]) -> tuple[str, list[str]] | None:
-    """Return the text to replace and what may stand there; None where that is IPython's to say.
+    """Return the text to replace and its completions; None to leave completion to IPython.
 
-    ``current`` are the models of the current repository.
+    `current` are the models of the current repository.
     """
     position = position_of(without_magics(code.before))
     if not position.quote:
@@ -208,14 +208,14 @@ def in_python(code: Code, current: Sequence[ModelRecord]) -> tuple[str, list[str
 
 
 class _Strings:
-    """Finds what a string in a call may be."""
+    """Completions of a string in a call."""
 
     def __init__(self, code: Code, position: CodePosition, current: Sequence[ModelRecord]) -> None:
         self._code, self._brackets, self._current = code, position.brackets, current
         self._fragment = position.fragment
 
     def names(self) -> Iterable[str] | None:
-        """Return the names that fit; None where any text does."""
+        """Return the possible strings; None if any text is possible."""
         inner = self._brackets[-1]
         if inner.opener == "{" and inner.key is not None:
             return enumeration(_ENUMERATIONS[inner.key]) if inner.key in _ENUMERATIONS else None
@@ -231,9 +231,9 @@ class _Strings:
         if parameter == "preferred_memory":
             return dict.fromkeys([*(device.name for device in bls.list_devices()), "gpu:0"])
         if parameter == "name" and call.function == "Tensor":
-            return self._of_new_tensor()
+            return self._new_tensor_names()
         if parameter == "name" and call.function.endswith("put_tensor_by_name"):
-            return self._received(call.function)
+            return self._received_names(call.function)
         if parameter == "name" and call.function in ("get_input_config_by_name", "get_output_config_by_name"):
             return self._own("input" if "input" in call.function else "output")
         if parameter in _FOLDERS or parameter in _FILES:
@@ -245,7 +245,7 @@ class _Strings:
         return dict.fromkeys(model.name for model in models if also_unloaded or model.state == "READY")
 
     def _parameter(self, call: Bracket) -> str:
-        """The parameter that an argument of a call is for; empty if the function is not known."""
+        """Return the name of the parameter that the current argument sets; "" if the function is unknown."""
         if call.keyword:
             return call.keyword
         function = self._function(call)
@@ -257,77 +257,77 @@ class _Strings:
         return named[at].name if at < len(named) else ""
 
     def _function(self, call: Bracket) -> Callable[..., Any] | None:
-        """The function of Triton, of a repository or of this package that is called."""
+        """Return the called function if it belongs to Triton's API, a repository or this package."""
         receiver, name = call.of.rpartition(".")[0], call.function
         if name in bls.pb_utils.__all__:
-            found = getattr(bls.pb_utils, name)
+            function = getattr(bls.pb_utils, name)
         elif self._repository(receiver) is not None:
-            found = getattr(bls.ModelRepository, name, None)
+            function = getattr(bls.ModelRepository, name, None)
         else:
-            found = getattr(bls, name, None) if self._is_of_package(receiver or call.of, name) else None
-        return found if callable(found) else None
+            function = getattr(bls, name, None) if self._is_of_package(receiver or call.of, name) else None
+        return function if callable(function) else None
 
     def _repository(self, receiver: str) -> Sequence[ModelRecord] | None:
-        """The models of the repository that a name is; None where it is something else."""
-        known = self._code.variables.get(receiver)
-        if known is not None or not receiver:
-            return known.index() if isinstance(known, bls.ModelRepository) and not known.closed else None
-        made = rf"\b{re.escape(receiver)}\s*=[^\n]*\b(ModelRepository|current_repository)\("
-        made += rf"|\b(ModelRepository|current_repository)\([^\n]*\bas {re.escape(receiver)}\b"
+        """Return the models of the repository with this variable name; None if it is no repository."""
+        value = self._code.variables.get(receiver)
+        if value is not None or not receiver:
+            return value.index() if isinstance(value, bls.ModelRepository) and not value.closed else None
+        assignment = rf"\b{re.escape(receiver)}\s*=[^\n]*\b(ModelRepository|current_repository)\("
+        assignment += rf"|\b(ModelRepository|current_repository)\([^\n]*\bas {re.escape(receiver)}\b"
         if receiver in ("repo", "repository") or receiver.endswith("current_repository()"):
             return self._current
-        return self._current if re.search(made, self._code.text) else None
+        return self._current if re.search(assignment, self._code.text) else None
 
     def _models_of(self, call: Bracket) -> Sequence[ModelRecord]:
         models = self._repository(call.of.rpartition(".")[0])
         return self._current if models is None else models
 
     def _is_of_package(self, receiver: str, function: str) -> bool:
-        known = self._code.variables.get(receiver)
-        if known is not None:
-            return known is bls or known is getattr(bls, function, None)
+        value = self._code.variables.get(receiver)
+        if value is not None:
+            return value is bls or value is getattr(bls, function, None)
         return bool(re.search(rf"\bbls_notebook (as {re.escape(receiver)}\b|import\b)", self._code.text))
 
-    def _of_new_tensor(self) -> Iterable[str]:
-        """The names of a tensor that is made: for a request, for a response, or nobody knows yet."""
+    def _new_tensor_names(self) -> Iterable[str]:
+        """Return the possible names of a new tensor: for a request, for a response, or for either."""
         request = next((b for b in self._brackets if b.function == "InferenceRequest"), None)
         if request is not None:
             return self._tensors(request, "inputs")
         own = self._own("output")
         is_response = any(b.function == "InferenceResponse" for b in self._brackets)
-        return own if is_response else [*own, *self._called("inputs")]
+        return own if is_response else [*own, *self._callee_tensors("inputs")]
 
-    def _received(self, function: str) -> Iterable[str]:
+    def _received_names(self, function: str) -> Iterable[str]:
         if function == "get_output_tensor_by_name":
-            return self._called("outputs")
+            return self._callee_tensors("outputs")
         return self._own("input") if self._code.in_model else _tensors_of(self._current, "inputs")
 
-    def _called(self, side: str) -> list[str]:
-        """Tensors of the models that requests in this cell name."""
-        called = {self._value(*found.groups()) for found in _MODEL_NAME.finditer(self._code.text)}
-        return _tensors_of([m for m in self._current if m.name in called], side) or _tensors_of(self._current, side)
+    def _callee_tensors(self, side: str) -> list[str]:
+        """Return the tensors of the models to which this cell sends requests, or else of all models."""
+        callees = {self._value(*match.groups()) for match in _MODEL_NAME.finditer(self._code.text)}
+        return _tensors_of([m for m in self._current if m.name in callees], side) or _tensors_of(self._current, side)
 
     def _own(self, side: str) -> list[str]:
-        """Inputs or outputs of the model that this cell defines: as the cell says, and as the model has them."""
+        """Return the inputs or outputs of the model in this cell: those in its text, and of its loaded version."""
         line, _, body = self._code.text.partition("\n")
-        said = [*_OPTION.findall(line), *_ADDED.findall(body)] if line.startswith("%%tritonmodel") else []
-        named = _CELL.match(line)
-        loaded = _tensors_of([m for m in self._current if named and m.name == named[1]], f"{side}s")
-        return list(dict.fromkeys([*(tensor for each, tensor in said if each == side), *loaded]))
+        declared = [*_OPTION.findall(line), *_ADDED.findall(body)] if line.startswith("%%tritonmodel") else []
+        model = _CELL.match(line)
+        loaded = _tensors_of([m for m in self._current if model and m.name == model[1]], f"{side}s")
+        return list(dict.fromkeys([*(tensor for kind, tensor in declared if kind == side), *loaded]))
 
     def _tensors(self, call: Bracket, side: str) -> list[str]:
-        """Tensors of the model that a call names; where it does not say, of every one."""
+        """Return the tensors of the model that a call names, or of all models."""
         text = call_text(self._code.text, call)
         if call.function == "InferenceRequest":
             name = _MODEL_NAME.search(text)
-            asked = self._value(*name.groups()) if name is not None else ""
+            model = self._value(*name.groups()) if name is not None else ""
         else:
             first = _TEXT.match(text)
-            asked = first[1] if first else self._value(None, text.partition(",")[0].strip())
-        return _tensors_of([m for m in self._models_of(call) if asked in ("", m.name)], side)
+            model = first[1] if first else self._value(None, text.partition(",")[0].strip())
+        return _tensors_of([m for m in self._models_of(call) if model in ("", m.name)], side)
 
     def _value(self, text: str | None, name: str | None) -> str:
-        """The text that is written, or that a variable has."""
+        """Return the literal text, or the value of the variable `name` if it is text."""
         value = text if text is not None else self._code.variables.get(name or "")
         return value if isinstance(value, str) else ""
 

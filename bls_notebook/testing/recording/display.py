@@ -9,7 +9,7 @@ from statistics import median
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
-from bls_notebook.display.records.differences import differences_table, inputs_table, without_told
+from bls_notebook.display.records.differences import differences_table, inputs_table, lines_beside_table
 from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
@@ -209,7 +209,7 @@ def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
 
 def _unequal(request: Resent) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(f"request {request.id}"), parts.quiet(f"to {request.model}")], mark="≠")
-    lines = without_told(request.what, request.tensors)
+    lines = lines_beside_table(request.what, request.tensors)
     yield doc.Warnings([*lines, *[request.begins] * bool(request.begins)], "differs")
     if request.tensors:
         yield differences_table(request.tensors, ("recorded", "now"))
