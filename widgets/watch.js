@@ -157,7 +157,7 @@ class ModelRow {
     this.buttons = {
       load: button("load", "▸", `Load ${row.name}`),
       reload: button("reload", "⟳", `Load ${row.name} again from its files or its cell`),
-      unload: button("unload", "×", `Take ${row.name} out of service; requests under way are finished first`),
+      unload: button("unload", "×", `Take ${row.name} out of service after its running requests`),
     };
     const version = row.version === 1 ? "" : `version ${row.version}`;
     this.top = make("tr", { class: "bls-watch-model", "data-model": row.name },

@@ -172,7 +172,7 @@ def figures_piece(figures: Figures | None) -> Piece:
     range_ = f"{number(figures.least)} to {number(figures.greatest)}, mean {number(figures.mean)}"
     range_ = range_ if figures.least is not None else "no finite number"
     bad = [f"{n:,} {name}" for n, name in ((figures.nans, "NaN"), (figures.infinities, "Inf")) if n]
-    sample = f"1 in {figures.every:,} read" if figures.every > 1 else ""
+    sample = f"1/{figures.every:,} read" if figures.every > 1 else ""
     marked = [tag("span", words, cls="seen-bad") for words in bad]
     inside = join(range_, *marked, tag("span", sample, cls="dim") if sample else "", by=" ")
     return Piece(" ".join(filter(None, [range_, *bad, sample])), tag("span", inside, cls="seen-figures"))

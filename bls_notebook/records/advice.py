@@ -479,7 +479,7 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
         "return a list: `return [... for request in requests]`; a decoupled model can send many responses",
     _RETURNED: "return a list with `pb_utils.InferenceResponse([tensor])` for each request",
     r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)":
-        "execute got {requests} requests and returned {responses} responses: answer each request, "
+        "execute got {requests} request(s) and returned {responses} response(s): answer each request, "
         "`for request in requests: ... responses.append(pb_utils.InferenceResponse([tensor]))`",
     r"using the decoupled mode and the execute function must return None":
         "send the responses, `sender = request.get_response_sender(); sender.send(response)`, and return "

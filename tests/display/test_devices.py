@@ -17,7 +17,7 @@ def test_text() -> None:
     lines = render(DeviceTable((CPU, REAL, SIMULATED))).text.splitlines()
     assert lines[0].split("  ")[0] == "device"
     assert "400 MiB" in lines[1]
-    assert "10 MiB + 20 MiB kept" in lines[2]
+    assert "10 MiB + 20 MiB cached" in lines[2]
     assert "70 MiB" in lines[2]
     assert lines[2].endswith("█········· 10%") or "10%" in lines[2]
     assert lines[3].startswith("gpu:1 (simulated)")
@@ -29,8 +29,8 @@ def test_html() -> None:
     assert "gpu:1 (simulated)" in page.text
     assert "NVIDIA H200" in page.text
     titles = [attributes.get("title") for tag, attributes in page.tags if tag == "div"]
-    assert "10% in use: 3% by us, 7% by others" in titles
-    assert "50% in use: 50% by us, 0% by others" in titles
+    assert "10% in use: 3% by this process, 7% by others" in titles
+    assert "50% in use: 50% by this process, 0% by others" in titles
 
 
 def test_without_a_gpu_it_names_the_switch() -> None:
@@ -44,7 +44,7 @@ def test_what_is_not_known() -> None:
     shown = render(DeviceTable((UNKNOWN,)))
     assert "arm64" in shown.text
     assert "-1" not in shown.text
-    assert "not known" in Page(shown.html).text
+    assert "unknown" in Page(shown.html).text
 
 
 @pytest.mark.parametrize("width", [40, 60, 200])

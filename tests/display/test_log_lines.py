@@ -49,5 +49,5 @@ def test_whatever_a_model_logs_does_nothing(message: str) -> None:
 
 def test_what_was_left_out() -> None:
     text = left_out_text("some.logger")
-    assert text == "… more messages of models are left out here; Python's logging has all: logger 'some.logger'\n"
+    assert text == "… further messages of models are not shown here; Python's logger 'some.logger' has all\n"
     assert PAINT.sub("", left_out_text("l", colour=True)) == left_out_text("l")

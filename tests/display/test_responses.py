@@ -40,7 +40,7 @@ def test_html_of_a_response() -> None:
     assert len(page.find("caption")) == 1
     assert len(page.find("span", "bls-gpu")) == 2
     assert len(page.find("span", "bls-simulated")) == 1
-    assert {"4 bytes", "not known"} <= {a.get("title") for a in page.find("span")}
+    assert {"4 bytes", "unknown"} <= {a.get("title") for a in page.find("span")}
     assert "n=3" in page.text
 
 
@@ -48,7 +48,7 @@ def test_figures_and_pictures_of_an_output() -> None:
     record = response(tensors=(seen(), tensor(name="PLAIN")))
     assert as_text(record).split("\n")[1:] == [
         "  name   datatype  shape  device  size  range and mean                            values",
-        "  OUT    INT32     [1]    cpu      4 B  -2 to 9.5, mean 0.25 3 NaN 1 Inf 1/16 s…  [7]",
+        "  OUT    INT32     [1]    cpu      4 B  -2 to 9.5, mean 0.25 3 NaN 1 Inf 1/16 r…  [7]",
         "  PLAIN  INT32     [1]    cpu      4 B                                            [7]",
     ]
     page = Page(as_html(record))

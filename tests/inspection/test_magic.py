@@ -48,7 +48,7 @@ def test_without_a_value_it_is_the_last_response_if_anybody_has_it(cells) -> Non
         ("None", "got NoneType, expected a response, a tensor, an array, or the name of a model"),
         ("[1,2] --at [7]", "slice [7]: the tensor has the shape [2]"),
         ("[1] --rate 5", "got '5', expected a whole number from 100"),
-        ("[1] [2] [3]", "one word too many"),
+        ("[1] [2] [3]", "unexpected argument"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(cells, line: str, said: str) -> None:

@@ -155,14 +155,14 @@ def test_one_track_at_a_time(sender) -> None:
     [
         ("--limt 3", "%%blsmemory: unknown option '--limt'; did you mean --limit?"),
         ("--limit 0", "%%blsmemory: --limit: got '0', expected a whole number from 1."),
-        ("--into a-b", "%%blsmemory: --into: got 'a-b', expected the name of a variable"),
+        ("--into a-b", "%%blsmemory: --into: got 'a-b', expected a variable name"),
         ("--save no/such/a.json", "%%blsmemory: --save: got 'no/such/a.json', expected a file in a folder"),
         (
             "--save ~nobody-of-this-name/a.json",
             "%%blsmemory: --save: got '~nobody-of-this-name/a.json', expected a file in a folder",
         ),
         ("--static --widget w", "%%blsmemory: --static and --widget exclude each other."),
-        ("leaky", "%%blsmemory: got 'leaky', which is one word too many."),
+        ("leaky", "%%blsmemory: unexpected argument 'leaky'."),
     ],
 )  # fmt: skip
 def test_a_bad_argument_gets_one_line_and_runs_nothing(cells, options: str, message: str) -> None:

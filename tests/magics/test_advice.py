@@ -56,13 +56,13 @@ def models(cells: Cells) -> Cells:
 def test_requests_that_are_refused(models: Cells) -> None:
     for line, advice in (
         ("add A=np.ones(3, np.float32) b=np.ones(3, np.float32)", "did you mean `B`?"),
-        ("add A=np.ones(3, np.float32)", "send `B` FP32 [3] too"),
+        ("add A=np.ones(3, np.float32)", "also send `B` FP32 [3]"),
         ("add A=[1, 2, 3] B=[1, 2, 3] C=[1]", "leave out `C`"),
         ("add A=np.ones(3) B=[1, 2, 3]", "`A.astype(np.float32)`"),
         ("add A=np.ones((1, 3), np.float32) B=[1, 2, 3]", "without the batch dimension: `A[0]`"),
-        ("add A=np.ones(6, np.float32) B=[1, 2, 3]", "send `A` of shape [3]"),
+        ("add A=np.ones(6, np.float32) B=[1, 2, 3]", "send `A` with shape [3]"),
         ("add A=[1, 2, 3] B=[1, 2, 3] --outputs sum", "did you mean `SUM`?"),
-        ("add A=[1, 2, 3] B=[1, 2, 3] --version 7", "`add` serves version 1"),
+        ("add A=[1, 2, 3] B=[1, 2, 3] --version 7", "`add` has version 1 in service"),
         ("image IMG=np.zeros((4, 4, 3), np.uint8)", "so send [1, 4, 4, 3]: `IMG[None]`"),
         ("image IMG=np.zeros((2, 3, 4, 4), np.uint8)", "`IMG.transpose(0, 2, 3, 1)`"),
         ("image IMG=np.zeros((2, 48), np.uint8)", "`IMG.reshape(-1, 4, 4, 3)`"),
@@ -81,7 +81,7 @@ def test_requests_that_are_refused(models: Cells) -> None:
     [
         (model("pass"), "`return responses`"),
         (model("return pb_utils.InferenceResponse([])"), "`return [response]`"),
-        (model("return []"), "1 came and 0 left"),
+        (model("return []"), "execute got 1 request(s) and returned 0 response(s)"),
         (model('return [pb_utils.Tensor("Y", np.ones(2))]'), "`pb_utils.InferenceResponse([tensor])`"),
         (
             model('x = pb_utils.get_input_tensor_by_name(requests[0], "x").as_numpy()'),
@@ -130,7 +130,7 @@ def test_models_that_cannot_be_loaded(models: Cells) -> None:
     for cell, advice in (
         (model("pass").replace("PythonModel", "Pythonmodel"), "rename the class `TritonPythonmodel`"),
         (model("pass").replace("TritonPythonModel", "Sum"), "rename the class `Sum`"),
-        (model("await f()"), f"`{ASYNC}`"),
+        (model("await f()"), f"write `{ASYNC}`"),
         (
             model("self.n = args['model_config']['x']", head="def initialize(self, args):"),
             '`json.loads(args["model_config"])`',

@@ -24,7 +24,7 @@ def test_a_bad_cell_leaves_the_old_version_serving(cells, kind: str) -> None:
     assert not failed.success
     assert isinstance(failed.error, error)
     assert words in failed.text
-    assert "version 1 of 'times' goes on serving" in failed.text
+    assert "version 1 of 'times' stays in service" in failed.text
     assert len(failed.outputs) == 1  # one display, in both forms, and nothing else
     assert set(failed.bundles[0]) == {"text/plain", "text/html"}
     assert "Traceback (most recent call last)" not in failed.stdout + failed.stderr
@@ -36,7 +36,7 @@ def test_a_bad_cell_leaves_the_old_version_serving(cells, kind: str) -> None:
 def test_without_an_old_version_none_is_promised(cells, kind: str) -> None:
     failed = cells(BAD_CELLS[kind][0])
     assert not failed.success
-    assert "goes on serving" not in failed.text
+    assert "stays in service" not in failed.text
     assert cells.model().success
 
 
@@ -100,14 +100,14 @@ def test_models_text_is_escaped_in_html(cells) -> None:
         ("%tritonrepo connect grpc://[::1", "%tritonrepo connect: [ is never closed in 'grpc://[::1'."),
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
-        ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),
+        ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected a variable name"),
         ("%bls times IN=[1] --timeout 5000", "%bls: --timeout: got '5000', expected a time with its unit"),
         ("%bls counter N=[1]", "%bls: model 'counter' is decoupled"),
-        ("%%bls times\n1", "%%bls: got 'times', which is one word too many."),
+        ("%%bls times\n1", "%%bls: unexpected argument 'times'."),
         ("%%tritonmodel\nx = 1", "%%tritonmodel: missing: MODEL."),
         ("%%tritonconfig\nx: 1", "%%tritonconfig: missing: MODEL."),
         ("%tritonrepo lod", "%tritonrepo: unknown verb 'lod' (did you mean load?); the verbs are list,"),
-        ("%tritonrepo load", "%tritonrepo load: expected names of models, or --all."),
+        ("%tritonrepo load", "%tritonrepo load: expected model names, or --all."),
         ("%tritonrepo config", "%tritonrepo config: missing: MODEL. %tritonrepo? shows the help."),
     ],
 )

@@ -141,7 +141,7 @@ def test_a_request_that_goes_on_after_its_cell(cells) -> None:
 def test_models_that_log_in_a_loop(cells) -> None:
     cells(chatty("for n in range(3000): log.log_info(str(n))\n        log.log_error('at last')"))
     shown = cells("%bls chatty").stdout.splitlines()
-    left = next(at for at, line in enumerate(shown) if "left out here" in line)
+    left = next(at for at, line in enumerate(shown) if "not shown here" in line)
     assert shown[:left] == [f"[info] chatty: {n}" for n in range(MOST)]
     assert "logger 'bls_notebook.model'" in shown[left]
     assert shown[left + 1 :] == ["[error] chatty: at last"]  # not drowned

@@ -55,7 +55,7 @@ def test_real_gpus_are_used_instead(cells, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(registry, "_cuda", Real())
     shown = cells("%config BLSNotebook.simulated_gpus = 1")
-    assert "This machine has CUDA GPUs: they are used, and none is simulated." in shown.stdout
+    assert "This machine has CUDA GPUs, so none is simulated." in shown.stdout
 
 
 def test_the_table(cells) -> None:

@@ -51,7 +51,7 @@ def test_loading(cells) -> None:
     failed = cells("%%tritonmodel times\nctrl_c()")
     assert not failed.success
     assert "interrupted while loading 'times'" in failed.text
-    assert "goes on serving" in failed.text
+    assert "stays in service" in failed.text
     assert cells("%bls times IN=[1]").success
 
 

@@ -150,7 +150,7 @@ def test_a_failed_definition_fails_the_cell_with_one_display(kernel: Kernel) -> 
     reply, outputs = kernel.run("%%tritonmodel times\nx = = 1")
     assert (reply["status"], reply["ename"]) == ("error", "ModelLoadError")
     assert "SyntaxError" in reply["evalue"]
-    assert any("goes on serving" in line for line in reply["traceback"])
+    assert any("stays in service" in line for line in reply["traceback"])
     assert [m["msg_type"] for m in outputs] == ["display_data"]
     assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
 
@@ -255,7 +255,7 @@ def test_an_interrupt_of_a_request_is_told_in_one_line(kernel: Kernel, call: str
     reply, outputs = kernel.run(cell, on_stream=kernel.manager.interrupt_kernel)
     assert reply["status"] == "error"
     (data,) = data_of(outputs, "display_data")
-    assert data["text/plain"] == "! interrupted; what was under way was cancelled"
+    assert data["text/plain"] == "! interrupted; running requests were cancelled"
     assert [m for m in outputs if m["msg_type"] == "error"] == []
     assert kernel.run("repo.unload('stays')")[0]["status"] == "ok"  # when nothing is in flight
 

@@ -102,9 +102,9 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
     ("line", "message"),
     [
         ("", "missing: MODEL"),
-        ("m n", "got 'n', which is one word too many"),
-        ("m --config nowhere", "--config: got 'nowhere', which is neither a variable of the notebook nor a"),
-        ("m --config x --instances 2", "exclude each other"),
+        ("m n", "unexpected argument 'n'"),
+        ("m --config nowhere", "--config: got 'nowhere', expected a variable of the notebook or the path of a"),
+        ("m --config x --instances 2", "cannot be combined with"),
         ("m --input IN FP32", "--input: got 'IN FP32', expected NAME TYPE [DIMS]"),
         ("m --output IN FP32 [1,-]", "--output: got the shape [1,-], expected whole numbers"),
         ("m --version 0", "--version: got '0', expected a whole number from 1"),

@@ -42,7 +42,7 @@ def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> 
     ("line", "message"),
     [
         ("m x", "%bls: got 'x', expected INPUT=expression, such as INPUT0=[1, 2]. %bls? shows the help."),
-        ("m A=", "%bls: input 'A' has no value; expected A=expression. %bls? shows the help."),
+        ("m A=", "%bls: input 'A' has no value, expected A=expression. %bls? shows the help."),
         ("m A=1 A=2", "%bls: input 'A' is given twice. %bls? shows the help."),
         ("m A=[1", "%bls: [ is never closed in 'A=[1'. %bls? shows the help."),
         ("m --output X", "%bls: unknown option '--output'; did you mean --outputs? %bls? shows the help."),

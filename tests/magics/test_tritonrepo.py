@@ -117,7 +117,7 @@ def test_using_the_same_folder_again_loses_nothing(cells, folder: Path) -> None:
 def test_using_another_folder_closes_the_repository_before_and_says_so(cells, folder: Path) -> None:
     before = bls.current_repository()
     cells.model()
-    assert "its models defined in cells are gone: 1" in " ".join(cells(f"%tritonrepo use {folder}").text.split())
+    assert "1 model defined in cells removed" in " ".join(cells(f"%tritonrepo use {folder}").text.split())
     assert before.closed
     assert not cells("%tritonrepo use").stderr
     assert bls.current_repository().paths == ()

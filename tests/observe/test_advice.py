@@ -57,4 +57,4 @@ def test_models_that_do_not_serve() -> None:
     assert "load it first" in say(ModelRecord("m", state="UNAVAILABLE", reason="unloaded"))
     assert "could not be loaded: no GPU" in say(ModelRecord("m", state="UNAVAILABLE", reason="no GPU\nAt:"))
     assert "define it in a cell" in say()
-    assert "`m` serves version 3" in say(ModelRecord("m", 3))
+    assert "`m` has version 3 in service" in say(ModelRecord("m", 3))

@@ -15,13 +15,13 @@ def seen(requests: int, executions: int, **given: Any) -> StatisticsRecord:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (seen(64, 64, scheduler="default"), "while others waited; without `dynamic_batching`"),
+        (seen(64, 64, scheduler="default"), "while others waited, because without `dynamic_batching`"),
         (seen(64, 60, ended=(("shape:IN", 50), ("queue", 3))), "another shape of input 'IN'"),
         (seen(64, 64, ended=(("inputs", 50),)), "other optional inputs"),
         (seen(64, 64, ended=(("rows", 50),)), "too many rows"),
         (seen(64, 64, ended=(("preferred", 50),)), "preferred size"),
         (seen(64, 64, ended=(("queue", 50),)), "`max_queue_delay_microseconds` is 0"),
-        (seen(64, 64, waited=0, ended=(("delay", 60),)), "nobody else came"),
+        (seen(64, 64, waited=0, ended=(("delay", 60),)), "no other request arrived"),
     ],
 )
 def test_why_requests_were_not_batched(record: StatisticsRecord, words: str) -> None:

@@ -89,10 +89,10 @@ def as_loop(file: Path) -> Path:
 PLACES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing": (lambda file: file, "cannot be read.*No such file"),
     "missing folder": (lambda file: file / "x.json", "cannot be read.*No such file"),
-    "a folder": (as_folder, "it is no file"),
-    "a pipe": (as_pipe, "it is no file"),
+    "a folder": (as_folder, "it is not a file"),
+    "a pipe": (as_pipe, "it is not a file"),
     "a link to itself": (as_loop, "Too many levels"),
-    "a device": (lambda file: Path("/dev/zero"), "it is no file"),
+    "a device": (lambda file: Path("/dev/zero"), "it is not a file"),
     "an odd name": (lambda file: f"{file}\0", "embedded null"),
     "a long name": (lambda file: f"{file}{'x' * 5000}", "File name too long"),
     "half a character": (lambda file: f"{file}\udce9", r"\\udce9.*No such file"),

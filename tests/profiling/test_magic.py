@@ -249,7 +249,7 @@ def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> Non
         ("--beside int", "%%blsprofile: --beside: int is type, expected a profile, as %%blsprofile --into int"),
         ("--limt 3", "%%blsprofile: unknown option '--limt'; did you mean --limit?"),
         ("--limit 0", "%%blsprofile: --limit: got '0', expected a whole number from 1."),
-        ("times", "%%blsprofile: got 'times', which is one word too many."),
+        ("times", "%%blsprofile: unexpected argument 'times'."),
     ],
 )
 def test_a_bad_argument_of_a_cell_gets_one_line_and_runs_nothing(cells, options: str, message: str) -> None:

@@ -267,7 +267,7 @@ def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
         with pytest.raises(bls.ModelNotFoundError, match="'m' is not loaded; load it first: `%tritonrepo load m`"):
             ask("m")
         with pytest.raises(
-            bls.ModelNotFoundError, match=r"'nobody' is not loaded; define it .* models that serve: none"
+            bls.ModelNotFoundError, match=r"'nobody' is not loaded; define it .* models in service: none"
         ):
             ask("nobody")
 
