@@ -9,22 +9,10 @@ import onnx
 from onnx import TensorProto, helper
 
 FLOAT = TensorProto.FLOAT
-ONNX_TYPES = {
-    "BOOL": TensorProto.BOOL,
-    "UINT8": TensorProto.UINT8,
-    "UINT16": TensorProto.UINT16,
-    "UINT32": TensorProto.UINT32,
-    "UINT64": TensorProto.UINT64,
-    "INT8": TensorProto.INT8,
-    "INT16": TensorProto.INT16,
-    "INT32": TensorProto.INT32,
-    "INT64": TensorProto.INT64,
-    "FP16": TensorProto.FLOAT16,
-    "BF16": TensorProto.BFLOAT16,
-    "FP32": TensorProto.FLOAT,
-    "FP64": TensorProto.DOUBLE,
-    "BYTES": TensorProto.STRING,
-}
+ONNX_TYPES = {name: getattr(TensorProto, name) for name in ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64")}
+ONNX_TYPES |= {name: getattr(TensorProto, name) for name in ("INT8", "INT16", "INT32", "INT64")}
+ONNX_TYPES |= {"FP16": TensorProto.FLOAT16, "BF16": TensorProto.BFLOAT16, "FP32": FLOAT, "FP64": TensorProto.DOUBLE}
+ONNX_TYPES["BYTES"] = TensorProto.STRING
 Dims = Sequence[int | str | None]
 
 

@@ -21,10 +21,12 @@ from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.network.kserve import client as link
 from bls_notebook.network.kserve import grpc_client as grpc_link
+from bls_notebook.network.kserve import grpc_codec, json_codec
 from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
+from tests.engine.harness import until
 from tests.network.servers import Service, pb, serving, serving_http
 
 CALLER = """
@@ -61,18 +63,21 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repo
 
 
+@pytest.fixture
+def url(service: Service) -> Iterator[str]:
+    with serving(service) as port:
+        yield f"grpc://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def connection(url: str, repo: bls.ModelRepository) -> bls.Connection:
+    """A connection to the model `echo`."""
+    return bls.connect(url, "echo", repo=repo)
+
+
 def asked(repo: bls.ModelRepository, **more: Any) -> Any:
     response = repo.infer("echo", {"X": X}, **more)
     return response.error.message() if response.error is not None else response["X"].as_numpy().tolist()
-
-
-def answered(until: Any) -> None:
-    """Wait for something that a thread of the connection's will bring about."""
-    for _ in range(2000):
-        if until():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come about")
 
 
 def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository) -> None:
@@ -106,13 +111,11 @@ def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository)
         ("DEADLINE_EXCEEDED", "UNKNOWN"),
     ],
 )
-def test_errors_keep_text_and_code(service: Service, repo: bls.ModelRepository, code: str, ours: str) -> None:
-    with serving(service) as port:
-        connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
-        assert error is not None
-        assert (error.message(), error.code().name) == (f"it is {code}", ours)
-        assert not connection.lost
+def test_errors_keep_text_and_code(connection: bls.Connection, repo: bls.ModelRepository, code: str, ours: str) -> None:
+    error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
+    assert error is not None
+    assert (error.message(), error.code().name) == (f"it is {code}", ours)
+    assert not connection.lost
 
 
 def test_assertions_on_what_it_was_asked(service: Service) -> None:
@@ -142,7 +145,7 @@ def test_a_server_that_is_lost_and_comes_back(service: Service, repo: bls.ModelR
     assert (row.state, bool(row.reason), row.remote) == ("UNAVAILABLE", True, f"grpc://127.0.0.1:{port}")
     assert connection.record.state == "LOST"
     with serving(service, port):
-        answered(lambda: not connection.lost)
+        until(lambda: not connection.lost)
         assert asked(repo) == X.tolist()
         assert repo.infer("caller", {"X": X}).error is None
         assert connection.record.state == "CONNECTED"
@@ -160,40 +163,40 @@ def test_a_server_that_stops_answering(
         service.go.clear()
         assert "the connection was lost during the request" in asked(repo)
         stuck.set()
-        answered(lambda: not connection.lost)
+        until(lambda: not connection.lost)
 
 
-def test_what_is_given_up_is_given_up_there_too(service: Service, repo: bls.ModelRepository) -> None:
-    with serving(service) as port:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        service.go.clear()
+def test_what_is_given_up_is_given_up_there_too(
+    service: Service, repo: bls.ModelRepository, connection: bls.Connection
+) -> None:
+    service.go.clear()
 
-        async def give_up() -> None:
-            task = asyncio.ensure_future(repo.infer_async("echo", {"X": X}))
-            await asyncio.to_thread(service.came.acquire)
-            task.cancel()
-            await asyncio.wait([task])
+    async def give_up() -> None:
+        task = asyncio.ensure_future(repo.infer_async("echo", {"X": X}))
+        await asyncio.to_thread(service.came.acquire)
+        task.cancel()
+        await asyncio.wait([task])
 
-        asyncio.run(give_up())
-        assert service.cancelled.acquire(timeout=20)
+    asyncio.run(give_up())
+    assert service.cancelled.acquire(timeout=20)
 
 
-def test_ctrl_c_ends_a_wait_for_a_server(service: Service, repo: bls.ModelRepository) -> None:
+def test_ctrl_c_ends_a_wait_for_a_server(
+    service: Service, repo: bls.ModelRepository, connection: bls.Connection
+) -> None:
     def press() -> None:
         service.came.acquire()
         os.kill(os.getpid(), signal.SIGINT)
 
-    with serving(service) as port:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        service.go.clear()
-        pressing = threading.Thread(target=press)
-        pressing.start()
-        with pytest.raises(KeyboardInterrupt):
-            asked(repo)
-        pressing.join()
-        assert service.cancelled.acquire(timeout=20)
-        service.go.set()
-        assert asked(repo) == X.tolist()
+    service.go.clear()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        asked(repo)
+    pressing.join()
+    assert service.cancelled.acquire(timeout=20)
+    service.go.set()
+    assert asked(repo) == X.tolist()
 
 
 def test_a_long_wait_for_a_server_is_reported_once(
@@ -231,7 +234,7 @@ def test_a_lost_server_is_told_of_where_nobody_keeps_the_connection(
     assert "the server does not answer" in asked(repo)
     assert [(row.state, bool(row.reason)) for row in repo.index()] == [("UNAVAILABLE", True)]
     with serving(service, port):
-        answered(lambda: repo.index()[0].state == "READY")
+        until(lambda: repo.index()[0].state == "READY")
         with serving(service) as other, pytest.raises(bls.BLSError, match="has this name"):
             bls.connect(f"grpc://127.0.0.1:{other}", "echo", repo=repo)
     with serving(service) as other:  # the first is gone, so that its models may be taken from here
@@ -252,22 +255,22 @@ def test_closing_leaves_nothing(service: Service, repo: bls.ModelRepository) -> 
         waiting.join()
     assert "closed" in got[0]
     left = (t for t in set(threading.enumerate()) - before if not t.name.startswith("bls-worker"))
-    answered(lambda: not any(t.is_alive() for t in left))
+    until(lambda: not any(t.is_alive() for t in left))
 
 
-def test_many_requests_are_under_way_at_a_time(service: Service, repo: bls.ModelRepository) -> None:
-    with serving(service) as port:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        service.go.clear()
+def test_many_requests_are_under_way_at_a_time(
+    service: Service, repo: bls.ModelRepository, connection: bls.Connection
+) -> None:
+    service.go.clear()
 
-        async def all_at_once() -> list[Any]:
-            sent = [asyncio.ensure_future(repo.infer_async("echo", {"X": X + i})) for i in range(6)]
-            for _ in sent:
-                await asyncio.to_thread(service.came.acquire)
-            service.go.set()
-            return [response["X"].as_numpy()[0] for response in await asyncio.gather(*sent)]
+    async def all_at_once() -> list[Any]:
+        sent = [asyncio.ensure_future(repo.infer_async("echo", {"X": X + i})) for i in range(6)]
+        for _ in sent:
+            await asyncio.to_thread(service.came.acquire)
+        service.go.set()
+        return [response["X"].as_numpy()[0] for response in await asyncio.gather(*sent)]
 
-        assert asyncio.run(all_at_once()) == list(range(6))
+    assert asyncio.run(all_at_once()) == list(range(6))
 
 
 def test_requests_that_follow_each_other_share_a_thread(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,6 +363,8 @@ def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepositor
         url = f"grpc://127.0.0.1:{port}"
         with pytest.raises(bls.BLSError, match="echo: a loaded model has this name"):
             bls.connect(url, "other", "echo", repo=repo)
+        with pytest.raises(bls.BLSError, match="no model nope"):
+            bls.connect(url, "other", "nope", repo=repo)
         assert [row.name for row in repo.index()] == ["echo"]
         with bls.connect(url, "echo", "other", repo=repo, names={"echo": "far"}, prefix="x_") as connection:
             assert connection.models == {"far": "echo", "x_other": "other"}
@@ -382,34 +387,23 @@ def test_an_export_leaves_remote_models_where_they_are(
         assert "echo" not in bls.check(repo=repo).models
 
 
-def test_its_configuration_is_its_servers(service: Service, repo: bls.ModelRepository) -> None:
-    with serving(service) as port:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        with pytest.raises(bls.BLSError, match="its configuration cannot be changed here"):
-            repo.set_config("echo", "max_batch_size: 4")
-        assert asked(repo) == X.tolist()
-        repo.unload("echo")
-        assert "not ready" in asked(repo)
-        repo.load("echo")
-        assert asked(repo) == X.tolist()
-        with repo.stub("echo", {"X": -X}):
-            assert asked(repo) == (-X).tolist()
-        assert asked(repo) == X.tolist()
-
-
-def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) -> None:
-    with serving(service) as port:
-        with pytest.raises(bls.BLSError, match="no model nope"):
-            bls.connect(f"grpc://127.0.0.1:{port}", "echo", "nope", repo=repo)
-        assert repo.index() == []
+def test_its_configuration_is_its_servers(connection: bls.Connection, repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.BLSError, match="its configuration cannot be changed here"):
+        repo.set_config("echo", "max_batch_size: 4")
+    assert asked(repo) == X.tolist()
+    repo.unload("echo")
+    assert "not ready" in asked(repo)
+    repo.load("echo")
+    assert asked(repo) == X.tolist()
+    with repo.stub("echo", {"X": -X}):
+        assert asked(repo) == (-X).tolist()
+    assert asked(repo) == X.tolist()
 
 
 @pytest.mark.parametrize("damage", [b"\x32\xff\xff\x03", b"\xff" * 12, b"\x0f", b"\x32\x01\x00"])
 def test_answers_that_are_none(damage: bytes) -> None:
-    from bls_notebook.network.kserve.grpc_codec import decode_response
-
     with pytest.raises(AnswerError):
-        decode_response(damage)
+        grpc_codec.decode_response(damage)
 
 
 @pytest.mark.parametrize("wrong", [
@@ -419,11 +413,9 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"parameters": 7}, {"shape": 2}, {"shape": [1 << 63] * 45000, "data": []},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
-    from bls_notebook.network.kserve.json_codec import decode_response as decode_response
-
     output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
     with pytest.raises(AnswerError):
-        decode_response(json.dumps({"outputs": [output]}).encode(), None)
+        json_codec.decode_response(json.dumps({"outputs": [output]}).encode(), None)
 
 
 def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(service: Service, repo: bls.ModelRepository) -> None:

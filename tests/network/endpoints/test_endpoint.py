@@ -435,16 +435,3 @@ def test_what_is_shown() -> None:
     assert "it broke" in failed.text
     stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
     assert "secret" not in stopped.text + stopped.html
-
-
-def test_there_are_no_trace_and_log_settings(endpoint: bls.Endpoint) -> None:
-    way = {"headers": endpoint.headers}
-    with tritonclient.grpc.InferenceServerClient(endpoint.grpc_url) as client:
-        with pytest.raises(tritonclient.utils.InferenceServerException) as refused:
-            client.update_log_settings({"log_verbose_level": 1}, **way)
-        assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
-    with (
-        tritonclient.http.InferenceServerClient(endpoint.url.removeprefix("http://")) as client,
-        pytest.raises(tritonclient.utils.InferenceServerException, match="Not Found"),
-    ):
-        client.get_trace_settings(**way)

@@ -1,7 +1,4 @@
-"""What the endpoint answers over HTTP, beside what a tritonserver 2.51 answered when it was asked the same.
-
-The words are the server's own. Where it says 500 of JSON that it cannot read, the endpoint says 400.
-"""
+"""Answers of an endpoint over HTTP, in the words of a tritonserver 2.51 (but 400, not 500, for unreadable JSON)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.shipping.fake_tritonserver import linux
 
 MODELS = Path(__file__).with_name("client_models")
 LIMIT = 1 << 16  # bytes of a body
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def held() -> tuple[int, int]:
@@ -50,8 +50,6 @@ def endpoint() -> Iterator[Endpoint]:
             until(lambda: held() <= before, "files and threads are given back")
         assert repo.infer("echo", {"FP32": [1.0]}).error is None
 
-
-# --- HTTP ---
 
 ROW = np.arange(3, dtype=np.float32).tobytes()
 TEXT = b"".join(struct.pack("<I", len(each)) + each for each in (b"ab", b"", b"\xff"))
@@ -168,8 +166,6 @@ PACKED = gzip.compress(BODY)
 def test_requests_that_are_no_requests(endpoint: Endpoint, sent: bytes, statuses: set[int]) -> None:
     assert speaks(endpoint, sent, end=0 in statuses) in statuses
 
-
-# --- gRPC ---
 
 INFER, STREAM = (f"/inference.GRPCInferenceService/Model{each}Infer" for each in ("", "Stream"))
 MISTAKES = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"}

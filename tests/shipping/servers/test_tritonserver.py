@@ -93,34 +93,10 @@ def test_a_server_that_dies_at_the_start_tells_why(tmp_path: Path) -> None:
 
 
 @linux
-def test_a_server_that_does_not_get_ready_is_stopped(tmp_path: Path) -> None:
-    server = server_of(tmp_path, "never ready", start_timeout=1.0)
-    with pytest.raises(TritonServerError, match=r"^tritonserver was not ready within 1 s"):
-        server.start()
-    assert server.pid is None
-
-
-@linux
 def test_a_port_taken_meanwhile_is_not_the_end(tmp_path: Path) -> None:
     with server_of(tmp_path, "port taken") as server:
         assert server.ready()
     assert (tmp_path / "flag").exists()
-
-
-@linux
-def test_ctrl_c_while_it_starts_leaves_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server, seen = server_of(tmp_path, "never ready"), []
-
-    def interrupted(*_: object) -> None:
-        assert server.pid is not None
-        seen.append(server.pid)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bls_notebook.shipping.servers.tritonserver.time.sleep", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        server.start()
-    wait_gone(*seen)
-    assert server.pid is None
 
 
 @linux
