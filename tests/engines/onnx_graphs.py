@@ -22,7 +22,6 @@ def graph(
     outputs: dict[str, tuple[int, Dims]],
     initializers: Sequence[Any] = (),
 ) -> bytes:
-    """The bytes of a model.onnx; tensors are `name: (ONNX type, dims)`."""
     made = helper.make_graph(
         nodes,
         "graph",
@@ -44,7 +43,6 @@ def identity(datatype: str = "FP32", dims: Dims = ("n",)) -> bytes:
 
 
 def add_sub(datatype: str = "FP32", dims: Dims = ("n", 3)) -> bytes:
-    """OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1."""
     kind = ONNX_TYPES[datatype]
     return graph(
         [

@@ -18,20 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def load(repo: bls.ModelRepository, data: bytes, name: str = "m", **config: Any) -> Any:
-    """Load a model; returns its first instance, as the engine calls it."""
     repo.load(name, {"backend": "onnxruntime", **config}, {"file:1/model.onnx": data})
     return repo._server.find(name).instances[0]  # type: ignore[union-attr]
 
 
 def request(requested: tuple[str, ...] = (), **inputs: Any) -> InferenceRequest:
-    """A request as an instance receives it."""
     tensors = [Tensor(n, np.asarray(a)) for n, a in inputs.items()]
     return InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(requested))
 
 
 class Counting:
-    """A session that notes what it is asked to run."""
-
     def __init__(self, session: Any) -> None:
         self.session = session
         self.runs: list[tuple[list[str], dict[str, tuple[int, ...]]]] = []
@@ -66,7 +62,6 @@ def test_text(repo: bls.ModelRepository) -> None:
     out = repo.infer("m", {"IN": given})["OUT"].as_numpy()
     assert out.tolist() == [[b"a", b"b\xc3\xa9"], [b"ab", "日本".encode()]]  # text ends at its first zero byte
     refused = repo.infer("m", {"IN": np.empty((0, 2), np.object_)}).error
-    assert refused is not None
     assert "expected 2 string elements for inference input 'IN' for model 'm', got 0" in refused.message()
 
 
@@ -81,7 +76,6 @@ def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
 def test_bytes_that_are_no_text_are_an_error(repo: bls.ModelRepository) -> None:
     load(repo, identity("BYTES", ("n", 2)))
     error = repo.infer("m", {"IN": np.array([[b"ok", b"\xff"]], np.object_)}).error
-    assert error is not None
     assert "input 'IN': element 1 is not UTF-8 text" in error.message()
 
 
@@ -151,7 +145,6 @@ def test_a_node_that_fails_is_an_error_of_the_request(
     # The graph is run whole, as on Triton, also where nobody asks for the output that fails.
     for outputs in (["OUT"], None):
         error = repo.infer("m", {"IN": [1.0, 2.0]}, outputs=outputs).error
-        assert error is not None
         assert error.message().startswith("onnx runtime error 2: Non-zero status code returned while running Gather")
     assert capfd.readouterr().err == ""  # told once, by the response
 
@@ -230,7 +223,6 @@ def test_a_graph_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> 
     load(repo, data)
     assert repo.infer("m", {"IN": [[1.0, 2.0]]})["OUT"].as_numpy().tolist() == [[1.0, 2.0]]
     error = repo.infer("m", {"IN": [[1.0, 2.0], [3.0, 4.0]]}).error
-    assert error is not None
     assert "the graph gave shape [1, 2] for a batch of 2" in error.message()
 
 
@@ -308,7 +300,6 @@ def times(factor: float) -> bytes:
 
 
 def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
-    """From the repository, then with a config, then with a config and a file; and unloads it."""
     for version, factor in ((1, 2.0), (2, 3.0)):
         (tmp_path / "sums" / str(version)).mkdir(parents=True)
         (tmp_path / "sums" / str(version) / "model.onnx").write_bytes(times(factor))

@@ -28,7 +28,6 @@ def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
 
 
 def request(*requested: str, **inputs: Any) -> InferenceRequest:
-    """A request as an instance receives it."""
     tensors = [Tensor(n, np.asarray(a)) for n, a in inputs.items()]
     return InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(requested))
 
@@ -250,7 +249,6 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
     source = CALLER.format(maybe_async="", expression="total(ask(2).exec())")
     repo.define("caller", source, CALLER_CONFIG)
     error = repo.infer("caller", {"X": [0.0]}).error
-    assert error is not None
     assert "PyTorch execute failure: " in error.message()
     assert "no <b>such</b> thing" in error.message()
     assert error._origin is not None
@@ -285,7 +283,6 @@ def test_what_forward_may_not_return(
 ) -> None:
     load(repo, scripted(module()), **config)
     error = repo.infer("m", {"x": X}).error
-    assert error is not None
     assert message in error.message()
 
 
@@ -293,7 +290,6 @@ def test_a_module_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) ->
     load(repo, scripted(modules.LosesBatch()), max_batch_size=4)
     assert repo.infer("m", {"x": [X]}).error is None
     error = repo.infer("m", {"x": [X, X]}).error
-    assert error is not None
     assert "gave shape [1, 3] for a batch of 2" in error.message()
 
 

@@ -12,7 +12,6 @@ import bls_notebook as bls
 
 
 def scripted(module: nn.Module) -> bytes:
-    """The bytes of a model.pt; PyTorch advises against TorchScript, and Triton runs it."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -21,12 +20,10 @@ def scripted(module: nn.Module) -> bytes:
 
 
 def tensor(name: str, datatype: str = "FP32", dims: tuple[int, ...] = (3,), **more: Any) -> dict[str, Any]:
-    """An input or output of a configuration."""
     return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
 
 
 def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
-    """Load a model `m` of one input and output, unless told otherwise; returns its record."""
     whole = {
         "platform": "pytorch_libtorch",
         "input": [tensor("x")],
@@ -48,8 +45,6 @@ class AddSub(nn.Module):
 
 
 class Shout(nn.Module):
-    """Texts, and how long they are."""
-
     def forward(self, texts: List[str]) -> Tuple[List[str], Tensor]:  # noqa: UP006
         out: List[str] = []  # noqa: UP006
         lengths = torch.zeros(len(texts), 1, dtype=torch.int64)
@@ -70,8 +65,6 @@ class OfDict(nn.Module):
 
 
 class Counter(nn.Module):
-    """How often it was called, in a buffer; None of its memory is a request's."""
-
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("calls", torch.zeros(1))
@@ -82,8 +75,6 @@ class Counter(nn.Module):
 
 
 class Totals(nn.Module):
-    """The sum of a sequence, in the slot of a batch that the sequence has, and its correlation ID."""
-
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("totals", torch.zeros(2, 1))
@@ -136,8 +127,6 @@ class TwoDicts(nn.Module):
 
 
 class OnCuda(nn.Module):
-    """Names CUDA devices in every way that TorchScript has, in a module of a module."""
-
     def forward(self, x):
         return x.cuda() + torch.ones(3, device="cuda")
 

@@ -18,8 +18,6 @@ from tritonclient.grpc import service_pb2_grpc
 
 
 class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """Has the model `echo`, which gives its input back, once `go` is set; nothing is known of its config."""
-
     def __init__(self) -> None:
         self.go = threading.Event()
         self.go.set()
@@ -60,7 +58,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 def echoed(request: pb.ModelInferRequest) -> pb.ModelInferResponse:
-    """Answer with the inputs."""
     out = pb.ModelInferResponse(model_name=request.model_name, model_version="1")
     for tensor in request.inputs:
         out.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
@@ -70,7 +67,6 @@ def echoed(request: pb.ModelInferRequest) -> pb.ModelInferResponse:
 
 @contextmanager
 def serving(service: Service, port: int = 0) -> Iterator[int]:
-    """Serve over gRPC; gives the port."""
     server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
     port = server.add_insecure_port(f"127.0.0.1:{port}")
@@ -85,8 +81,6 @@ def serving(service: Service, port: int = 0) -> Iterator[int]:
 
 @contextmanager
 def serving_http(answer: Callable[[str, dict[str, Any]], tuple[int, Any]]) -> Iterator[int]:
-    """Serve over HTTP, in JSON alone: `answer` is asked with the path and the document; gives the port."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 

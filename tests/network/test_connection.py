@@ -71,7 +71,6 @@ def url(service: Service) -> Iterator[str]:
 
 @pytest.fixture
 def connection(url: str, repo: bls.ModelRepository) -> bls.Connection:
-    """A connection to the model `echo`."""
     return bls.connect(url, "echo", repo=repo)
 
 
@@ -113,7 +112,6 @@ def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository)
 )
 def test_errors_keep_text_and_code(connection: bls.Connection, repo: bls.ModelRepository, code: str, ours: str) -> None:
     error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
-    assert error is not None
     assert (error.message(), error.code().name) == (f"it is {code}", ours)
     assert not connection.lost
 
@@ -334,7 +332,6 @@ def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
         got = repo.infer("words", {"T": ["a", "é"]})
         assert got["T"].as_numpy().tolist() == [b"A", "É".encode()]
         error = repo.infer("words", {"T": ["fail"]}).error
-        assert error is not None
         assert (error.message(), error.code().name) == ("not that word", "INVALID_ARG")
 
 

@@ -18,7 +18,6 @@ SAMPLES = Path(__file__).parents[2] / "model_repository"
 
 @pytest.fixture
 def samples() -> Iterator[bls.ModelRepository]:
-    """A repository of the sample models, with add_sub loaded."""
     with bls.ModelRepository(SAMPLES) as repo:
         repo.load("add_sub")
         yield repo
@@ -26,7 +25,6 @@ def samples() -> Iterator[bls.ModelRepository]:
 
 @pytest.fixture(scope="session")
 def real_environment() -> ServerEnvironment:
-    """The environment of the real tritonserver; skips the test if it cannot be installed."""
     try:
         return make_environment()
     except TritonServerError as error:

@@ -65,7 +65,6 @@ http.server.ThreadingHTTPServer(address, Handler).serve_forever()
 
 
 def stand_in(folder: Path, behaviour: str = "") -> ServerEnvironment:
-    """An environment whose tritonserver is a small script with a child that ignores SIGTERM."""
     made = ServerEnvironment(folder / "env", "3.11", folder / "site", folder / "lib")
     program = made.server / "bin" / "tritonserver"
     program.parent.mkdir(parents=True)
@@ -79,7 +78,6 @@ linux = pytest.mark.skipif(not is_supported(), reason="tritonserver runs on Linu
 
 
 def wait_gone(*pids: int, seconds: float = 20.0) -> None:
-    """Wait until processes that need not be children of this one have ended."""
     for pid in pids:
         try:
             handle = os.pidfd_open(pid)
@@ -94,13 +92,11 @@ def wait_gone(*pids: int, seconds: float = 20.0) -> None:
 
 def leftovers(server: TritonServer) -> list[Path]:
     run = server._run
-    assert run is not None
     return [run.folder, *Path("/dev/shm").glob(f"{run.shared_memory}*")]
 
 
 @pytest.fixture
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made."""
     folder = tmp_path / "private"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -29,8 +29,6 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Client:
-    """One of the four: what it returns later is waited for."""
-
     def __init__(self, kind: str, http: str, grpc: str, run: Runner) -> None:
         self.kind = kind
         self.http = kind.startswith("http")
@@ -43,7 +41,6 @@ class Client:
         self.raw: Any = run(opened())
 
     def call(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the client; what gRPC's gives as a message is a dict, as HTTP gives it."""
         method = getattr(self.raw, name)
         if "as_json" in inspect.signature(method).parameters:
             options["as_json"] = True
@@ -51,37 +48,30 @@ class Client:
         return self.run(found) if asyncio.iscoroutine(found) else found
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Any other method of the client."""
         return functools.partial(self.call, name)
 
     def input(self, name: str, array: Any) -> Any:
-        """An input of an array, or of what makes one."""
         array = np.asarray(array)
         made = self.tensors.InferInput(name, list(array.shape), datatype(array))
         made.set_data_from_numpy(array)
         return made
 
     def output(self, name: str, **options: Any) -> Any:
-        """An output to ask for."""
         return self.tensors.InferRequestedOutput(name, **options)
 
     def infer(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Any:
-        """Send a request, and return tritonclient's result."""
         made = [self.input(name, array) for name, array in inputs.items()]
         return self.call("infer", model, made, **options)
 
     def close(self) -> None:
-        """Give the connections back."""
         self.call("close")
 
 
 def datatype(array: np.ndarray) -> str:
-    """Triton's name of an array's type."""
     return "BF16" if array.dtype == ml_dtypes.bfloat16 else tritonclient.utils.np_to_triton_dtype(array.dtype)
 
 
 def stream(client: Client, *requests: Mapping[str, Any]) -> list[tuple[Any, Any]]:
-    """Send requests (arguments of `infer`) over one gRPC stream; return (result, error) as they came."""
     made = [
         {**each, "inputs": [client.input(name, array) for name, array in each["inputs"].items()]} for each in requests
     ]

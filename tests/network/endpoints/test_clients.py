@@ -33,8 +33,6 @@ ONE = np.array([1.0, 5.0, 3.0], np.float32)
 
 
 class Target(NamedTuple):
-    """A server, by its addresses."""
-
     http: str
     grpc: str
 
@@ -62,14 +60,12 @@ def tritonserver(models: Path, real_environment: ServerEnvironment) -> Iterator[
 
 @pytest.fixture(scope="module", params=["endpoint", pytest.param("tritonserver", marks=pytest.mark.triton)])
 def target(request: pytest.FixtureRequest) -> Target:
-    """Either of them, which both last as long as the file."""
     found: Target = request.getfixturevalue(request.param)
     return found
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Runner]:
-    """One loop for all clients: gRPC's asyncio half does not like several."""
     loop = asyncio.new_event_loop()
     yield loop.run_until_complete
     loop.close()
@@ -83,12 +79,10 @@ def client(request: pytest.FixtureRequest, target: Target, run: Runner) -> Itera
 
 
 def only(*kinds: str) -> pytest.MarkDecorator:
-    """For tests that are not about all of them."""
     return pytest.mark.parametrize("client", kinds, indirect=True, scope="module")
 
 
 def refused(error: InferenceServerException, http: int, words: str) -> None:
-    """Whether an error has a status, here HTTP's number, and words."""
     assert words in error.message()
     assert error.status() in (str(http), f"StatusCode.{GRPC_CODE[http]}")
 
@@ -365,7 +359,6 @@ def test_statistics_count_requests(client: Client) -> None:
         return int(row["inference_count"]), success, fail
 
     def settled() -> tuple[int, int, int]:
-        """The counts, once they stay: a server counts a request after it has answered it."""
         last, found = None, counted()
         while found != last:
             threading.Event().wait(0.05)
@@ -394,7 +387,6 @@ def index(client: Client) -> dict[str, str]:
 
 
 def until_gone(client: Client, name: str) -> None:
-    """Unloading answers before a model is gone."""
     end = time.monotonic() + 30
     while client.is_model_ready(name):
         assert time.monotonic() < end

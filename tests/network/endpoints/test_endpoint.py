@@ -82,14 +82,11 @@ def twice(factor: int = 2) -> str:
 
 
 class Gate(types.ModuleType):
-    """What the model that waits shares with the test."""
-
     def __init__(self) -> None:
         super().__init__("bls_endpoint_gate")
         self.open()
 
     def open(self) -> None:
-        """Begin anew."""
         self.running, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
         self.cancelled: list[bool] = []
 
@@ -118,7 +115,6 @@ def endpoint(shared_gate: Gate) -> Iterator[Endpoint]:
 
 
 def ask(endpoint: Endpoint, path: str, body: Any = None, method: str = "", **headers: str) -> tuple[int, Any]:
-    """Send one request with the token; return the status and what the answer says."""
     connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -208,7 +204,6 @@ def test_a_client_that_sends_nothing_more_is_let_go() -> None:
 
 @pytest.mark.parametrize("way", ["infer", "generate", "grpc"])
 def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Gate, way: str) -> None:
-    """Before the first response, of models that answer once too."""
     once = WAITS.replace('config.set_model_transaction_policy({"decoupled": True})', "")
     once = once.replace("sender.send(pb_utils.InferenceResponse([", "answer = (pb_utils.InferenceResponse([")
     once = once.replace("sender.send(flags=", "sender.send(answer, flags=")
@@ -293,7 +288,6 @@ def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
 
 
 def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: Endpoint) -> None:
-    """A model is defined again and again while clients ask: each has the answer of a whole version."""
     factors, found, failed = range(2, 40), [], []
     stop = threading.Event()
 

@@ -87,13 +87,11 @@ def ask(connection: http.client.HTTPConnection, path: str, body: Any, **headers:
 
 
 def x(data: Any, shape: Any = None, datatype: str = "FP32", **more: Any) -> dict[str, Any]:
-    """A request with one input, X."""
     given = {"name": "X", "shape": [len(data)] if shape is None else shape, "datatype": datatype}
     return {"inputs": [{**given, "data": data}], **more}
 
 
 def ab(request: dict[str, Any] | None = None, **first: Any) -> dict[str, Any]:
-    """A request with two inputs of a row each; the first is changed."""
     a = {"name": "A", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
     b = {"name": "B", "shape": [1, 2], "datatype": "FP32", "data": [3, 4]}
     return {"inputs": [{**a, **first}, b], **(request or {})}
@@ -193,7 +191,6 @@ def test_what_is_refused(connection: http.client.HTTPConnection, path: str, body
 def test_what_is_answered(
     connection: http.client.HTTPConnection, model: str, body: Any, outputs: list[Any] | None
 ) -> None:
-    """Bytes are a request without JSON, whose answer has the same bytes after its JSON."""
     if outputs is None:
         connection.request("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})
         answer = connection.getresponse()

@@ -33,7 +33,6 @@ FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(Healt
 
 
 def held() -> tuple[int, int]:
-    """Open files and threads of this process."""
     gc.collect()
     return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0, threading.active_count()
 
@@ -56,7 +55,6 @@ TEXT = b"".join(struct.pack("<I", len(each)) + each for each in (b"ab", b"", b"\
 
 
 def body_of(changes: dict[tuple[Any, ...], Any]) -> tuple[bytes, int]:
-    """A request that is right but for these members, by their paths; and how much of it is JSON."""
     row, text = ({"binary_data_size": len(each)} for each in (ROW, TEXT))
     document: Any = {
         "id": "r",
@@ -88,7 +86,6 @@ def request(body: bytes, length: object, content_length: object = None, **header
 
 
 def speaks(endpoint: Endpoint, sent: bytes, end: bool = False) -> int:
-    """Send bytes, and the end; return the status of the answer, or 0 where the connection closed."""
     with socket.create_connection(("127.0.0.1", endpoint.http_port), timeout=30) as connection:
         got = b""
         try:
@@ -210,7 +207,6 @@ def test_messages_with_other_bytes(channel: grpc.Channel, changes: dict[int, int
 
 
 def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -> None:
-    """Its answers would pile up. What it has sent is answered when it reads."""
     message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
     total, sent, seen = 600, 0, -1
 
@@ -231,7 +227,6 @@ def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -
 @linux
 @pytest.mark.parametrize(("offset", "size"), [(-1, 12), (0, -1), (60, 12), (0, 2**62), (2**62, 2**62)])
 def test_regions_that_end_somewhere_else(endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int) -> None:
-    """Inputs and outputs in shared memory lie within what was registered."""
     key = f"/bls_notebook_malformed_{os.getpid()}"
     memory = Path(f"/dev/shm{key}")
     memory.write_bytes(bytes(64))

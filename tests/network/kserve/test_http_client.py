@@ -35,7 +35,6 @@ TENSOR = {"name": "X", "datatype": "INT32", "shape": [1]}
 
 @contextmanager
 def answering(data: bytes, endless: bytes = b"") -> Iterator[HttpClient]:
-    """A link to a server that answers a request with these bytes, then with the endless ones, then closes."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -125,13 +124,11 @@ def test_a_response_to_a_request_is_limited_too(monkeypatch: pytest.MonkeyPatch)
     with answering(big) as link:
         request = InferenceRequest(model_name="m", requested_output_names=["Y"], inputs=[])
         error = link.exchange("m", "", request, True).run()._error
-        assert error is not None
         assert "exceeds the limit of 1,000 bytes" in error.message()
 
 
 @pytest.fixture
 def asked() -> Iterator[tuple[HttpClient, HttpExchange, socket.socket, socket.socket]]:
-    """A link, a request to be sent over its one connection, and both ends of that."""
     link = HttpClient(address_of("http://127.0.0.1:9"))
     here, there = socket.socketpair()
     with here, there:
@@ -150,7 +147,6 @@ def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(as
     answering.join()
     exchange.cancel()
     connection = link.connections.take()
-    assert connection is not None
     assert connection.sock is here
     here.send(b"x")
     assert there.recv(1) == b"x"
@@ -185,8 +181,6 @@ def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Server:
-    """Answers with the input of a request; waits with it, or closes the connection, where told to."""
-
     def __init__(self) -> None:
         self.came = threading.Semaphore(0)
         self.go = threading.Event()
@@ -254,8 +248,6 @@ def test_awaited_requests_go_over_connections_that_are_kept(
 
 
 def awaiting(repo: bls.ModelRepository, server: Server, then: Callable[[Any], None]) -> Any:
-    """Have a request under way whose connection was open; then something happens, and it is answered."""
-
     async def all_of_it() -> Any:
         await wanted(repo, 0)
         server.came.acquire()

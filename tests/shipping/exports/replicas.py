@@ -22,8 +22,6 @@ HAPROXY = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}{os.pathsep
 
 @dataclass
 class Topology:
-    """The servers, and where HAProxy takes requests for them."""
-
     servers: list[TritonServer]
     http: str
     grpc: str
@@ -31,7 +29,6 @@ class Topology:
 
 @contextlib.contextmanager
 def serving(export: Path, replicas: int, environment: ServerEnvironment) -> Iterator[list[TritonServer]]:
-    """Run so many servers on what was exported to a folder."""
     models = [path.parent.name for path in export.glob("*/config.pbtxt")]
     servers = [TritonServer(export, environment=environment, load=models) for _ in range(replicas)]
     with contextlib.ExitStack() as ends:
@@ -44,7 +41,6 @@ def serving(export: Path, replicas: int, environment: ServerEnvironment) -> Iter
 
 @contextlib.contextmanager
 def shared_out(export: Path, servers: list[TritonServer]) -> Iterator[Topology]:
-    """Run HAProxy before servers, with the file of an export for as many replicas."""
     assert HAPROXY is not None
     http, grpc = (f"{HOST}:{port}" for port in free_ports(2))
     places = {"HTTP": http, "GRPC": grpc}
@@ -65,7 +61,6 @@ def shared_out(export: Path, servers: list[TritonServer]) -> Iterator[Topology]:
 
 
 def listens(place: str) -> bool:
-    """Whether somebody takes connections there."""
     host, _, port = place.partition(":")
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
         return True

@@ -27,7 +27,6 @@ BOTH = pytest.mark.parametrize("record", [RECORD, PLAIN], ids=["gpu", "plain"])
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """Programs of an environment of their own, made once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bls_notebook" / "tools"
     if not (cache / "done").exists():
         install = [str(cache / "bin" / "python"), "-m", "pip", "install", "--quiet"]

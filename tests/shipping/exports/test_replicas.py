@@ -91,8 +91,6 @@ X = np.ones(2, np.float32)
 
 
 class Running(NamedTuple):
-    """The topology, what it serves, and the file in which the models write what they have had."""
-
     topology: Topology
     export: Path
     book: Path
@@ -117,7 +115,6 @@ Send = Callable[[str], tuple[Any, Any]]  # a request's ID to its outputs Y and W
 
 @contextmanager
 def client(api: Any, url: str) -> Iterator[Send]:
-    """One of tritonclient's."""
     made = api.InferenceServerClient(url)
     sent = api.InferInput("X", [2], "FP32")
     sent.set_data_from_numpy(X)
@@ -132,7 +129,6 @@ def client(api: Any, url: str) -> Iterator[Send]:
 
 @contextmanager
 def caller(url: str) -> Iterator[Send]:
-    """A model of a notebook, which calls the servers' models."""
     with bls.ModelRepository() as repo, bls.connect(url, "twice", repo=repo):
         repo.define("caller", CALLER, CONFIG)
 
@@ -146,8 +142,6 @@ def caller(url: str) -> Iterator[Send]:
 
 
 class Load:
-    """Sends requests from a thread, one after the other, until it is told to stop."""
-
     def __init__(self, name: str, way: Callable[..., AbstractContextManager[Send]], *of: Any) -> None:
         self.name, self.way, self.of = name, way, of
         self.answered: dict[str, int] = {}
@@ -212,7 +206,6 @@ def test_a_lost_replica_costs_no_more_than_what_it_had_begun(running: Running) -
 
 
 def test_the_replicas_answer_as_the_notebook_did(running: Running) -> None:
-    """What the export holds proves it, with nothing of this package."""
     prove = [sys.executable, str(running.export / "prove.py"), running.topology.grpc]
     done = subprocess.run(prove, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -42,7 +42,6 @@ if command == "rm":
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that has the calls of docker, a line each."""
     return fake_docker(tmp_path, monkeypatch)
 
 

@@ -46,8 +46,6 @@ def test_other_systems_are_refused_in_one_line(
 
 
 class FakeEnvironment:
-    """A folder that looks like a virtual environment, whose interpreter writes down how it is called."""
-
     def __init__(self, folder: Path, pip: str = "exit 0", version: str = "3.11") -> None:
         self.folder, self.calls_file = folder, folder / "calls"
         site, libraries = folder / "site", folder / "lib"

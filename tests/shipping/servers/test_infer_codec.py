@@ -35,7 +35,6 @@ def decode_response(body: bytes, length: int | None) -> InferResult:
 
 
 def answer_of(body: bytes, json_length: int) -> tuple[bytes, int]:
-    """The answer of a model that gives its inputs back: the two directions are described alike."""
     request = json.loads(body[:json_length])
     text = json.dumps(
         {"model_name": "m", "model_version": "3", "id": request.get("id", ""), "outputs": request["inputs"]}

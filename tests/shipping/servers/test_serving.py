@@ -111,7 +111,6 @@ def test_it_ends_with_its_process(end: str, tmp_path: Path, private: Path, monke
 
 
 def _of_group(run: Path) -> list[int]:
-    """The server whose working folder this is, its children, and what watches over them: it ends last."""
     servers, watchdogs = [], []
     for entry in Path("/proc").iterdir():
         try:
@@ -128,7 +127,6 @@ def _of_group(run: Path) -> list[int]:
 
 @pytest.mark.triton
 def test_the_real_one(samples: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
-    """A model of a file and, since it calls that, one of a cell; what was recorded is answered alike."""
     config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
     samples.define(
         "from_a_cell", (SAMPLES / "add_sub" / "1" / "model.py").read_text(), config.replace('name: "add_sub"', "")

@@ -73,7 +73,6 @@ print(server.pid, child, run.watchdog.pid, run.folder, run.shared_memory, flush=
 def test_a_forked_child_leaves_the_server_alone(tmp_path: Path) -> None:
     with server_of(tmp_path) as server:
         run = server._run
-        assert run is not None
         real, run.owner = run.owner, run.owner + 1  # as it looks from a child
         run.end(graceful=False)
         run.owner = real
