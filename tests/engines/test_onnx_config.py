@@ -134,24 +134,16 @@ def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
             "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 "
             "followed by the explicit tensor shape, making complete shape [-1,5])",
         ),
-        (
-            {"input": [tensor("IN", 4, 1, data_type="TYPE_INT32")]},
-            "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions",
-        ),
+        ({"input": [tensor("IN", 4, 1, data_type="TYPE_INT32")]},
+         "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions"),
         ({"input": [tensor("X", 4, data_type="TYPE_INT32")]}, "inference input 'X', allowed inputs are: IN"),
         ({"output": [tensor("X", 4)]}, "unexpected inference output 'X', allowed outputs are: OUT"),
-        (
-            {"output": [tensor("OUT", -1, data_type="TYPE_INT32")]},
-            "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions",
-        ),
-        (
-            {"input": [tensor("IN", 4, data_type="TYPE_INT32", optional=True)]},
-            "configuration expects 0 inputs, model provides 1",
-        ),
-        (
-            {"input": [tensor("IN", 4, data_type="TYPE_INT32"), tensor("B", 4)]},
-            "unable to load model 'm', configuration expects 2 inputs, model provides 1",
-        ),
+        ({"output": [tensor("OUT", -1, data_type="TYPE_INT32")]},
+         "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions"),
+        ({"input": [tensor("IN", 4, data_type="TYPE_INT32", optional=True)]},
+         "configuration expects 0 inputs, model provides 1"),
+        ({"input": [tensor("IN", 4, data_type="TYPE_INT32"), tensor("B", 4)]},
+         "unable to load model 'm', configuration expects 2 inputs, model provides 1"),
     ],
 )  # fmt: skip
 def test_a_config_that_is_not_the_graphs(repo: bls.ModelRepository, config: Any, words: str) -> None:
@@ -174,10 +166,8 @@ def test_a_config_that_is_not_the_graphs(repo: bls.ModelRepository, config: Any,
             "for the model to support batching the shape should have at least 1 dimension and the first "
             "dimension must be -1; but shape expected by the model is [2,3]",
         ),
-        (
-            identity(dims=()), {"input": [tensor("IN", 2)], "output": [tensor("OUT", 1)]},
-            "scalar tensor 'IN', should only provide 1 in the model configuration",
-        ),
+        (identity(dims=()), {"input": [tensor("IN", 2)], "output": [tensor("OUT", 1)]},
+         "scalar tensor 'IN', should only provide 1 in the model configuration"),
         (b"nonsense", {}, "Protobuf parsing failed"),
         (b"nonsense", {}, "onnx runtime error 7: "),
         (add_sub(), {"sequence_batching": {"state": [STATE]}}, "sequence_batching.state"),

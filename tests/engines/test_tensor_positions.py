@@ -69,36 +69,21 @@ def test_control_inputs_have_an_index() -> None:
     ("change", "given", "message"),
     [
         ({}, arguments("a"), "configuration expects 2 inputs, model provides 1: a"),
-        (
-            {},
-            [*arguments("a"), *arguments("n", kind="IntType", type="int")],
-            "An input of type 'int' was detected in the model. Only a single input of type Dict(str, ",
-        ),
+        ({}, [*arguments("a"), *arguments("n", kind="IntType", type="int")],
+         "An input of type 'int' was detected in the model. Only a single input of type Dict(str, "),
         ({}, [*arguments("a"), *arguments("d", kind="DictType")], "Multiple inputs of kind DictType were detected."),
         ({"sequence_batching": controls("START")}, arguments("a", "b"), "input 'START' does not follow <name>"),
-        (
-            {"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")},
-            arguments("a", "b", "c"),
-            "input 'ID__2' type 'TYPE_UINT64' is not supported by PyTorch.",
-        ),
+        ({"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")}, arguments("a", "b", "c"),
+         "input 'ID__2' type 'TYPE_UINT64' is not supported by PyTorch."),
         ({"output": []}, arguments("a", "b"), "must contain at least one output, none were specified."),
-        (
-            {"input": [{"name": f"{n}__1", "data_type": "TYPE_FP32", "dims": []} for n in "ab"]},
-            arguments("a", "b"),
-            "'a__1' is argument 1, 'b__1' is argument 1; count the indexes",
-        ),
-        (
-            {"output": [{"name": "OUT", "data_type": "TYPE_BF16", "dims": ["1"]}]},
-            arguments("a", "b"),
-            "unsupported datatype TYPE_BF16 for output 'OUT' for model 'm'",
-        ),
-        (
-            {"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": ["1"]}], "max_batch_size": 2},
-            arguments("a", "b"),
-            "Triton only supports 1 dimensional List of String as output for 'OUT' for model 'm'",
-        ),
+        ({"input": [{"name": f"{n}__1", "data_type": "TYPE_FP32", "dims": []} for n in "ab"]}, arguments("a", "b"),
+         "'a__1' is argument 1, 'b__1' is argument 1; count the indexes"),
+        ({"output": [{"name": "OUT", "data_type": "TYPE_BF16", "dims": ["1"]}]}, arguments("a", "b"),
+         "unsupported datatype TYPE_BF16 for output 'OUT' for model 'm'"),
+        ({"output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": ["1"]}], "max_batch_size": 2},
+         arguments("a", "b"), "Triton only supports 1 dimensional List of String as output for 'OUT' for model 'm'"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_refused(change: dict[str, Any], given: list[Argument], message: str) -> None:
     with pytest.raises(BackendError) as caught:
         positions_of({**config(["a", "b"], ["OUT"]), **change}, given)

@@ -49,17 +49,15 @@ def damaged() -> bytes:
         (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is not an archive"),
         (lambda: b"PK\x03\x04" + bytes(100), "and is not an archive, expected TorchScript"),
         (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file has weights or a module written by"),
-        (
-            lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
-            "create the module, load the file",
-        ),
+        (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
+         "create the module, load the file"),
         (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module written by torch.save"),
         (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
         (lambda: zipped(note=b"hello"), "the file is another kind of zip archive (m/note), expected TorchScript"),
         (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file has weights"),
         (damaged, "failed to load model 'm': model.pt: "),
     ],
-)
+)  # fmt: skip
 def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
     with pytest.raises(bls.ModelLoadError) as caught:
         load(repo, make())

@@ -261,23 +261,14 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
         (modules.GivesDict, {}, "output must be of type Tensor, List[str] or Tuple containing one of these"),
         (modules.GivesList, {}, "output must be of type Tensor or List[str], received List[Tensor]"),
         (modules.GivesScalar, {}, "output 'y' is a scalar which is not supported."),
-        (
-            modules.Identity,
-            {"output": [tensor("y", "INT32")]},
-            "configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32",
-        ),
-        (
-            modules.Identity,
-            {"output": [tensor("y", "STRING")]},
-            "configuration expects datatype TYPE_BYTES for output 'y', model provides TYPE_FP32",
-        ),
-        (
-            modules.Identity,
-            {"output": [tensor("y__0"), tensor("z__3")]},
-            "The output z__3 in the model configuration refers to an output index which doesn't exist. This",
-        ),
+        (modules.Identity, {"output": [tensor("y", "INT32")]},
+         "configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32"),
+        (modules.Identity, {"output": [tensor("y", "STRING")]},
+         "configuration expects datatype TYPE_BYTES for output 'y', model provides TYPE_FP32"),
+        (modules.Identity, {"output": [tensor("y__0"), tensor("z__3")]},
+         "The output z__3 in the model configuration refers to an output index which doesn't exist. This"),
     ],
-)
+)  # fmt: skip
 def test_what_forward_may_not_return(
     repo: bls.ModelRepository, module: Any, config: dict[str, Any], message: str
 ) -> None:

@@ -45,10 +45,8 @@ def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
         (one([1]), one([1], parameters={"a": 1}), "parameters: {} here, {'a': 1} on the server"),
         (one([1]), [ProofAnswer(error="no")], "an error only on the server: no"),
         ([ProofAnswer(error="a")], [ProofAnswer(error="b")], "errors: 'a' here, 'b' on the server"),
-        (
-            [ProofAnswer(error="a", status=400)], [ProofAnswer(error="a", status=500)],
-            "error code: HTTP status 400 here, 500 on the server",
-        ),
+        ([ProofAnswer(error="a", status=400)], [ProofAnswer(error="a", status=500)],
+         "error code: HTTP status 400 here, 500 on the server"),
         (one([1]) * 2, one([1]), "2 responses here, 1 on the server"),
         (one([1]), [ProofAnswer(error="gone", lost=True)], "no answer from the server: gone"),
     ],
