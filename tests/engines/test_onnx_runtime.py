@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def load(repo: bls.ModelRepository, data: bytes, name: str = "m", **config: Any) -> Any:
     repo.load(name, {"backend": "onnxruntime", **config}, {"file:1/model.onnx": data})
-    return repo._server.find(name).instances[0]  # type: ignore[union-attr]
+    return repo._server.find(name).instances[0]
 
 
 def request(requested: tuple[str, ...] = (), **inputs: Any) -> InferenceRequest:
@@ -40,13 +39,13 @@ class Counting:
 def counted(instance: Any) -> Counting:
     backend = instance.backend._inner
     backend._session = Counting(backend._session)
-    return backend._session  # type: ignore[no-any-return]
+    return backend._session
 
 
 @pytest.mark.parametrize("datatype", [d for d in ONNX_TYPES if d not in ("BYTES", "BF16")])
 def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
     load(repo, identity(datatype, ("n", 3)))
-    dtype = repo._server.find("m").spec.inputs["IN"].dtype  # type: ignore[union-attr]
+    dtype = repo._server.find("m").spec.inputs["IN"].dtype
     array = np.array([[0, 1, 2], [3, 4, 100]]).astype(dtype)
     answer = repo.infer("m", {"IN": array})
     assert answer.warnings == ()
@@ -116,7 +115,7 @@ def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository)
         [numpy_helper.from_array(np.array([3], np.float32), "BY")],
     )
     tensors = {"input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}]}
-    tensors["input"].append({"name": "BY", "data_type": "TYPE_FP32", "dims": [1], "optional": True})  # type: ignore[dict-item]
+    tensors["input"].append({"name": "BY", "data_type": "TYPE_FP32", "dims": [1], "optional": True})
     load(repo, data, **tensors)
     assert repo.infer("m", {"IN": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [3.0, 6.0]
     assert repo.infer("m", {"IN": [1.0, 2.0], "BY": [10.0]})["OUT"].as_numpy().tolist() == [10.0, 20.0]
@@ -226,99 +225,12 @@ def test_a_graph_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> 
     assert "the graph gave shape [1, 2] for a batch of 2" in error.message()
 
 
-def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
-    load(repo, identity(dims=(1,)), instance_group=[{"count": 2, "kind": "KIND_CPU"}])
-    both = threading.Barrier(2, timeout=20)
-
-    class Meeting(Counting):
-        def run(self, names: list[str], feed: dict[str, Any], options: Any) -> Any:
-            both.wait()  # passes only while the other instance runs too
-            return super().run(names, feed, options)
-
-    instances = repo._server.find("m").instances  # type: ignore[union-attr]
-    assert len(instances) == 2
-    for instance in instances:
-        instance.backend._inner._session = Meeting(instance.backend._inner._session)  # type: ignore[attr-defined]
-    answers: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]}))) for i in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(a["OUT"].as_numpy().tolist() for a in answers) == [[0.0], [1.0]]
-
-
 def test_instances_share_the_weights(repo: bls.ModelRepository) -> None:
     load(repo, add_sub(), instance_group=[{"count": 3}])
-    backends = [i.backend._inner for i in repo._server.find("m").instances]  # type: ignore[union-attr,attr-defined]
+    backends = [i.backend._inner for i in repo._server.find("m").instances]
     assert len({id(b._session) for b in backends}) == 1
     repo.unload("m")
     assert not any(b.ready() for b in backends)
-
-
-LOADER = """
-import json
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.name = "sums"
-        self.seen = [pb_utils.is_model_ready(model_name=self.name, model_version="1")]
-        pb_utils.load_model(model_name=self.name)
-        self.seen.append(pb_utils.is_model_ready(model_name=self.name))
-
-        config = json.dumps({"backend": "onnxruntime", "version_policy": {"specific": {"versions": [1]}}})
-        pb_utils.load_model(model_name=self.name, config=config)
-        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="2"))
-
-        with open(json.loads(args["model_config"])["parameters"]["file"]["string_value"], "rb") as file:
-            content = file.read()
-        pb_utils.load_model(model_name=self.name, config=config, files={"file:1/model.onnx": content})
-        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="1"))
-
-    def execute(self, requests):
-        x = pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy().reshape(1, 1)
-        answer = pb_utils.InferenceRequest(
-            model_name=self.name, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)]).exec()
-        out = answer.output_tensors()[0].as_numpy().reshape(1)
-        pb_utils.unload_model(model_name=self.name, unload_dependents=True)
-        seen = np.array([self.seen + [pb_utils.is_model_ready(self.name)]])
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out), pb_utils.Tensor("SEEN", seen[0])])]
-"""
-
-
-def times(factor: float) -> bytes:
-    return graph(
-        [helper.make_node("Mul", ["IN", "by"], ["OUT"])],
-        {"IN": (FLOAT, ["n", 1])},
-        {"OUT": (FLOAT, ["n", 1])},
-        [numpy_helper.from_array(np.array(factor, np.float32), "by")],
-    )
-
-
-def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
-    for version, factor in ((1, 2.0), (2, 3.0)):
-        (tmp_path / "sums" / str(version)).mkdir(parents=True)
-        (tmp_path / "sums" / str(version) / "model.onnx").write_bytes(times(factor))
-    (tmp_path / "override.onnx").write_bytes(times(100.0))
-    config = {
-        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
-        "output": [
-            {"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]},
-            {"name": "SEEN", "data_type": "TYPE_BOOL", "dims": [-1]},
-        ],
-        "parameters": {"file": {"string_value": str(tmp_path / "override.onnx")}},
-    }
-    with bls.ModelRepository(tmp_path) as repo:
-        repo.define("loader", LOADER, config)
-        # The plain load serves the newest version, 2; the config asks for 1; the file stands in for 1.
-        answer = repo.infer("loader", {"X": [1.0]})
-        assert answer.error is None
-        assert answer["SEEN"].as_numpy().tolist() == [False, True, False, True, False]
-        assert answer["OUT"].as_numpy().tolist() == [100.0]
 
 
 def test_the_samples_file_is_what_its_script_makes() -> None:

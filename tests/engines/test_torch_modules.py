@@ -75,7 +75,7 @@ def test_instances_and_reloads_have_code_of_their_own(repo: bls.ModelRepository)
     for by in (10, 7):
         load(repo, {"model.py": NET.encode(), "helper.py": f"BY = {by}\n".encode()}, **two)
         assert repo.infer("m", {"first": X, "second": X})["scaled"].as_numpy().tolist() == (X * by).tolist()
-    instances = [i.backend._inner for i in repo._server.find("m").instances]  # type: ignore[union-attr,attr-defined]
+    instances = [i.backend._inner for i in repo._server.find("m").instances]
     assert type(instances[0]._module) is not type(instances[1]._module)
 
 
@@ -120,4 +120,4 @@ class TritonPythonModel:
     (tmp_path / "backends" / "pytorch" / "model.py").write_text(source)
     with bls.ModelRepository(backend_directory=tmp_path / "backends") as repo:
         load(repo, {"model.py": NET.encode()})
-        assert repo.infer("m", {"first": X, "second": X}).error.message() == "mine"  # type: ignore[union-attr]
+        assert repo.infer("m", {"first": X, "second": X}).error.message() == "mine"

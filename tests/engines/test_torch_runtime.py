@@ -1,9 +1,11 @@
-"""Running TorchScript models: names, data types, texts, batches, BLS both ways, and what goes wrong."""
+"""The pytorch backend: loading and running TorchScript models, and their errors."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import runpy
+import sys
 import threading
 import warnings
 import zipfile
@@ -24,7 +26,7 @@ from tests.engines.torch_modules import load, scripted, tensor  # noqa: E402
 
 
 def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
-    return repo._server.find("m").instances[number].backend._inner  # type: ignore[union-attr,attr-defined]
+    return repo._server.find("m").instances[number].backend._inner
 
 
 def request(*requested: str, **inputs: Any) -> InferenceRequest:
@@ -40,7 +42,7 @@ PAIR = {"input": [tensor("b"), tensor("a")], "output": [tensor("DIFFERENCE__1"),
 def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
     data = scripted(modules.Identity())
     load(repo, data, input=[tensor("x", datatype)], output=[tensor("y", datatype)])
-    dtype = repo._server.find("m").spec.inputs["x"].dtype  # type: ignore[union-attr]
+    dtype = repo._server.find("m").spec.inputs["x"].dtype
     for array in (np.array([0, 1, 100]).astype(dtype), np.zeros(3, dtype)):
         answer = repo.infer("m", {"x": array})
         assert answer.error is None
@@ -89,14 +91,14 @@ def test_bytes_that_are_no_text_go_in_and_do_not_come_out(repo: bls.ModelReposit
     load(repo, scripted(modules.Lengths()), input=[text], output=[tensor("y", "INT64", (-1,))])
     assert repo.infer("m", given)["y"].as_numpy().tolist() == [2, 2]
     load(repo, scripted(modules.Identity()), input=[text])
-    assert "PyTorch execute failure: " in repo.infer("m", given).error.message()  # type: ignore[union-attr]
+    assert "PyTorch execute failure: " in repo.infer("m", given).error.message()
 
 
 def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> None:
     load(repo, scripted(modules.AddSub()), max_batch_size=8, **PAIR)
     instance, calls = backend(repo), []
     run = instance._module
-    instance._module = lambda *tensors: calls.append(tuple(tensors[0].shape)) or run(*tensors)  # type: ignore[func-returns-value]
+    instance._module = lambda *tensors: calls.append(tuple(tensors[0].shape)) or run(*tensors)
     asked = [
         request("SUM__0", a=np.full((rows, 3), rows, np.float32), b=np.ones((rows, 3), np.float32)) for rows in (1, 3)
     ]
@@ -105,20 +107,6 @@ def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> No
     assert calls == [(4, 3), (1, 2)]  # those of one shape together
     arrays = [a.output_tensors()[0].as_numpy() for a in answers]
     assert [(a.shape, float(a[0, 0])) for a in arrays] == [((1, 3), 2.0), ((3, 3), 4.0), ((1, 2), 2.0)]
-
-
-def test_a_dynamic_batcher_merges_requests(repo: bls.ModelRepository) -> None:
-    batching = {"max_queue_delay_microseconds": 60_000_000, "preferred_batch_size": [4]}
-    load(repo, scripted(modules.Identity()), max_batch_size=4, dynamic_batching=batching)
-    instance, rows = backend(repo), []
-    instance._module = lambda x: rows.append(len(x)) or x
-
-    async def ask() -> list[Any]:
-        return await asyncio.gather(*(repo.infer_async("m", {"x": [X * i]}) for i in range(4)))
-
-    answers = asyncio.run(ask())
-    assert [a["y"].as_numpy().tolist() for a in answers] == [[(X * i).tolist()] for i in range(4)]
-    assert rows == [4]
 
 
 def test_instances_have_buffers_of_their_own_unless_they_share(repo: bls.ModelRepository) -> None:
@@ -287,7 +275,7 @@ def test_a_module_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) ->
 def test_every_argument_is_needed(repo: bls.ModelRepository) -> None:
     inputs = [tensor("a"), tensor("b", optional=True)]
     load(repo, scripted(modules.AddSub()), input=inputs, output=[tensor("y__0")])
-    assert "input 'b' is missing: TorchScript needs all" in repo.infer("m", {"a": X}).error.message()  # type: ignore[union-attr]
+    assert "input 'b' is missing: TorchScript needs all" in repo.infer("m", {"a": X}).error.message()
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,3 +299,114 @@ def test_the_samples_file_holds_no_path_of_a_machine() -> None:
     with zipfile.ZipFile(SAMPLE / "1" / "model.pt") as archive:
         assert not any(b".py" in archive.read(n) for n in archive.namelist() if "/code/" not in n)
         assert not [n for n in archive.namelist() if n.endswith(".debug_pkl")]
+
+
+def pickled(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"m/{name}", content)
+    return buffer.getvalue()
+
+
+def damaged() -> bytes:
+    whole = bytearray(scripted(torch.nn.Linear(3, 2)))
+    at = whole.index(b"PK\x03\x04", 400)
+    whole[at : at + 200] = bytes(200)
+    return bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: b"", "the file is empty"),
+        (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n", "fetch it: git lfs pull"),
+        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found<' and is not an archive"),
+        (lambda: b"PK\x03\x04" + bytes(100), "and is not an archive, expected TorchScript"),
+        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file has weights or a module written by"),
+        (lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
+         "create the module, load the file"),
+        (lambda: pickled(torch.nn.Linear(3, 2)), "weights or a module written by torch.save"),
+        (lambda: zipped(archive_format=b"pt2"), "an archive of torch.export (.pt2), expected TorchScript"),
+        (lambda: zipped(note=b"hello"), "the file is another kind of zip archive (m/note), expected TorchScript"),
+        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file has weights"),
+        (damaged, "failed to load model 'm': model.pt: "),
+    ],
+)  # fmt: skip
+def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
+    with pytest.raises(bls.ModelLoadError) as caught:
+        load(repo, make())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.reason.startswith("load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: ")
+
+
+def test_a_missing_file(repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.ModelLoadError) as caught:
+        repo.load("m", {"platform": "pytorch_libtorch"}, {"file:1/weights.pt": b""})
+    assert "Unavailable: unable to find '" in caught.value.reason
+    assert "model.pt' for model instance 'm'" in caught.value.reason
+
+
+def test_another_file_name(repo: bls.ModelRepository) -> None:
+    config = {"backend": "pytorch", "default_model_filename": "a.pt", "input": [tensor("x")], "output": [tensor("y")]}
+    repo.load("m", config, {"file:1/a.pt": scripted(modules.Identity())})
+    assert repo.infer("m", {"x": X}).error is None
+
+
+@pytest.mark.parametrize(
+    ("data", "config", "message"),
+    [
+        (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
+        (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
+        (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
+        (modules.Identity, {"platform": "torch_aoti"}, "platform torch_aoti (archives compiled"),
+        (
+            modules.Identity,
+            {
+                "batch_input": [
+                    {
+                        "kind": "BATCH_ELEMENT_COUNT",
+                        "target_name": ["n"],
+                        "data_type": "TYPE_FP32",
+                        "source_input": ["x"],
+                    }
+                ]
+            },
+            "batch_input: not supported for pytorch models in the notebook",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_load(
+    repo: bls.ModelRepository, data: Any, config: dict[str, Any], message: str
+) -> None:
+    config = {"default_model_filename": "model.pt", **config}
+    with pytest.raises(bls.BLSError) as caught:
+        load(repo, scripted(data()), **config)
+    assert message in str(caught.value)
+
+
+def test_a_module_without_forward(repo: bls.ModelRepository) -> None:
+    class Other(torch.nn.Module):
+        @torch.jit.export
+        def other(self, x):
+            return x
+
+    with pytest.raises(bls.ModelLoadError, match="Method 'forward' is not defined"):
+        load(repo, scripted(Other()))
+
+
+def test_without_pytorch_one_line_says_what_to_install(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(bls.ModelLoadError) as caught:
+        load(repo, b"any")
+    assert str(caught.value).endswith('install it: pip install "bls_notebook[torch]"')
+    assert "\n" not in str(caught.value)

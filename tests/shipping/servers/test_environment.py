@@ -128,26 +128,6 @@ def test_without_network_one_line_says_so(tmp_path: Path) -> None:
 
 
 @linux
-@pytest.mark.slow
-def test_without_network_the_real_pip_is_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    if sys.version_info[:2] not in [tuple(map(int, version.split("."))) for version in environments.PYTHONS]:
-        pytest.skip("would look for another Python")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    # This Python has pip: a virtual environment would first have to be given one. Nothing may come into it.
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "target"))
-    interpreter = tmp_path / "env" / "bin" / "python3"
-    interpreter.parent.mkdir(parents=True)
-    interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    interpreter.chmod(0o755)
-    with pytest.raises(TritonServerError) as caught:
-        make_environment(tmp_path / "env")
-    assert str(caught.value).startswith(f"cannot install {environments.WHEEL}: No matching distribution found")
-    assert "\n" not in str(caught.value)
-
-
-@linux
 def test_a_python_without_stub_or_library_is_named(tmp_path: Path) -> None:
     FakeEnvironment(tmp_path / "old", version="3.5")
     (tmp_path / "old" / "tritonserver").mkdir()
