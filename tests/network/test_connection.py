@@ -454,7 +454,7 @@ def test_a_check_says_where_a_callee_is(repo: bls.ModelRepository, service: Serv
         repo.define("caller", CALLER)
         (found,) = (each for each in bls.check(repo=repo).findings if each.code.startswith("callee"))
         assert (found.severity, found.code) == ("warning", "callee-remote")
-        assert found.what == f"it calls 'echo', a model of grpc://127.0.0.1:{port}"
+        assert found.what == f"it calls 'echo', a model on the server grpc://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(("server", "asked"), [("triton 2.51.0", "a%41b c"), ("other 1", "a%2541b c")])

@@ -25,6 +25,7 @@ pytest.importorskip("tritonclient.http", reason="tritonclient's clients are not 
 import ml_dtypes
 from tritonclient.utils import InferenceServerException, shared_memory
 
+from tests.engine.harness import until
 from tests.network.endpoints.clients import KINDS, Client, Runner, stream
 
 MODELS = Path(__file__).with_name("client_models")
@@ -224,10 +225,15 @@ def test_ordinary_models_answer_in_streams_in_the_order_of_requests(client: Clie
     quick = {"model_name": "total", "inputs": {"ADD": np.array([[7]], np.int32)}}
     quick |= {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
     unknown = {"model_name": "nowhere", "inputs": {}}
-    answers = stream(client, *asked, quick, unknown)
+    wrong = [
+        {"model_name": "echo", "inputs": {"FP32": np.array([1])}},
+        {"model_name": "echo", "inputs": {"FP32": ONE}, "parameters": {"triton_x": 1}},
+    ]
+    answers = stream(client, *asked, quick, unknown, *wrong)
     assert [int(result.as_numpy("INT64")[0]) for result, _ in answers[:5]] == [0, 1, 2, 3, 4]
     assert int(answers[5][0].as_numpy("SUM")[0, 0]) == 7
-    assert "unknown model" in answers[6][1].message()
+    errors = [error.message() for _, error in answers[6:]]
+    assert ["unknown model" in errors[0], "data-type" in errors[1], "reserved" in errors[2]] == [True] * 3
 
 
 def test_a_decoupled_model_needs_a_stream(client: Client) -> None:
@@ -386,13 +392,6 @@ def index(client: Client) -> dict[str, str]:
     return {row["name"]: row.get("state", "") for row in (rows if client.http else rows["models"])}
 
 
-def until_gone(client: Client, name: str) -> None:
-    end = time.monotonic() + 30
-    while client.is_model_ready(name):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 SENT = """
 import triton_python_backend_utils as pb_utils
 
@@ -429,7 +428,7 @@ def test_models_come_and_go(kind: str, target: Target, run: Runner) -> None:
     assert found["parameters"]["greeting"]["string_value"] == "hello"
     client.load_model("count")  # which is there, and stays as it is
     client.unload_model("sent")
-    until_gone(client, "sent")
+    until(lambda: not client.is_model_ready("sent"))  # unloading answers before the model is gone
     with pytest.raises(InferenceServerException) as caught:
         client.infer("sent", {"IN": ONE})
     refused(caught.value, 404, "'sent'")
