@@ -225,15 +225,12 @@ def test_ordinary_models_answer_in_streams_in_the_order_of_requests(client: Clie
     quick = {"model_name": "total", "inputs": {"ADD": np.array([[7]], np.int32)}}
     quick |= {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
     unknown = {"model_name": "nowhere", "inputs": {}}
-    wrong = [
-        {"model_name": "echo", "inputs": {"FP32": np.array([1])}},
-        {"model_name": "echo", "inputs": {"FP32": ONE}, "parameters": {"triton_x": 1}},
-    ]
-    answers = stream(client, *asked, quick, unknown, *wrong)
+    wrong = {"model_name": "echo", "inputs": {"FP32": np.array([1])}}
+    answers = stream(client, *asked, quick, unknown, wrong)
     assert [int(result.as_numpy("INT64")[0]) for result, _ in answers[:5]] == [0, 1, 2, 3, 4]
     assert int(answers[5][0].as_numpy("SUM")[0, 0]) == 7
-    errors = [error.message() for _, error in answers[6:]]
-    assert ["unknown model" in errors[0], "data-type" in errors[1], "reserved" in errors[2]] == [True] * 3
+    assert "unknown model" in answers[6][1].message()
+    assert "data-type" in answers[7][1].message()
 
 
 def test_a_decoupled_model_needs_a_stream(client: Client) -> None:

@@ -206,6 +206,13 @@ def test_messages_with_other_bytes(channel: grpc.Channel, changes: dict[int, int
     assert status(channel, bytes(message[:kept] if not changes else message), way) in MISTAKES
 
 
+def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None:
+    message = pb.ModelInferRequest.FromString(MESSAGE)
+    message.raw_input_contents[0] = b"x"
+    (answer,) = channel.stream_stream(STREAM)(iter([message.SerializeToString()]), timeout=30)
+    assert b"input byte size mismatch" in answer
+
+
 def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -> None:
     message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
     total, sent, seen = 600, 0, -1
