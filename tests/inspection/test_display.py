@@ -1,5 +1,3 @@
-"""The inspector's displays: a tensor, a response, two of them side by side."""
-
 from __future__ import annotations
 
 from bls_notebook.display import render

@@ -1,5 +1,3 @@
-"""What is seen of an output at a glance: figures and small pictures, at a cost that is bounded."""
-
 from __future__ import annotations
 
 import zlib

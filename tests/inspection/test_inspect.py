@@ -1,5 +1,3 @@
-"""`bls.inspect`: what it finds out, of what, and what it says where it cannot."""
-
 from __future__ import annotations
 
 import io

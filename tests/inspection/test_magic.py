@@ -1,5 +1,3 @@
-"""``%blsinspect``, what cells show by their last line, and the questions that a widget asks."""
-
 from __future__ import annotations
 
 import gc

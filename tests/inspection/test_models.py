@@ -1,5 +1,3 @@
-"""A model looked into: what its instances do, what it keeps, who calls whom, where its fields come from."""
-
 from __future__ import annotations
 
 import threading

@@ -1,5 +1,3 @@
-"""The watch: its table, and the Python half of its panel."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""What a watch tells of the models of a repository, and that it costs nothing once nobody follows."""
-
 from __future__ import annotations
 
 import gc

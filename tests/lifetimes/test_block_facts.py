@@ -1,5 +1,3 @@
-"""What a memory track amounts to, against sums done the slow way."""
-
 from __future__ import annotations
 
 from itertools import pairwise
@@ -86,12 +84,6 @@ def test_every_block_is_in_one_row_and_rows_are_few(record: Lifetimes, most: int
             assert {life.maker.model for row in group.rows for life in row.lives} == {group.model}
 
 
-def test_five_blocks_have_a_bar_each() -> None:
-    rows = [row for group in layout(samples.digits(), 36) for row in group.rows]
-    assert [len(row.lives) for row in rows] == [1] * 5
-    assert not any(row.folded for row in rows)
-
-
 def test_thousands_are_folded_and_those_that_left_most_behind_come_first() -> None:
     groups = layout(samples.many(5000), 36)
     assert groups[0].label == "cache"
@@ -114,26 +106,6 @@ def test_thinning_keeps_the_highest() -> None:
     assert max(thin, key=lambda step: step[1])[1] == 6
     assert thin[-1] == steps[-1]
     assert highest(steps[:10], 1000, 50) == steps[:10]
-
-
-def test_a_profile_ends_with_what_stays() -> None:
-    record = samples.leak()
-    assert bytes_over_time(record.lives)[-1][1] == sum(life.bytes for life in record.alive())
-
-
-def test_what_was_left_behind_is_said_with_what_to_type() -> None:
-    assert left_behind(samples.leak()) == [
-        "left behind by this cell: 576 MiB on gpu:0 (simulated) in 6 blocks, held by leaky.kept; "
-        "to release: leaky.kept.clear()",
-        "left behind by this cell: 16 MiB on cpu, held by best; to release: del best",
-    ]
-
-
-def test_what_the_notebook_made_itself_was_not_left_behind() -> None:
-    track = samples.Track(samples.CPU)
-    track.make(1, "IN", 1000)
-    assert left_behind(track.record(9)) == []
-    assert device_facts(track.record(9))[0].left == 0
 
 
 @pytest.mark.parametrize(

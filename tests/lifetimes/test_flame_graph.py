@@ -1,5 +1,3 @@
-"""The flame view: boxes as wide as the bytes that lines of code had at the peak."""
-
 from __future__ import annotations
 
 import itertools

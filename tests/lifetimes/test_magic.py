@@ -1,5 +1,3 @@
-"""``%%blsmemory`` in a real shell: shows what a cell left behind, whatever the cell does."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Which line of code a memory track names for what a model, or the notebook, has made."""
-
 from __future__ import annotations
 
 import sys
@@ -11,7 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.lifetimes.records import NOWHERE, Life, load_lifetimes
+from bls_notebook.lifetimes.records import NOWHERE, Life
 
 SOURCE = """\
 import threading
@@ -143,11 +141,3 @@ def test_globals_that_only_look_like_a_models(repo: bls.ModelRepository) -> None
     with bls.track_memory():
         exec("made = pb.Tensor('X', X)", variables)
     assert variables["made"]._line is None or variables["made"]._line[2] == ""
-
-
-def test_lines_come_back_from_a_file(repo: bls.ModelRepository, tmp_path: Any) -> None:
-    with bls.track_memory() as track:
-        repo.infer("m", {"X": X}, correlation_id=1)
-    read = load_lifetimes(track.save(tmp_path / "track.json"))
-    assert read == track.record
-    assert any(life.line.line for life in read.lives)

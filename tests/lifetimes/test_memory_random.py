@@ -1,5 +1,3 @@
-"""What the memory ledger says is alive is what is alive, at every step of very many random calls."""
-
 from __future__ import annotations
 
 import _tracemalloc

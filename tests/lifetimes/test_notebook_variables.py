@@ -1,5 +1,3 @@
-"""A memory track in a notebook: cells, variables and the output history are named, with what to type."""
-
 from __future__ import annotations
 
 from typing import Any

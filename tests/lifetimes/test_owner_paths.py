@@ -1,5 +1,3 @@
-"""How the way from a named object to a tensor inside it is written."""
-
 from __future__ import annotations
 
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""A memory track as text, HTML and figure: the words that matter, the same every time, and no harm done."""
-
 from __future__ import annotations
 
 import json
@@ -41,9 +39,6 @@ def test_the_span_of_a_request_is_named_where_a_profile_was_on() -> None:
     assert "leaky, span 7" in as_text(record)
     assert "leaky, span 7" in Page(as_html(record)).text
     assert any("span 7 of the profile" in word for word in packed(record).info["words"])
-
-
-# -- text -------------------------------------------------------------------------------------------
 
 
 def test_text_of_a_leak() -> None:
@@ -117,9 +112,6 @@ def test_a_name_that_is_known_by_its_line_alone() -> None:
     assert "keep:14 96 MiB gpu:0" in " ".join(as_text(replace(record, lives=lives)).split())
 
 
-# -- HTML -------------------------------------------------------------------------------------------
-
-
 def test_html_has_the_warning_the_figure_and_the_tables() -> None:
     page = Page(as_html(samples.leak()))
     assert "held by leaky.kept; to release: leaky.kept.clear()" in page.text
@@ -151,9 +143,6 @@ def test_hostile_names_do_nothing() -> None:
     assert "\x1b" not in display.text
 
 
-# -- the figure -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", list(samples.ALL))
 def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], name: str) -> None:
     svg = svgs[name]
@@ -168,16 +157,6 @@ def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], na
 def in_a_new_process(code: str, given: bytes = b"") -> str:
     """What code writes, where no picture was drawn before: models choose their colours anew."""
     return subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, check=True).stdout.decode()
-
-
-def test_the_figure_is_the_same_in_every_process() -> None:
-    code = (
-        "import sys; from tests.lifetimes import samples as s;"
-        "from bls_notebook.lifetimes.display.lifetime_chart import lifetimes_svg;"
-        "sys.stdout.buffer.write(lifetimes_svg(s.leak()).encode()); assert 'matplotlib' not in sys.modules"
-    )
-    one, other = in_a_new_process(code), in_a_new_process(code)
-    assert one == other
 
 
 def test_the_figure_says_where_the_memory_went() -> None:
@@ -222,12 +201,6 @@ def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch)
             for other, *there in boxes[i + 1 :]:
                 apart = right <= there[0] or there[1] <= left or bottom <= there[2] or there[3] <= top
                 assert apart, (name, one, other)
-
-
-def test_dollars_are_no_formulas() -> None:
-    track = samples.Track(samples.CPU)
-    track.make(1, r"$\frac{1}$", 10, "$x^2$")
-    assert len(lifetimes_svg(track.record(10))) > 1000
 
 
 @settings(max_examples=15, deadline=None)

@@ -1,11 +1,6 @@
-"""What lifetimes answer, and how they are saved."""
-
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -112,11 +107,3 @@ def test_a_file_of_something_else(tmp_path: Path, content: bytes, problem: str) 
         load_lifetimes(file)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_is_plain_json(tmp_path: Path) -> None:
-    plain: Any = json.loads(RECORD.save(tmp_path / "x.json").read_text())
-    assert plain["kind"] == "bls_notebook.lifetimes"
-    assert plain["schema"] == 1
-    packed = RECORD.save(tmp_path / "x.json.gz").read_bytes()
-    assert json.loads(gzip.decompress(packed)) == plain

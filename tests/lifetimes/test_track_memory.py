@@ -1,5 +1,3 @@
-"""What a memory track sees of requests of every kind."""
-
 from __future__ import annotations
 
 import colorsys
@@ -49,9 +47,6 @@ def of(lives: tuple[Life, ...], tensor: str) -> list[Life]:
 
 def steps(life: Life) -> list[tuple[str, str]]:
     return [(stay.role, stay.at.model) for stay in life.stays]
-
-
-# -- one request -----------------------------------------------------------------------------------------
 
 
 def test_the_lives_of_one_request(repo: bls.ModelRepository) -> None:
@@ -177,9 +172,6 @@ def test_a_copy_on_a_gpu_belongs_to_the_model_that_gets_it(repo: bls.ModelReposi
     del response
 
 
-# -- other kinds -----------------------------------------------------------------------------------------
-
-
 def test_a_stream_that_is_not_read_to_its_end(repo: bls.ModelRepository) -> None:
     request = {"OP": np.array([3], np.int32), "X": np.ones(BIG, np.float32)}
     with bls.track_memory() as lifetimes:
@@ -249,9 +241,6 @@ def test_requests_of_many_threads(repo: bls.ModelRepository) -> None:
     assert len(numbers) >= 160
 
 
-# -- who holds -------------------------------------------------------------------------------------------
-
-
 def holders(lifetimes: Any, tensor: str = "Y") -> set[tuple[str, str]]:
     return {(h.kind, h.name) for life in lifetimes.alive() if life.tensor == tensor for h in life.holders}
 
@@ -266,15 +255,6 @@ def test_attributes_of_models_are_named_by_their_path(repo: bls.ModelRepository)
         ("attribute", "worker.later[0] (its variable 'made')"),
     }
     assert {h.remedy for life in lifetimes.alive() for h in life.holders} == {"repo.reload('worker')"}
-
-
-def test_a_reloaded_model_lets_go(repo: bls.ModelRepository) -> None:
-    with bls.track_memory() as lifetimes:
-        ask(repo, models.KEEP_INPUT, np.ones(BIG, np.float32))
-        assert lifetimes.bytes() == BIG * 4
-        repo.reload("worker")
-        gc.collect()
-        until(lambda: lifetimes.bytes() == 0)
 
 
 def test_variables_of_functions_are_named(repo: bls.ModelRepository) -> None:
@@ -307,9 +287,6 @@ def test_what_only_garbage_holds_is_not_left_behind(repo: bls.ModelRepository) -
     assert not lifetimes.alive()
     (life,) = of(lifetimes.record.lives, "Y")
     assert life.died <= lifetimes.record.wall
-
-
-# -- on and off ------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_left_of_a_track(repo: bls.ModelRepository) -> None:
@@ -457,12 +434,3 @@ def test_what_lives_beyond_the_limit_is_counted(repo: bls.ModelRepository) -> No
     record = lifetimes.record
     assert record.bytes("cpu") + record.dropped_bytes == 5 * 400
     ask(repo, models.FORGET, np.ones(1, np.float32))
-
-
-def test_a_block_that_leaves_in_a_garbage_collection(repo: bls.ModelRepository) -> None:
-    with bls.track_memory() as lifetimes:
-        ring: list[Any] = [ask(repo, models.DOUBLE, np.ones(BIG, np.float32))]
-        ring.append(ring)
-        del ring
-        gc.collect()
-        assert lifetimes.bytes() == 0

@@ -1,5 +1,3 @@
-"""Advice on errors whose words are anybody's: never an exception, never long work."""
-
 from __future__ import annotations
 
 import re

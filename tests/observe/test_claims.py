@@ -1,5 +1,3 @@
-"""Claims about what was recorded: what is seen, the hint where one does not hold, words that are none."""
-
 from __future__ import annotations
 
 from typing import Any

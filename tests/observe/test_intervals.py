@@ -1,5 +1,3 @@
-"""Intervals against brute force, moment by moment."""
-
 from __future__ import annotations
 
 import itertools

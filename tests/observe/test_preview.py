@@ -1,5 +1,3 @@
-"""Previews: right, short, and bounded whatever the tensor is."""
-
 from __future__ import annotations
 
 import sys

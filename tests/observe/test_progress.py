@@ -1,5 +1,3 @@
-"""What is said of work that takes long: the words, the part, when it shows, and that nothing stays."""
-
 from __future__ import annotations
 
 import io
@@ -131,9 +129,6 @@ def test_the_steps_of_the_inner_count_for_the_outer() -> None:
     assert module._part([Progress("x"), inner]) == pytest.approx(0.5)
     assert module._part([Progress("x")]) is None
     assert str(Progress("stream", unit="response")) == "stream"
-
-
-# -- where it is shown -----------------------------------------------------------------------------------
 
 
 class _Kernel:

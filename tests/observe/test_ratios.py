@@ -1,5 +1,3 @@
-"""Ratios of what was measured in turns."""
-
 from __future__ import annotations
 
 import math

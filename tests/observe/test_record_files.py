@@ -1,5 +1,3 @@
-"""Files of sessions, lifetimes and comparisons that are none: one `BLSError` each, in little memory."""
-
 from __future__ import annotations
 
 import gzip

@@ -1,5 +1,3 @@
-"""Records go to JSON and back unchanged, and say where bad data is wrong."""
-
 from __future__ import annotations
 
 import dataclasses

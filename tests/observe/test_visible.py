@@ -1,5 +1,3 @@
-"""What cannot be seen is spelled out; what can be seen is left alone."""
-
 from __future__ import annotations
 
 import unicodedata

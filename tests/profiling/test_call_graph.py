@@ -1,5 +1,3 @@
-"""Who called whom, as it was seen."""
-
 from __future__ import annotations
 
 import json
@@ -34,20 +32,6 @@ def test_calls_in_sequence_and_in_parallel() -> None:
     assert not any(n.cycle for n in graph.nodes)
 
 
-def test_a_circle_is_seen() -> None:
-    spans = (
-        Span(1, "a", instance="a_0", started=0, inferred=9, ended=9),
-        Span(2, "b", parent=1, instance="b_0", started=1, inferred=8, ended=8),
-        Span(3, "a", parent=2, instance="a_1", started=2, inferred=7, ended=7),
-        Span(4, "c", parent=3, instance="c_0", started=3, inferred=6, ended=6),
-        Span(5, "c", parent=4, instance="c_1", started=4, inferred=5, ended=5, state="error", error="no"),
-    )
-    graph = Session(spans, wall=9).graph()
-    assert {(e.caller, e.callee) for e in graph.edges if e.cycle} == {("a", "b"), ("b", "a"), ("c", "c")}
-    assert {n.name for n in graph.nodes if n.cycle} == {"a", "b", "c"}
-    assert edge(graph, "c", "c").errors == 1
-
-
 def test_versions_are_told_apart_where_there_are_several() -> None:
     spans = (Span(1, "a", version=1), Span(2, "a", version=2), Span(3, "b", version=7))
     graph = Session(spans).graph()
@@ -64,15 +48,6 @@ def test_steps_of_an_ensemble() -> None:
     assert [n.ensemble for n in graph.nodes] == [False, False, True]
     assert (edge(graph, "e", "a").ensemble, edge(graph, "e", "a").parallel) == (1, 0)
     assert edge(graph, "", "e").self_time == 1
-
-
-def test_bytes_and_crossings_are_summed() -> None:
-    spans = (
-        Span(1, "a", bytes_in=10, bytes_out=4, crossings=1),
-        Span(2, "a", bytes_in=5, bytes_out=2, crossings=2, cached=True),
-    )
-    found = edge(Session(spans).graph(), "", "a")
-    assert (found.bytes_in, found.bytes_out, found.crossings, found.cached) == (15, 6, 3, 1)
 
 
 @given(sessions())

@@ -1,5 +1,3 @@
-"""What a profile of a cell says: its sentence, its kinds of requests, its waits for Python's lock."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -48,7 +46,7 @@ def test_requests_that_are_as_fast_as_they_can_be_and_one_alone() -> None:
     found = of(session(PIPELINE, "a"))
     assert found.cause == "one"
     assert "The time went on `c` (50%), `b` (36%)" in found.sentence
-    assert "`a` waits for `b`, then for `c`: whether they need each other" in found.advice
+    assert "`a` waits for `b`, then for `c`: `%blsprofile a … --overlap` finds out" in found.advice
 
 
 def test_the_cells_own_code_failures_and_nothing_at_all() -> None:

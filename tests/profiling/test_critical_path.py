@@ -1,5 +1,3 @@
-"""The critical path: known ones, and that it always covers the wall time once."""
-
 from __future__ import annotations
 
 from hypothesis import given
@@ -19,29 +17,6 @@ def test_of_nothing_it_is_the_notebook() -> None:
     assert Session().critical_path() == ()
 
 
-def test_of_one_call_it_is_its_phases() -> None:
-    assert told(session({"a": Model([10])}, 4, "a", 2)) == [
-        ("", "notebook", 4),
-        ("a", "compute_input", 1),
-        ("a", "compute_infer", 10),
-        ("a", "compute_output", 1),
-        ("", "notebook", 2),
-    ]
-
-
-def test_of_a_gather_it_is_the_slowest() -> None:
-    models = {"fast": Model([5]), "slow": Model([50]), "a": Model([3, ("fast", "slow"), 4])}
-    assert told(session(models, "a")) == [
-        ("a", "compute_input", 1),
-        ("a", "compute_infer", 3),
-        ("slow", "compute_input", 1),
-        ("slow", "compute_infer", 50),
-        ("slow", "compute_output", 1),
-        ("a", "compute_infer", 4),
-        ("a", "compute_output", 1),
-    ]
-
-
 def test_a_wait_in_the_queue_is_the_work_of_those_before() -> None:
     record = session({"a": Model([10])}, ("a",) * 3)
     steps = record.critical_path()
@@ -56,13 +31,6 @@ def test_a_wait_in_the_queue_is_the_work_of_those_before() -> None:
     ]
     (a,) = record.statistics().models
     assert a.blocked == 22
-
-
-def test_the_work_of_those_before_may_be_a_wait_for_another_model() -> None:
-    record = session({"a": Model([2, "b"]), "b": Model([30])}, ("a", "a"))
-    by_model = {m.name: m.critical for m in record.statistics().models}
-    assert by_model["b"] == 2 * 32
-    assert by_model["a"] == record.wall - 64
 
 
 def test_what_nobody_explains_is_the_queue_itself() -> None:

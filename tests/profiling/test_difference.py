@@ -1,5 +1,3 @@
-"""Two sessions of one workload compared."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Time on a GPU by CUDA events, with a stand-in for `cupy.cuda` that counts: no GPU is needed."""
-
 from __future__ import annotations
 
 import sys

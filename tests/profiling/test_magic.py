@@ -1,5 +1,3 @@
-"""``%blsprofile`` and ``%%blsprofile`` in a real shell."""
-
 from __future__ import annotations
 
 from pathlib import Path

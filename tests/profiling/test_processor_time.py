@@ -1,5 +1,3 @@
-"""What a run gets of the processors: nothing is left changed, and figures are sane."""
-
 from __future__ import annotations
 
 import os

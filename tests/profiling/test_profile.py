@@ -1,5 +1,3 @@
-"""Profiles at their ends: what is under way then, profiles within others, limits, misuse, Ctrl-C, memory."""
-
 from __future__ import annotations
 
 import asyncio
@@ -157,28 +155,6 @@ def execute(self, requests):
         assert repo.infer("t", {"X": np.array([b"12345"], np.object_)}).error is None
     (span,) = profile.record.spans
     assert (span.bytes_in, span.bytes_out) == (4 + 5, 4 + 3 + 4)
-
-
-def test_request_ids_are_kept(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    with bls.profile() as profile:
-        repo.infer("d", ints(1), request_id="mine")
-    assert profile.record.spans[0].request_id == "mine"
-
-
-def test_span_id_is_known_while_the_profile_is_on(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    with bls.profile():
-        infer(repo, "d")
-    with bls.profile() as profile:
-        log = recording.active
-        assert log is not None
-        infer(repo, "d")
-        numbers = [log.inline[0]]
-        assert [recording.span_id(n) for n in numbers] == [1]
-    assert [s.id for s in profile.record.spans] == [1]
-    assert recording.span_id(0) == 0
-    assert recording.span_id(log.base) == 0
 
 
 def test_ctrl_c_leaves_cancelled_spans(repo: bls.ModelRepository) -> None:

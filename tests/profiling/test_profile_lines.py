@@ -1,5 +1,3 @@
-"""What a profile knows of code: the line that sent each request, the sources; and moments that have names."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""What servers' statistics tell of a profile's requests to them."""
-
 from __future__ import annotations
 
 from bls_notebook.profiling.records.session import Session

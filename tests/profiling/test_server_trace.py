@@ -1,5 +1,3 @@
-"""Traces of a tritonserver as sessions. `data/server_trace.json.gz` is of a real one, tensors included."""
-
 from __future__ import annotations
 
 import gzip

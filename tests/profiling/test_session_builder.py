@@ -1,5 +1,3 @@
-"""The log of a profile, and what is made of it: entries in any order, times set by the test."""
-
 from __future__ import annotations
 
 import threading
@@ -80,12 +78,6 @@ def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, times: tu
     assert frozen(log, 35).spans[0].state == "ok"
 
 
-def test_what_was_sent_before_or_after_is_not_in_it(log: Log) -> None:
-    in_parts(log)
-    assert session_of(log, 11, 100, 10).spans == ()
-    assert session_of(log, 0, 9, 10).spans == ()
-
-
 def test_states(log: Log) -> None:
     for response in (GOOD, bad("INTERNAL"), bad("CANCELLED"), None):
         number = log.take()
@@ -151,13 +143,6 @@ def test_numbers_run_out_at_the_limit_and_a_nested_profile_brings_more(log: Log)
     assert recording.active is log
     recording.stop("q")
     assert recording.active is log
-
-
-def test_the_limit_of_a_session_keeps_the_first(log: Log) -> None:
-    for _ in range(5):
-        in_parts(log)
-    session = frozen(log, limit=3)
-    assert (len(session.spans), session.dropped) == (3, 2)
 
 
 def test_logs_follow_each_other_with_numbers_of_their_own() -> None:

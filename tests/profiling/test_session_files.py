@@ -1,5 +1,3 @@
-"""Sessions as files: read again, or parsed as a viewer would and held against the session."""
-
 from __future__ import annotations
 
 import gzip
@@ -34,9 +32,6 @@ ODD = Session(
     ),
     (ModelSeen(HOSTILE, instances=(HOSTILE, "x")),), 10, "2026-01-01T00:00:00Z", HOSTILE, 3,
 )  # fmt: skip
-
-
-# -- JSON ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
@@ -117,9 +112,6 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: py
     assert path.read_bytes() == b"before"
 
 
-# -- tracks --------------------------------------------------------------------------------------------
-
-
 @given(st.one_of(sessions(), st.just(ODD)))
 def test_slices_of_a_track_nest_and_every_request_arrives_once(record: Session) -> None:
     arrived: list[int] = []
@@ -146,9 +138,6 @@ def test_instances_and_queues_have_tracks() -> None:
         ("a", "a_1"),
         ("b", "b_0"),
     ]
-
-
-# -- Chrome --------------------------------------------------------------------------------------------
 
 
 @given(st.one_of(sessions(), st.just(ODD)))
@@ -179,9 +168,3 @@ def test_arguments_of_slices_say_what_viewers_show() -> None:
     events = json.loads(chrome_trace(ODD))["traceEvents"]
     notes = next(e["args"] for e in events if e["ph"] == "X" and e["args"].get("request") == 1)
     assert (notes["kind"], notes["device_ns"], notes["crossings"], notes["version"]) == ("stream", 5, 1, 2)
-
-
-@pytest.mark.parametrize("ending", [".json", ".json.gz", ".trace.json"])
-def test_save_writes_every_ending(ending: str, tmp_path: Path) -> None:
-    path = ODD.save(str(tmp_path / f"s{ending}"))
-    assert path.stat().st_size > 0

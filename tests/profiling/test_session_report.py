@@ -1,5 +1,3 @@
-"""Sessions in figures, call graphs and comparisons, as text, HTML, Mermaid and a picture."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""The figures of sessions whose truth is known."""
-
 from __future__ import annotations
 
 import json
@@ -23,39 +21,6 @@ def test_an_empty_session_has_figures() -> None:
     figures = Session(wall=5).statistics()
     assert (figures.wall, figures.requests, figures.busy, figures.concurrency) == (5, 0, 0, 0.0)
     assert figures.notebook == 5
-
-
-def test_one_call() -> None:
-    figures = session({"a": Model([10])}, 5, "a", 3).statistics()
-    assert figures.wall == 5 + 1 + 10 + 1 + 3
-    assert (figures.requests, figures.busy, figures.overlap, figures.queued) == (1, 12, 0, 0)
-    assert figures.notebook == 8
-    (model,) = figures.models
-    assert (model.self_time, model.waiting, model.busy) == (11, 0, 11)
-    assert (model.compute_input.median, model.compute_infer.median, model.compute_output.median) == (1, 10, 1)
-
-
-def test_a_gather_on_one_instance_queues_and_on_four_it_overlaps() -> None:
-    one = session({"a": Model([10])}, ("a",) * 4).statistics()
-    four = session({"a": Model([10], instances=4)}, ("a",) * 4).statistics()
-    assert one.queued == 11 + 22 + 33
-    assert one.waited == 33
-    assert one.peak == 4  # inputs are handed over side by side
-    assert four.queued == 0
-    assert (four.busy, four.work, four.overlap) == (12, 48, 12)
-    assert four.concurrency == 4.0
-    assert (four.models[0].busy, one.models[0].busy) == (44, 44)
-
-
-def test_waiting_for_a_callee_is_not_work() -> None:
-    record = session({"a": Model([10, "b", 5]), "b": Model([20])}, "a")
-    a = of_model(record, "a")
-    assert a.waiting == 22
-    assert a.self_time == 10 + 5 + 1
-    assert a.busy == 38
-    figures = record.statistics()
-    assert figures.overlap == 0
-    assert figures.busy == figures.wall
 
 
 def test_a_batch_counts_once() -> None:

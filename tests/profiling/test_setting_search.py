@@ -1,5 +1,3 @@
-"""The search for the smallest setting, and what it is made of: pure, against brute force."""
-
 from __future__ import annotations
 
 from itertools import product
@@ -29,9 +27,6 @@ def space(requests: list[Recipe], names: dict[str, int], **given: object) -> Spa
         "batcher": lambda name, setting: None, **given,
     }  # fmt: skip
     return Space(**options)  # type: ignore[arg-type]
-
-
-# -- the search --------------------------------------------------------------------------------------
 
 
 def chain(first: int, second: int) -> Recipe:

@@ -1,5 +1,3 @@
-"""Where coroutines stand: the innermost that wait, through tasks and what is gathered."""
-
 from __future__ import annotations
 
 import asyncio

@@ -1,5 +1,3 @@
-"""The timeline of a session: where things lie, what the browser gets, the text, the figure."""
-
 from __future__ import annotations
 
 import itertools
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from bls_notebook.display import render
 from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
@@ -38,9 +35,6 @@ def columns(encoded: dict[str, Any]) -> dict[str, tuple[float, ...]]:
         name: struct.unpack_from(f"<{count}{FORMATS[kind]}", encoded["data"], offset)
         for name, kind, offset, count in encoded["columns"]
     }
-
-
-# -- lanes ----------------------------------------------------------------------------------------------
 
 
 def test_a_lane_an_instance_with_callers_above_those_they_call() -> None:
@@ -107,9 +101,6 @@ def test_nothing_lies_on_anything_else(session: Session) -> None:
     for taken in (*rows.values(), *waits.values()):
         taken.sort()
         assert all(a[1] <= b[0] or a[0] == a[1] for a, b in itertools.pairwise(taken)), taken
-
-
-# -- what the browser gets ------------------------------------------------------------------------------
 
 
 def unfolded(encoded: dict[str, Any]) -> dict[str, Any]:
@@ -256,13 +247,6 @@ def test_the_path_names_spans_by_their_place() -> None:
     )
 
 
-def test_versions_of_a_model_are_told_apart() -> None:
-    spans = (Span(1, "m", 1, instance="m_0", ended=5), Span(2, "m", 2, instance="m_0", ended=5))
-    encoded = session_columns(Session(spans, wall=5), model_inks(["m"]))
-    assert [model["name"] for model in encoded["models"]] == ["m v1", "m v2"]
-    assert len(encoded["lanes"]) == 3
-
-
 def test_hostile_text_is_made_visible_before_it_leaves() -> None:
     span = Span(1, HOSTILE, instance=HOSTILE, device=HOSTILE, device_ns=3, ended=9, request_id=HOSTILE, error=HOSTILE)
     session = Session((span,), wall=9, name=HOSTILE)
@@ -270,9 +254,6 @@ def test_hostile_text_is_made_visible_before_it_leaves() -> None:
     said = [encoded["name"], encoded["models"][0]["name"], encoded["texts"].decode()]
     said += [lane[key] for lane in encoded["lanes"] for key in ("label", "name", "title")]
     assert not any(char in text for text in said for char in "\x1b\x00\u202e\u2066\ud800\n")
-
-
-# -- text -----------------------------------------------------------------------------------------------
 
 
 def test_text_of_two_sessions_on_one_axis() -> None:
@@ -303,23 +284,12 @@ def test_bins_cover_what_was_added() -> None:
     assert bins.covered == pytest.approx([0.5, 1.1, 1, 0.5])
 
 
-# -- figure ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name)
 def test_the_figure_is_the_same_each_time(session: Session) -> None:
     svg = timeline_svg(session)
     assert svg.startswith("<svg")
     assert svg == timeline_svg(session)
     assert len(svg) < 500_000
-
-
-def test_hostile_names_are_text_in_the_figure() -> None:
-    span = Span(1, HOSTILE, instance="x", ended=9, request_id=HOSTILE)
-    session = Session((span,), wall=9, name=HOSTILE)
-    assert "<script" not in timeline_block([session]).html
-    assert "<script" not in timeline_svg(session)
-    assert "<script" not in render(session).html
 
 
 def test_the_figure_in_words() -> None:
@@ -343,27 +313,6 @@ def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
         assert float(axis.get("x", "")[:-1]) + float(axis.get("width", "")[:-1]) < 100
     assert shapes.get("preserveAspectRatio") == "none"
     assert all(0 <= float(text.get("x", "0%")[:-1]) <= 100 for text in words.iter(f"{svg}text"))
-
-
-# -- ranges ---------------------------------------------------------------------------------------------
-
-
-# -- as the value of a cell -----------------------------------------------------------------------------
-
-
-def test_a_session_shows_its_figures_and_its_timeline() -> None:
-    shown = render(pipeline(True))
-    assert "at once" in shown.text
-    assert "its calls run" in shown.text
-    assert "data:image/svg+xml" in shown.html
-    assert "data-bls-place" not in shown.html  # there is no kernel here
-    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html"}
-
-
-def test_a_session_without_requests() -> None:
-    shown = render(Session(name="quiet"))
-    assert "no requests" in shown.text
-    assert "<img" not in shown.html
 
 
 def test_two_sessions_share_the_inks_of_their_models() -> None:

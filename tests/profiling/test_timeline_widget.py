@@ -1,5 +1,3 @@
-"""The widget's half in Python, without a browser; the other half is tested in tests/browser."""
-
 from __future__ import annotations
 
 import pytest

@@ -1,5 +1,3 @@
-"""`tune` on real models: what it finds holds when it is run, and leaves everything as it was."""
-
 from __future__ import annotations
 
 from pathlib import Path

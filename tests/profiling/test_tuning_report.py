@@ -1,5 +1,3 @@
-"""The smallest setting as text and HTML, and what there is to say in words."""
-
 from __future__ import annotations
 
 import re

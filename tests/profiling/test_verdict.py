@@ -1,5 +1,3 @@
-"""The verdict names the cause, on workloads whose truth is known."""
-
 from __future__ import annotations
 
 import random
@@ -137,13 +135,6 @@ def test_a_run_that_was_slow_by_chance_is_no_reason_for_a_change() -> None:
     slow = replace(all_, wall=all_.wall * 2)
     found = judged((one, slow), cpu=0.5, cores=2, parallel=1.0, waited=(0.5, 0.5))
     assert (found.cause, found.count) == ("queue", 0)
-
-
-def test_two_instances_help_and_four_would_more() -> None:
-    found = judged(runs({"a": Model([10 * MS], instances=2)}))
-    assert (found.cause, found.count) == ("queue", 4)
-    assert "6 requests queued on the 2 instances of `a`" in found.sentence
-    assert "2.0 times as fast" in found.sentence
 
 
 def test_the_callee_that_is_waited_for_is_named_not_its_caller() -> None:
