@@ -52,7 +52,6 @@ def test_a_way(way: tuple[Any, ...], text: str, deletable: bool) -> None:
 
 
 def test_the_inside_of_a_response_has_no_name() -> None:
-    """Python 3.10 shows the dict of its attributes; later ones where somebody asked for it."""
     with bls.ModelRepository() as repo:
         repo.define("echo", MODEL, CONFIG)
         answer = repo.infer("echo", {"IN": [1]})

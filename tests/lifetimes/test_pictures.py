@@ -79,8 +79,11 @@ def test_text_does_not_change_with_the_clock() -> None:
     assert as_text(later).split("\n")[1:] == as_text(record).split("\n")[1:]
 
 
-def test_text_of_nothing() -> None:
+def test_nothing_is_a_line_without_a_figure() -> None:
     assert as_text(samples.empty()) == "memory · nothing passed through a request · 1.00 µs"
+    page = Page(as_html(samples.empty()))
+    assert page.find("img") == []
+    assert "nothing passed through a request" in page.text
 
 
 def test_text_of_thousands_says_what_was_folded() -> None:
@@ -120,12 +123,6 @@ def test_html_has_the_warning_the_figure_and_the_tables() -> None:
     assert "gpu:0 (simulated): peak 592 MiB, leaky/STATES ×6 576 MiB" in image["alt"]
     assert "STATES ×6" in page.text
     assert len(page.find("table")) == 2
-
-
-def test_html_of_nothing_has_no_figure() -> None:
-    page = Page(as_html(samples.empty()))
-    assert page.find("img") == []
-    assert "nothing passed through a request" in page.text
 
 
 def test_hostile_names_do_nothing() -> None:
@@ -179,7 +176,6 @@ def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:
 
 
 def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No label leaves the picture, and labels of one column do not overlap."""
     boxes: list[tuple[str, float, float, float, float]] = []
     write = Pen.words
 

@@ -88,10 +88,7 @@ def test_saved_and_loaded(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"not json", "it is not JSON"),
         (b"\x1f\x8bxx", "it is not JSON"),
-        (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\xff\xff\xff", "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
         (b"[1, 2]", "it has no kind"),
         (b'{"a": 1}', "it has no kind"),
         (b'{"kind": "bls_notebook.session"}', "its kind is 'bls_notebook.session'"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,28 +113,25 @@ def test_requests_on_a_gpu_have_its_time(repo: bls.ModelRepository, cuda: Cuda, 
     assert model_figures.device_ns == 1_000_000
 
 
-def test_a_simulated_gpu_is_shown_and_not_measured(repo: bls.ModelRepository) -> None:
+@pytest.fixture
+def simulated() -> Iterator[None]:
     bls.simulate_gpus(1)
-    try:
-        repo.define("d", DOUBLE, pbtxt().replace("KIND_CPU", "KIND_GPU"))
-        with bls.profile() as profile:
-            infer(repo, "d")
-        (span,) = profile.record.spans
-        assert (span.device, span.device_ns) == ("gpu:0 (simulated)", -1)
-    finally:
-        bls.simulate_gpus(0)
+    yield
+    bls.simulate_gpus(0)
 
 
-def test_crossings_are_counted(repo: bls.ModelRepository) -> None:
-    """An input that is on a GPU and goes to the CPU, an output that its requester wants on the GPU."""
-    bls.simulate_gpus(1)
-    try:
-        repo.define("d", DOUBLE, pbtxt())
-        with bls.profile() as profile:
-            infer(repo, "d")
-            there = repo.infer("d", {"X": [4]}, preferred_memory="gpu:0")
-            assert there.error is None
-            assert repo.infer("d", {"X": bls.cupy().asarray([4], "int32")}).error is None
-        assert [s.crossings for s in profile.record.spans] == [0, 1, 1]
-    finally:
-        bls.simulate_gpus(0)
+def test_a_simulated_gpu_is_shown_and_not_measured(repo: bls.ModelRepository, simulated: None) -> None:
+    repo.define("d", DOUBLE, pbtxt().replace("KIND_CPU", "KIND_GPU"))
+    with bls.profile() as profile:
+        infer(repo, "d")
+    (span,) = profile.record.spans
+    assert (span.device, span.device_ns) == ("gpu:0 (simulated)", -1)
+
+
+def test_crossings_are_counted(repo: bls.ModelRepository, simulated: None) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    with bls.profile() as profile:
+        infer(repo, "d")
+        assert repo.infer("d", {"X": [4]}, preferred_memory="gpu:0").error is None
+        assert repo.infer("d", {"X": bls.cupy().asarray([4], "int32")}).error is None
+    assert [s.crossings for s in profile.record.spans] == [0, 1, 1]

@@ -15,7 +15,6 @@ from tests.engine.span_checks import STREAM, WAITS, check, tree
 
 
 def test_what_is_still_under_way_is_open(repo: bls.ModelRepository) -> None:
-    """In every place where a request can be: running on its thread, on a worker, and in the queue."""
     repo.define("w", WAITS, pbtxt())
     repo.define("a", WAITS.replace('"in"', '"in a"'), pbtxt())
     callers = []

@@ -63,11 +63,7 @@ def test_files_are_small_and_reproducible() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "it is not JSON"),
-        (b"\xff\xfe", "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
         (b"\x1f\x8bnot gzip", "it is not JSON"),
-        (gzip.compress(b"{}", mtime=0)[:-4], "it is not JSON"),
         (b"[1]", "its format is not"),
         (b'{"traceEvents": []}', "a Chrome trace"),
         (json.dumps({"format": FORMAT}).encode(), "its schema is None"),

@@ -305,7 +305,6 @@ def test_the_picture_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
-    """Words are placed by parts of the width, shapes are stretched; neither leaves the picture."""
     root = ET.fromstring(timeline_svg(everything()))
     svg = "{http://www.w3.org/2000/svg}"
     shapes, words = root.findall(f"{svg}svg")

@@ -40,19 +40,9 @@ def judged(
 ) -> Verdict:
     """The verdict, where `cpu` is the part of the time that the process was at work."""
     one, all_ = pair
-    measured = Measured(
-        n,
-        one.wall,
-        all_.wall,
-        round(cpu * one.wall),
-        round(cpu * one.wall),
-        round(waited[0] * one.wall),
-        round(waited[1] * all_.wall),
-        cores=cores,
-        parallel=parallel,
-        gil_share=held,
-        relative_error=doubt,
-    )
+    used, waits = round(cpu * one.wall), (round(waited[0] * one.wall), round(waited[1] * all_.wall))
+    options = {"cores": cores, "parallel": parallel, "gil_share": held, "relative_error": doubt}
+    measured = Measured(n, one.wall, all_.wall, used, used, *waits, **options)
     return verdict(one, all_, measured)
 
 
@@ -83,7 +73,6 @@ def test_a_replay_of_batches() -> None:
 
 
 def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
-    """As they did for the first batch: all instances were free then, and it was a full one."""
     one, all_ = runs({"a": Model([10 * MS], batch=4)})
     late = [replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)]
     wait = late[3].queued - late[0].queued
