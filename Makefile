@@ -1,9 +1,9 @@
-# Two commands do all the set-up:
+# Two commands install everything that they need:
 #
-#   make notebook    JupyterLab, open on the quickstart
-#   make test        every check that passes without a GPU
+#   make notebook    open JupyterLab on the quickstart
+#   make test        run every check that passes without a GPU
 #
-# Needs Python 3.10 or newer, git and make. Another Python: make test PYTHON=python3.12
+# They need Python 3.10 or newer, git and make. To use another Python: make test PYTHON=python3.12
 # Everything is installed into .venv in this folder; no kernel is registered outside it.
 
 PYTHON ?= python3
@@ -11,14 +11,14 @@ PYTHON ?= python3
 LAB_ARGS ?=
 # More options for pytest, e.g. PYTEST_ARGS="-x -k tensor"
 PYTEST_ARGS ?=
-# Processes that the tests are spread over; 0 for the one that you may want a debugger in
+# Number of processes that run the tests; with 0, pytest runs them itself, which a debugger needs
 PYTEST_WORKERS ?= 2
 
 ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
 else
 BIN := .venv/bin
-# So that the address on the terminal leads to the quickstart too, where no browser can be opened.
+# If no browser can be opened, the address in the terminal leads to the quickstart.
 LAB_URL := --LabApp.default_url=/lab/tree/notebooks/00_quickstart.ipynb
 endif
 
@@ -27,54 +27,70 @@ QUICKSTART := notebooks/00_quickstart.ipynb
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 SANITIZE := $(wildcard notebooks/sanitize.cfg)
 
-# JupyterLab refuses to start as root, the only user that many containers have, unless told.
+# JupyterLab refuses to start as root without this option, and many containers have no other user.
 ifeq ($(shell id -u 2>/dev/null),0)
 LAB_ROOT := --allow-root
 endif
 
-.PHONY: help notebook test lint check-notebooks coverage format bench clean
+# Tests start a hundred processes that import the package. Without its compiled files, each would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help notebook quick test test-extra lint check-notebooks coverage format bench clean
 
 help:
 	@echo "make notebook   open JupyterLab on the quickstart"
+	@echo "make quick      run the checks and tests that belong before every commit"
 	@echo "make test       run every check that passes without a GPU"
-	@echo "make lint       style, types, import rules and order only"
-	@echo "make coverage   tests with a coverage report"
+	@echo "make test-extra run the tests that repeat what others cover: benchmarks, removed capabilities"
+	@echo "make lint       check style, types, import rules and structure"
+	@echo "make coverage   run the tests with a coverage report"
 	@echo "make format     let ruff format the code"
-	@echo "make bench      measure"
+	@echo "make bench      measure what README claims"
 	@echo "make clean      remove .venv, builds and caches"
 
-# The stamps make a second run instant; a changed pyproject.toml installs again.
+# The stamp files make a second run instant. A changed pyproject.toml installs again.
 
 .venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
-	    echo "Python 3.10 or newer is needed, and '$(PYTHON)' is not one. Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	    echo "bls_notebook needs Python 3.10 or newer, and '$(PYTHON)' is older or missing. Use another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	    echo "'$(PYTHON)' cannot make virtual environments. On Debian or Ubuntu: sudo apt-get install python3-venv"; exit 1; }
-	@echo "Making the virtual environment .venv"
+	    echo "'$(PYTHON)' cannot create virtual environments. On Debian or Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+	@echo "Creating the virtual environment .venv"
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/installed-notebook: .venv/pyvenv.cfg pyproject.toml
-	@echo "Installing what the notebooks need into .venv (once, a minute or two)"
+	@echo "Installing the packages of the notebooks into .venv (once, a minute or two)"
 	@$(PIP_INSTALL) --editable ".[notebook]"
 	@touch $@
 
 .venv/installed-test: .venv/pyvenv.cfg pyproject.toml
-	@echo "Installing what the checks need into .venv (once, a minute or two)"
+	@echo "Installing the packages of the checks into .venv (once, a minute or two)"
 	@$(PIP_INSTALL) --editable ".[test]"
 	@touch $@
 
-# Jupyter's own data (which notebooks are trusted, running servers) is kept in .venv as well. The committed
-# outputs are trusted, so that they show at once as they were saved.
+# Jupyter keeps its data (trusted notebooks, running servers) in .venv as well. JupyterLab shows the committed outputs
+# at once because the notebooks are trusted.
 JUPYTER := JUPYTER_DATA_DIR="$(CURDIR)/.venv/share/jupyter-data" $(BIN)/jupyter
 
 notebook: .venv/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
 	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
-# Style and notebooks side by side; pytest comes last, so that its summary closes the output.
+# Lint and tests run at the same time. The tests are chosen by `--quick` in tests/conftest.py.
+quick: .venv/installed-test
+	@$(MAKE) --no-print-directory -j2 lint quick-tests
+
+.PHONY: quick-tests
+quick-tests: .venv/installed-test
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --quick $(PYTEST_ARGS)
+
+# Lint and notebooks run at the same time. pytest comes last, so that its summary ends the output.
 test: .venv/installed-test
 	@$(MAKE) --no-print-directory -j2 lint check-notebooks
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m "not extra" $(PYTEST_ARGS)
+
+test-extra: .venv/installed-test
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) -m extra $(PYTEST_ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
@@ -83,11 +99,12 @@ lint: .venv/installed-test
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/packaging/structure.py
 
-# Notebooks are run in this environment and their outputs compared with the committed ones. Warnings are
-# the kernel's affair here, hence -W default.
+# Run the notebooks in this environment and compare their outputs with the committed ones. `-W default`: a warning in
+# pytest's own process is no error here, because the notebooks' code runs in kernels.
 check-notebooks: .venv/installed-test
 ifneq ($(NOTEBOOKS),)
-	$(BIN)/python -m pytest -W default --nbval --nbval-current-env --nbval-cell-timeout=300 \
+	$(BIN)/python -m pytest -p nbval.plugin -W default -n $(PYTEST_WORKERS) --dist loadfile \
+	    --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	    $(addprefix --nbval-sanitize-with ,$(SANITIZE)) $(NOTEBOOKS)
 endif
 

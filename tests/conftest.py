@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis profiles, the order and distribution of tests, the skip without a GPU."""
+"""Shared by all tests: hypothesis profiles, the quick selection, the order and distribution, the skip without a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest_plugins = ["pytester", "pytest_bls_notebook"]
 # No deadline, because a shared machine may be slow at any moment. CI uses the same examples in every run.
 hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=5)
 
 
 @functools.cache
@@ -34,7 +34,21 @@ def cuda_devices() -> int:
         return 0
 
 
-def pytest_configure() -> None:
+# `--quick` leaves out tests with these marks, and allows the other ones this much processor time (s).
+LEFT_OUT = {"slow", "extra", "gpu", "triton", "browser"}
+QUICK_SECONDS = 2.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true",
+        help="the first case of each test function that is not marked slow, extra, gpu, triton or browser",
+    )  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile = "ci" if os.environ.get("CI") else "default"
+    hypothesis.settings.load_profile("quick" if config.getoption("quick") else profile)
     # A job that a script starts in the background ignores SIGINT, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,25 +59,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
-PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", __name__)
+# Modules of pytest and its plugins, by their beginnings; a worker of xdist runs as `__channelexec__`.
+PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", "__channelexec__", __name__)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _pytest_holds_nothing() -> Iterator[None]:
-    """Hide pytest's own stack frames from the search for owners: their variables refer to every test."""
+def _hide_pytest() -> Iterator[None]:
+    """Hide pytest's frames and objects from the search for owners of memory: they lead to every test."""
     try:
-        from bls_notebook.lifetimes import owners as holders
+        from bls_notebook.lifetimes import owners
     except ImportError:  # the test of removed capabilities
         yield
         return
-
-    def stacks() -> dict[int, list[FrameType]]:
-        return {thread: [f for f in frames if not is_pytests(f)] for thread, frames in all_of_them().items()}
-
-    all_of_them = holders.stacks
-    stacks.__module__ = all_of_them.__module__
+    variables = owners._variables_of_frames
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holders, "stacks", stacks)
+        patch.setattr(owners, "_variables_of_frames", lambda frames: variables(f for f in frames if not is_pytests(f)))
+        nodes = (pytest.Item, pytest.Collector, pytest.Config, pytest.FixtureRequest, pytest.FixtureDef)
+        patch.setattr(owners, "ATOMS", (*owners.ATOMS, *nodes, pytest.PytestPluginManager))
         yield
 
 
@@ -78,60 +90,76 @@ SWITCHES = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Fail a test that leaves recording switched on, and switch it off for the next test."""
     result = yield
-    for what, name, switch in SWITCHES:
+    if nextitem is not None and nextitem.path != item.path:
+        exclude_from_collection()
+    for recording, name, switch in SWITCHES:
         module = sys.modules.get(name)
         if getattr(module, switch, None) is not None:
             setattr(module, switch, None)
-            pytest.fail(f"left on: {what}", pytrace=False)
+            pytest.fail(f"left on: {recording}", pytrace=False)
     return result
 
 
-# Folders whose tests share a tritonserver or a browser.
-SHARED = {"tests/conformance": "triton", "tests/browser": "browser"}
-# The longest groups of tests start first; otherwise one worker finishes long after the other.
-LONGEST = (
-    *("tests/browser/", "tests/conformance/", "tests/network/endpoints/", "tests/shipping/"),
-    "tests/repository/test_under_load.py",
-    *("tests/benchmarks/", "tests/lifetimes/test_memory_random.py", "tests/lifetimes/test_track_memory.py"),
-    *(
-        "tests/engine/test_recorded_batches.py",
-        "tests/profiling/test_compare.py",
-        "tests/profiling/test_tune.py",
-        "tests/repository/profiling/",
-        "tests/packaging/",
-    ),
-    *("tests/testing/test_plugin.py", "tests/engine/test_cycles.py", "tests/display/test_hostile.py"),
-)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """With `--quick`, fail a test that belongs to the slow ones. Waiting does not count: the machine may be busy."""
+    start = sum(os.times()[:4])
+    result = yield
+    seconds = sum(os.times()[:4]) - start
+    if item.config.getoption("quick") and seconds > QUICK_SECONDS:
+        pytest.fail(f"uses {seconds:.1f} s of processor time: mark it slow", pytrace=False)
+    return result
+
+
+# Tests of these folders share a tritonserver or a browser, so one worker runs them.
+SHARED = ("tests/browser", "tests/conformance")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Apply `--quick`, and start with the files that take longest: otherwise one worker finishes late."""
+    if config.getoption("quick"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        chosen = {item for item in first.values() if not LEFT_OUT & {mark.name for mark in item.iter_markers()}}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+    longest = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
+    shared = {scope(item.nodeid) for item in items if scope(item.nodeid) in SHARED or item.get_closest_marker("triton")}
+    items.sort(key=lambda item: (scope(item.nodeid) not in shared, scope(item.nodeid) not in longest))
 
-    def place(item: pytest.Item) -> int:
-        return next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
 
-    items.sort(key=place)
+def scope(nodeid: str) -> str:
+    """Return what one worker runs as a whole: a file, or a folder whose tests share a server."""
+    file = nodeid.split("::")[0]
+    folder = file.rpartition("/")[0]
+    return folder if folder in SHARED else file
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude the million objects of the imported tests from garbage collection."""
+    exclude_from_collection()
+
+
+def exclude_from_collection() -> None:
+    """Exclude existing objects from garbage collection.
+
+    Tests and the libraries that they import have a million objects. Each collection, and each search for generators
+    that own memory, would visit all of them.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run each file on one worker, and all tests that share a tritonserver or a browser on one worker."""
+    """Run each file, and all tests that share a server or a browser, on one worker."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByScope(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::")[0]
-            return SHARED.get(file.rpartition("/")[0], file)
+            return scope(nodeid)
 
     config.option.loadscopereorder = False  # keep our order instead of the number of tests in a file
-    return ByFile(config, log)
+    return ByScope(config, log)

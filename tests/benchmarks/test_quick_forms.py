@@ -45,6 +45,7 @@ def test_they_are_found_and_explained() -> None:
     assert [name for name in SCRIPTS if f"[{name}]({name})" not in readme] == []
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_it_runs(script: str) -> None:
     """Run it on a simulated GPU and without a real server; skip it if something else is missing."""
@@ -62,6 +63,7 @@ def test_it_runs(script: str) -> None:
         assert 85 <= int(share[1]) <= 115
 
 
+@pytest.mark.extra
 @pytest.mark.triton
 @pytest.mark.parametrize("script", [name for name in SCRIPTS if "--no-server" in options_of(name)])
 def test_it_runs_beside_a_real_server(script: str) -> None:

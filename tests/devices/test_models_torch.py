@@ -173,6 +173,7 @@ print(torch.cuda.is_available(), torch.__spec__.loader is torch.__loader__)
 """
 
 
+@pytest.mark.slow
 def test_pytorch_is_imported_by_the_model_first() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120)
     assert done.stdout == "[[b'cuda:0'], [b'cuda:0']]\nFalse True\n", done.stdout + done.stderr

@@ -123,6 +123,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_without_memory() -> None:
     """Each of the first allocations of a request fails, one at a time; in a process of its own."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")

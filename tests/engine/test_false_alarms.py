@@ -393,6 +393,7 @@ def plan(self, request):
 """
 
 
+@pytest.mark.slow
 def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
     """Chains that only go down cannot be circular: every request is answered, and none refused."""
     kinds = random.Random(5).sample([*LAYERED], 4)

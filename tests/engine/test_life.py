@@ -170,6 +170,7 @@ def test_redefining_finishes_the_old_version_s_requests(repo: bls.ModelRepositor
     until(lambda: gates.log.qsize() == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_no_request_is_lost_while_a_model_is_redefined(repo: bls.ModelRepository, kind: str) -> None:
     """Every one is answered, by the old version or the new one."""

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,7 @@ def seen(session: Session) -> Counter[tuple[str, str, str]]:
     return Counter((names[s.parent], s.model, s.kind) for s in session.spans)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(plans=systems(), callers=st.integers(1, 3))
 def test_every_request_has_one_span_and_they_nest(plans: dict[str, Plan], callers: int) -> None:

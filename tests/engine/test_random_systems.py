@@ -223,6 +223,7 @@ class Driver:
             here.commands.put(("end", ""))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=15, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:

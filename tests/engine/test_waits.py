@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def trapped(graph: Graph) -> set[int]:
     return {member for members in every if is_trap(members) for member in members}
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(max_examples=300)
 @example([(ANY, [])])

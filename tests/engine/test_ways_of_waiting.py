@@ -314,6 +314,7 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
 # -- any mix -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(WAYS), min_size=3, max_size=3),
     st.lists(st.integers(1, 2), min_size=3, max_size=3),

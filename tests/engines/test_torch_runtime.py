@@ -282,6 +282,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "model_repository" / "digit_classifier_torch"
 
 
+@pytest.mark.slow
 def test_the_samples_file_is_what_its_script_makes(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

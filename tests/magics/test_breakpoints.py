@@ -157,6 +157,7 @@ def test_a_cell_that_was_edited_and_not_run(kernel: DebuggedKernel) -> None:
     assert "[6.0]" in kernel.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "async"])
 def test_an_interrupt_at_a_breakpoint(kernel: DebuggedKernel, name: str) -> None:
     kernel.break_at(CELLS[name], 8)

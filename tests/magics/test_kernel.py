@@ -310,6 +310,7 @@ def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == "before\n[info] logs: in between\nafter\n"
 
 
+@pytest.mark.slow
 def test_a_request_that_outlives_its_cell_logs_under_it_all_the_same(kernel: Kernel) -> None:
     kernel.run(LOGS)
     streams: list[dict[str, Any]] = []

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import bls_notebook as bls
 
 ROOT = Path(bls.__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "language"
 
 
+@pytest.mark.slow
 def test_what_its_ci_file_runs_passes(tmp_path: Path) -> None:
     copy = shutil.copytree(EXAMPLE, tmp_path / "language", ignore=shutil.ignore_patterns("__pycache__", ".*cache"))
     workflow = (EXAMPLE / ".github" / "workflows" / "test.yml").read_text()

@@ -42,6 +42,7 @@ def with_dependents(removed: str) -> set[str]:
     return found
 
 
+@pytest.mark.extra
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_the_rest_works_without(capability: str, tmp_path: Path) -> None:
     removed = with_dependents(capability)

@@ -366,6 +366,7 @@ def test_ml_dtypes_bfloat16() -> None:
     assert bits.view(ml_dtypes.bfloat16).tolist() == [1.5, -3.0]
 
 
+@pytest.mark.slow
 def test_torch_both_ways() -> None:
     torch = pytest.importorskip("torch")
     given = torch.arange(6, dtype=torch.float32).reshape(2, 3)

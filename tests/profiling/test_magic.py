@@ -73,6 +73,7 @@ def test_a_verification_without_anything_to_verify_is_told(sender) -> None:
     assert "--verify: nothing to run" in shown.text
 
 
+@pytest.mark.slow
 def test_calls_that_could_overlap(sender) -> None:
     sender(SLEEPER)
     sender(SLEEPER.replace("sleeper", "other"))
@@ -221,6 +222,7 @@ class TritonPythonModel:
 """.replace("InferenceRequest(name,", "InferenceRequest(model_name=name,")
 
 
+@pytest.mark.slow
 def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> None:
     sender(SLEEPER)
     sender(SLEEPER.replace("sleeper", "napper"))

@@ -88,6 +88,7 @@ def test_what_was_not_tried_is_not_claimed(repo: bls.ModelRepository, monkeypatc
     assert "not known: the limit of 5 runs was reached" in found.sentence
 
 
+@pytest.mark.slow
 def test_a_run_that_never_ends_is_cancelled(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "SECONDS", 1.0)
     monkeypatch.setattr(counterfactual, "SECONDS", 1.0)
@@ -114,6 +115,7 @@ def test_several_requests(repo: bls.ModelRepository) -> None:
     assert {(d.earlier, d.later) for d in found.dependences} == {(0, 1), (2, 3), (4, 5)}
 
 
+@pytest.mark.slow
 def test_requests_of_a_sequence_keep_their_order(repo: bls.ModelRepository) -> None:
     config = CONFIG + "sequence_batching { max_sequence_idle_microseconds: 60000000 }"
     source = CALLEE.replace("{delay}", "0").replace("{body}", "answer = x * 0 + self.count")
@@ -150,6 +152,7 @@ class TritonPythonModel:
 """
 
 
+@pytest.mark.slow
 def test_answers_stay_on_their_device() -> None:
     """A model that asks `is_cpu()` takes the same way with kept answers."""
     body = "import cupy\nparts = []\nfor m in ('one', 'other'):\n    t = ask(m, x).exec().output_tensors()[0]\n"
@@ -196,6 +199,7 @@ def slow(place: str) -> Iterator[bls.ModelRepository]:
         yield repository
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "lines"),
     [
@@ -242,6 +246,7 @@ def test_other_forms_have_a_reason_and_a_template(slow: bls.ModelRepository, bod
     assert "a_response, b_response = await asyncio.gather(" in code.template
 
 
+@pytest.mark.slow
 def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     """Gathered coroutines that append to a list do so in the order of the answers: no change is written."""
     body = "acc = []\ndef step(m):\n    acc.append(out(ask(m, x).exec()))\nstep('a')\nstep('b')\n"
@@ -265,6 +270,7 @@ def test_without_libcst_one_line_says_how_to_get_it(slow: bls.ModelRepository, m
     assert "pip install 'bls_notebook[overlap]'" in code.reason
 
 
+@pytest.mark.slow
 def test_a_wrong_change_is_not_applied(slow: bls.ModelRepository) -> None:
     found = found_of(slow, graph(STATEMENTS))
     assert found.code is not None
@@ -279,6 +285,7 @@ def test_a_wrong_change_is_not_applied(slow: bls.ModelRepository) -> None:
     assert "were not in flight together" in proven.code.proof
 
 
+@pytest.mark.slow
 def test_models_of_folders_are_not_written_to(tmp_path: Path, place: str) -> None:
     folder = tmp_path / "caller" / "1"
     folder.mkdir(parents=True)

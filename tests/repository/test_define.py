@@ -195,6 +195,7 @@ def test_a_finalize_that_raises_is_in_nobodys_way(repo: bls.ModelRepository, cap
     assert "in finalize" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
     """Every request is answered by the version that took it, none is lost."""
     repo.define("m", saying("0"), TEXT)

@@ -332,6 +332,7 @@ sys.exit(7)
     assert len(lines) == 7
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_leaves_its_parent_alone() -> None:
     lines = run('''

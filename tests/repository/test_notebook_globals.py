@@ -94,6 +94,7 @@ def test_names_of_functions_change_nothing(name: str) -> None:
     assert undefined_names(source) == {"missing": 5}
 
 
+@pytest.mark.slow
 def test_the_package_itself_raises_no_false_alarm() -> None:
     for file in sorted((ROOT / "bls_notebook").rglob("*.py"))[::3]:  # a third is as good as all
         assert undefined_names(file.read_text("utf-8")) == {}, file

@@ -301,28 +301,30 @@ def nested(levels: int, inner: Any = 1) -> Any:
 
 CIRCLE: dict[str, Any] = {"backend": "python"}
 CIRCLE["parameters"] = CIRCLE
-DEEP: dict[str, Any] = {
-    "an unknown field": nested(100_000),
-    "a known field": {"parameters": {"a": nested(100_000)}},
-    "a value": {"max_batch_size": nested(100_000)},
-    "a circle": CIRCLE,
-    "text": '{"a":' * 100_000 + "1" + "}" * 100_000,
-    "lists": '{"input":' + "[" * 100_000 + "]" * 100_000 + "}",
-    "a text of half a character": {"backend": "\ud800"},
-    "text of half a character": 'backend: "\ud800"',
-    "a long text": {"max_batch_size": "x" * 1_000_000},
-    "a long list": {"max_batch_size": ["x"] * 100_000},
+# Functions, because searches for the owners of memory would visit the many objects in other tests.
+DEEP: dict[str, Callable[[], Any]] = {
+    "an unknown field": lambda: nested(100_000),
+    "a known field": lambda: {"parameters": {"a": nested(100_000)}},
+    "a value": lambda: {"max_batch_size": nested(100_000)},
+    "a circle": lambda: CIRCLE,
+    "text": lambda: '{"a":' * 100_000 + "1" + "}" * 100_000,
+    "lists": lambda: '{"input":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "a text of half a character": lambda: {"backend": "\ud800"},
+    "text of half a character": lambda: 'backend: "\ud800"',
+    "a long text": lambda: {"max_batch_size": "x" * 1_000_000},
+    "a long list": lambda: {"max_batch_size": ["x"] * 100_000},
 }
 
 
 @pytest.mark.parametrize("case", DEEP)
 def test_nested_configurations(repo: bls.ModelRepository, case: str) -> None:
+    config = DEEP[case]()
     with pytest.raises(bls.ConfigError) as info:
-        repo.define("m", GOOD, DEEP[case])
+        repo.define("m", GOOD, config)
     assert len(str(info.value)) < 600
     assert "\n" not in str(info.value)
     with pytest.raises(bls.ConfigError):
-        repo.set_config("m", DEEP[case])
+        repo.set_config("m", config)
     with pytest.raises(bls.BLSError):
-        repo.load("m", DEEP[case], {"file:1/model.py": MODEL_PY})
+        repo.load("m", config, {"file:1/model.py": MODEL_PY})
     assert not repo.ready("m")

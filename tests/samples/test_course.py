@@ -169,6 +169,7 @@ def test_a_vector_is_scaled(triton_repository: RepositoryUnderTest, from_noteboo
 # -- 04 Memory ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mended", [False, True])
 def test_what_is_mended_keeps_no_memory_of_the_gpu(
     triton_repository: RepositoryUnderTest, from_notebook: Define, simulated_gpu: None, mended: bool

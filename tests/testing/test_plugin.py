@@ -58,6 +58,7 @@ def test_many(triton_repository, size):
     project.runpytest_inprocess().assert_outcomes(passed=7)
 
 
+@pytest.mark.slow
 def test_failures_show_the_chain_with_its_lines_and_what_differs(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
@@ -236,6 +237,7 @@ class TestFront(TritonTestCase):
     assert (project.path / "snapshots" / "a.json").exists()
 
 
+@pytest.mark.slow
 def test_a_breakpoint_in_a_model_stops_there(project: pytest.Pytester) -> None:
     model = project.path / "models" / "double" / "1" / "model.py"
     model.write_text(model.read_text().replace("if x.size > 5:", "breakpoint()\n            if x.size > 5:"))
@@ -253,6 +255,7 @@ def test_stops(triton_repository, model):
     result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*", "*the debugger was quit*"])
 
 
+@pytest.mark.slow
 def test_coverage_counts_models_under_their_own_paths(project: pytest.Pytester) -> None:
     project.makepyfile(
         START

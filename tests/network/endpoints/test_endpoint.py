@@ -287,6 +287,7 @@ def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
     assert any("responses to one request" in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: Endpoint) -> None:
     factors, found, failed = range(2, 40), [], []
     stop = threading.Event()

@@ -114,6 +114,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @FUZZ
 @given(st.dictionaries(PATHS, JUNK, min_size=1, max_size=1), st.data())
 def test_bodies_that_say_anything(endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject) -> None:

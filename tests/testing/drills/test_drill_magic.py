@@ -54,6 +54,7 @@ def test_a_wrong_line_gets_one_clear_line(drilled: Cells, line: str, words: str)
     assert "Traceback" not in out.stderr + out.stdout
 
 
+@pytest.mark.slow
 def test_the_tests_that_it_writes_run_as_they_are(drilled: Cells, tmp_path: Path) -> None:
     file = tmp_path / "test_drill_crashes.py"
     line = f"%blsdrill crashes IN=[1.0] --faults error,nan,shape,not-ready,stall,huge --save {file} -q"
