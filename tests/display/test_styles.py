@@ -171,6 +171,7 @@ def test_every_kind_of_display_is_looked_at() -> None:
     assert {name for name, each in drawings.items() if each.many} == set(KINDS)
 
 
+@pytest.mark.slow
 def test_every_display_brings_the_rules_of_its_classes() -> None:
     for page in map(Page, displays()):
         used = {each for _, attributes in page.tags for each in (attributes.get("class") or "").split()}

@@ -70,6 +70,7 @@ def at_every_line(action: Callable[[], object], check: Callable[[], object], ste
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [bls.profile, bls.track_memory])
 def test_nothing_stays_on(
     ctrl_c: None, monkeypatch: pytest.MonkeyPatch, switch: Callable[[], AbstractContextManager[Any]]

@@ -65,16 +65,20 @@ def test_as_many_workers_as_jobs_that_wait() -> None:
 def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     settled()
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
-    names: list[str] = []
+    workers: list[threading.Thread] = []
+    jobs = threads._idle + 1
+    barrier = threading.Barrier(jobs + 1)  # every idle worker gets a job, and then waits for the new time
 
     def job() -> None:
-        names.append(threading.current_thread().name)
-        assert threading.current_thread().daemon
+        workers.append(threading.current_thread())
+        barrier.wait(LIMIT)
 
-    for _ in range(threads._idle + 1):
-        run(job)
+    for _ in range(jobs):
+        threads.start_in_thread(job)
+    barrier.wait(LIMIT)
+    assert all(worker.daemon for worker in workers)
     until(lambda: threads._idle == 1, "all but the one that waits for the next job end")
-    assert sum(t.name in names for t in threading.enumerate()) <= 1
+    until(lambda: sum(worker.is_alive() for worker in workers) <= 1, "the others end")
 
 
 def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:

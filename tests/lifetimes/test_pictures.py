@@ -175,6 +175,7 @@ def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:
     assert "╌ of 2 GiB" not in svg_words(lifetimes_svg(samples.leak()))
 
 
+@pytest.mark.slow
 def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     boxes: list[tuple[str, float, float, float, float]] = []
     write = Pen.words
@@ -214,6 +215,7 @@ def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
     assert shown == svgs["digits"].replace('"', "'")
 
 
+@pytest.mark.slow
 def test_a_saved_track_draws_later_without_models() -> None:
     render_it = "from bls_notebook.display import render; sys.stdout.buffer.write(render(record).html.encode())"
     read = (

@@ -151,6 +151,7 @@ def test_breakpoint_opens_the_cell(kernel: DebuggedKernel) -> None:
     assert kernel.go() is None
 
 
+@pytest.mark.slow
 def test_a_cell_that_was_edited_and_not_run(kernel: DebuggedKernel) -> None:
     kernel.break_at(CELLS["plain"] + "# edited\n", 8)
     assert kernel.run("%bls plain IN=[3]") is None

@@ -303,6 +303,7 @@ task = asyncio.create_task(call())
 """
 
 
+@pytest.mark.slow
 def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
     assert kernel.run(LOGS)[0]["status"] == "ok"
     _, outputs = kernel.run("%bls logs -q")

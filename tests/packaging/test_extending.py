@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 USE = """
 import numpy as np
@@ -42,6 +44,7 @@ assert "list the models that have not answered" in shell.find_line_magic("triton
 """
 
 
+@pytest.mark.slow
 def test_the_capability_of_the_document_works(tmp_path: Path) -> None:
     text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     files = re.findall(r"Put this into `([\w/]+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL)

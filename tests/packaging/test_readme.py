@@ -26,6 +26,7 @@ for cell in json.load(sys.stdin):
 """
 
 
+@pytest.mark.slow
 def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _spec = importlib.util.spec_from_file_location("structure", Path(__file__).with_name("structure.py"))
 assert _spec is not None
 assert _spec.loader is not None
@@ -13,6 +15,7 @@ structure: Any = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(structure)
 
 
+@pytest.mark.slow
 def test_the_package_follows_the_rules() -> None:
     assert structure.violations() == []
 

@@ -52,6 +52,7 @@ def graph(body: str, name: str = "", is_async: bool = False) -> Graph:
     return Graph(name, f"    {'async ' * is_async}def one(self, x):\n{lines}", "", is_async)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", [*GRAPHS, *TRAPS], ids=lambda g: g.name)
 def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: str, example: Graph) -> None:
     found = found_of(repo, example, place)
@@ -67,6 +68,7 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
 # -- limits, state, requests -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(64)))"))
     assert order_of(found) == "+".join(64 * ["a"])
@@ -74,6 +76,7 @@ def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> No
     assert found.callee_requests == 2 * 64 + 2 * 4  # recorded, profiled; two of them asked again
 
 
+@pytest.mark.slow
 def test_a_long_chain_costs_few_runs(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("for i in range(40):\n    x = out(ask('a', x * 0.4).exec())\nreturn ok(x)"))
     assert order_of(found) == ", ".join(40 * ["a"])
@@ -97,6 +100,7 @@ def test_a_run_that_never_ends_is_cancelled(repo: bls.ModelRepository, monkeypat
     assert repo.infer("caller", X).error is None
 
 
+@pytest.mark.slow
 def test_the_serving_model_keeps_its_state(repo: bls.ModelRepository) -> None:
     """Neither the runs of the analysis nor their answers reach the instance that serves."""
     body = "self.n = getattr(self, 'n', 0) + 1\na = out(ask('a', x).exec())\nprint('from the model')\n"
@@ -226,6 +230,7 @@ def test_the_changed_program_is_proven(slow: bls.ModelRepository, body: str, lin
     assert "already runs" in again.sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -40,6 +40,7 @@ def test_errors_about_arguments_name_what_was_called() -> None:
             getattr(repo, way)()
 
 
+@pytest.mark.slow
 def test_what_measures_is_imported_when_it_is_asked_for() -> None:
     code = (
         "import sys, bls_notebook as bls\n"

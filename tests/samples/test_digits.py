@@ -37,6 +37,7 @@ def in_batches(repository: RepositoryUnderTest, model: str, features: Any) -> di
 # -- classifiers -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "least"), [("digit_classifier", 0.96), ("digit_expert", 0.98)])
 def test_most_digits_are_read_right(
     triton_repository: RepositoryUnderTest, digits: Any, model: str, least: float

@@ -166,6 +166,7 @@ def test_answers(repo: RepositoryUnderTest) -> None:
             repo.assert_answer(answer, {"Y": ["a", "b"]})
 
 
+@pytest.mark.slow
 def test_memory(repo: RepositoryUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.infer("front", X)
     with repo.assert_nothing_left(), repo.stub("double", {"Y": [1]}):

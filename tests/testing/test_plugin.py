@@ -17,6 +17,7 @@ X = {"X": np.arange(3, dtype=np.float32)}
 """
 
 
+@pytest.mark.slow
 def test_models_load_with_what_they_call(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
@@ -169,6 +170,7 @@ OTHER = {"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}], "back
     result.stdout.fnmatch_lines(["*nowhere' is no folder*"])
 
 
+@pytest.mark.slow
 def test_it_does_not_touch_what_does_not_ask_for_it(project: pytest.Pytester) -> None:
     project.makeconftest(
         """
@@ -208,6 +210,7 @@ def test_without_it(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*fixture 'triton_repository' not found*"])
 
 
+@pytest.mark.slow
 def test_unittest(project: pytest.Pytester) -> None:
     file = project.makepyfile(
         test_cases="""
