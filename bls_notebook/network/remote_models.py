@@ -137,15 +137,10 @@ def _config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any
     """
 
     def tensors(kind: str, **fields: Any) -> list[dict[str, Any]]:
-        types = {"BYTES": "TYPE_STRING"}
+        types = [f"TYPE_{row['datatype'].replace('BYTES', 'STRING')}" for row in metadata[kind]]
+        rows = zip(metadata[kind], types, strict=True)
         return [
-            {
-                "name": t["name"],
-                "data_type": types.get(t["datatype"], f"TYPE_{t['datatype']}"),
-                "dims": t["shape"],
-                **fields,
-            }
-            for t in metadata[kind]
+            {"name": row["name"], "data_type": data_type, "dims": row["shape"], **fields} for row, data_type in rows
         ]
 
     inputs, outputs = tensors("inputs", optional=True), tensors("outputs")

@@ -13,12 +13,8 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.servers.tritonserver import (
-    ServerEnvironment,
-    TritonServer,
-    TritonServerError,
-    make_environment,
-)
+from bls_notebook.shipping.servers.environment import ServerEnvironment, TritonServerError, make_environment
+from bls_notebook.shipping.servers.tritonserver import TritonServer
 from tests.conformance.sides import Sides
 
 if sys.version_info >= (3, 11):

@@ -370,7 +370,8 @@ def play_on_real_server(server: Any, folder: Path, scenario: Callable[[Play], An
 
 
 def main() -> None:
-    from bls_notebook.shipping.servers.tritonserver import TritonServer, make_environment
+    from bls_notebook.shipping.servers.environment import make_environment
+    from bls_notebook.shipping.servers.tritonserver import TritonServer
 
     chosen = [s for s in SCENARIOS if not sys.argv[1:] or s.__name__ in sys.argv[1:]]
     with tempfile.TemporaryDirectory() as name:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.shipping.servers.environment import ServerEnvironment
-from bls_notebook.shipping.servers.tritonserver import TritonServer, is_supported
+from bls_notebook.shipping.servers.environment import ServerEnvironment, is_supported
+from bls_notebook.shipping.servers.tritonserver import TritonServer
 
 STAND_IN = """\
 #!{python}

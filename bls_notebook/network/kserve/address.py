@@ -94,15 +94,8 @@ def address_of(
             raise AddressError(f"headers: the value of {name!r} must be printable ASCII text")
     if (tls is not None and tls != TLS()) and parts.scheme in ("grpc", "http"):
         raise AddressError(f"url {url!r}: certificates were given, so use {parts.scheme}s://")
-    return Address(
-        parts.scheme,
-        parts.hostname,
-        _SCHEMES[parts.scheme] if port is None else port,
-        path,
-        dict(headers or {}),
-        tls or TLS(),
-        timeout,
-    )
+    port = _SCHEMES[parts.scheme] if port is None else port
+    return Address(parts.scheme, parts.hostname, port, path, dict(headers or {}), tls or TLS(), timeout)
 
 
 HOST = "127.0.0.1"

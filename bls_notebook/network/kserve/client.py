@@ -280,14 +280,8 @@ class Client:
 
 
 def _tensors(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": str(row["name"]),
-            "datatype": str(row["datatype"]),
-            "shape": [int(size) for size in row.get("shape") or ()],
-        }
-        for row in rows
-    ]
+    names = ("name", "datatype")
+    return [{**{name: str(row[name]) for name in names}, "shape": [*map(int, row.get("shape") or ())]} for row in rows]
 
 
 def no_kserve(query: str, why: str) -> ServerError:

@@ -279,10 +279,6 @@ class GrpcExchange:
 class GrpcStream(GrpcExchange):
     """A request to a decoupled model, with any number of responses."""
 
-    def run(self) -> InferenceResponse:
-        """Never called: the engine reads a stream with `start`."""
-        raise NotImplementedError
-
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
         """Send the request; a worker thread delivers the responses."""
         self._link.begun(self)

@@ -82,12 +82,8 @@ def _step(request: ProofRequest, responses: Sequence[Response]) -> dict[str, Any
 def _plain(tensor: Tensor, row: int | None = None) -> dict[str, Any]:
     array = tensor._array if row is None else tensor._array[row]
     data = serialize_byte_tensor(array) or b"" if tensor._datatype == "BYTES" else array.tobytes()
-    return {
-        "name": tensor._name,
-        "datatype": tensor._datatype,
-        "shape": list(array.shape),
-        "b64": base64.b64encode(data).decode(),
-    }
+    content = base64.b64encode(data).decode()
+    return {"name": tensor._name, "datatype": tensor._datatype, "shape": list(array.shape), "b64": content}
 
 
 def _perf_data(spec: ModelSpec, cases: Sequence[AnsweredCase]) -> dict[str, Any]:

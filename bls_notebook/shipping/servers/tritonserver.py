@@ -44,14 +44,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.progress import progress
 from bls_notebook.repository.requests.inputs import client_parameters
 
-from .environment import (
-    Program,
-    ServerEnvironment,
-    TritonServerError,
-    default_environment_folder,
-    is_supported,
-    make_environment,
-)
+from .environment import Program, TritonServerError, make_environment
 
 # Shell scripts that wait for the end of their input: the kernel closes it when this process ends, for any reason.
 # The folder is removed several times, because processes that end with this one may still write into it.
@@ -173,17 +166,6 @@ def free_ports(count: int) -> list[int]:
             item.bind((HOST, 0))
         return [item.getsockname()[1] for item in sockets]
 
-
-__all__ = [
-    "InferResult",
-    "ServerEnvironment",
-    "TritonRequestError",
-    "TritonServer",
-    "TritonServerError",
-    "default_environment_folder",
-    "is_supported",
-    "make_environment",
-]
 
 _PORT_TAKEN = re.compile(r"already in use|failed to start (HTTP|GRPC|Metrics) service", re.IGNORECASE)
 _DATATYPES = {dtype.name: name for name, dtype in DTYPES.items() if name != "BF16"} | {"bfloat16": "BF16"}

@@ -159,16 +159,9 @@ def exchange_device(index: int) -> int:
 def properties(device: Any = None) -> SimpleNamespace:
     gpu = _gpu(device)
     return SimpleNamespace(
-        name=NAME,
-        major=CAPABILITY[0],
-        minor=CAPABILITY[1],
-        total_memory=gpu.capacity,
-        multi_processor_count=1,
-        warp_size=32,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-        uuid=f"simulated-{gpu.index}",
-    )
+        name=NAME, major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=gpu.capacity, multi_processor_count=1,
+        warp_size=32, is_integrated=False, is_multi_gpu_board=False, uuid=f"simulated-{gpu.index}",
+    )  # fmt: skip
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import pytest
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.shipping.servers import environment as environments
-from bls_notebook.shipping.servers.tritonserver import (
+from bls_notebook.shipping.servers.environment import (
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bls_notebook.shipping.servers.environment import ServerEnvironment
-from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer, TritonServerError
+from bls_notebook.shipping.servers.environment import ServerEnvironment, TritonServerError
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 from tests.engine.harness import until
 from tests.shipping.fake_tritonserver import leftovers, wait_gone
 

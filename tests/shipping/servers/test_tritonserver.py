@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer, TritonServerError
+from bls_notebook.shipping.servers.environment import TritonServerError
+from bls_notebook.shipping.servers.tritonserver import TritonRequestError, TritonServer
 from tests.shipping.fake_tritonserver import leftovers, linux, stand_in, wait_gone
 
 
@@ -54,7 +55,8 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path, end: s
     script = f"""
 import os, signal
 from pathlib import Path
-from bls_notebook.shipping.servers.tritonserver import ServerEnvironment, TritonServer
+from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.tritonserver import TritonServer
 made = ServerEnvironment(Path({str(made.folder)!r}), "3.11", Path("site"), Path("lib"))
 server = TritonServer({str(tmp_path)!r}, environment=made).start()
 run, child = server._run, server.metadata()["child"]
