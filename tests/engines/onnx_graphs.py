@@ -23,12 +23,9 @@ def graph(
     initializers: Sequence[Any] = (),
 ) -> bytes:
     made = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(n, t, d) for n, (t, d) in inputs.items()],
-        [helper.make_tensor_value_info(n, t, d) for n, (t, d) in outputs.items()],
-        list(initializers),
-    )
+        nodes, "graph", [helper.make_tensor_value_info(n, t, d) for n, (t, d) in inputs.items()],
+        [helper.make_tensor_value_info(n, t, d) for n, (t, d) in outputs.items()], list(initializers),
+    )  # fmt: skip
     return model_bytes(made)
 
 

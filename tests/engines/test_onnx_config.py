@@ -254,12 +254,9 @@ def test_parameters_reach_the_session(file: Path) -> None:
     import onnxruntime as ort
 
     config = parameters(
-        intra_op_thread_count="2",
-        inter_op_thread_count="3",
-        execution_mode="1",
-        enable_mem_arena="0",
+        intra_op_thread_count="2", inter_op_thread_count="3", execution_mode="1", enable_mem_arena="0",
         enable_mem_pattern="off",
-    )
+    )  # fmt: skip
     config["parameters"]["session.use_device_allocator_for_initializers"] = {"string_value": "1"}
     options = new_session(file, config, "CPU", 0).get_session_options()
     assert options.intra_op_num_threads == 2

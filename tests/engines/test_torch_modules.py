@@ -35,13 +35,9 @@ HELPER = b"BY = 10\n"
 
 def load(repo: bls.ModelRepository, files: dict[str, bytes], **config: Any) -> Any:
     whole = {
-        "backend": "pytorch",
-        "runtime": "model.py",
-        "input": [tensor("first"), tensor("second")],
-        "output": [tensor("scaled"), tensor("small", "BF16")],
-        "instance_group": [{"kind": "KIND_CPU"}],
-        **config,
-    }
+        "backend": "pytorch", "runtime": "model.py", "input": [tensor("first"), tensor("second")],
+        "output": [tensor("scaled"), tensor("small", "BF16")], "instance_group": [{"kind": "KIND_CPU"}], **config,
+    }  # fmt: skip
     return repo.load("m", whole, {f"file:1/{name}": content for name, content in files.items()})
 
 

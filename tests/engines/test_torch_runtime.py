@@ -153,13 +153,10 @@ def test_a_sequence_with_controls(repo: bls.ModelRepository) -> None:
         control("ID__3", "CORRID", data_type="TYPE_INT64"),
     ]
     load(
-        repo,
-        scripted(modules.Totals()),
-        max_batch_size=2,
-        input=[tensor("X__0", dims=(1,))],
+        repo, scripted(modules.Totals()), max_batch_size=2, input=[tensor("X__0", dims=(1,))],
         output=[tensor("TOTAL__0", dims=(1,)), tensor("ID__1", "INT64", (1,))],
         sequence_batching={"direct": {}, "control_input": controls},
-    )
+    )  # fmt: skip
     totals = []
     for flags, value, which in ((1, 1, 7), (1, 10, 8), (0, 2, 7), (2, 20, 8), (2, 3, 7)):
         answer = repo.infer("m", {"X__0": [[float(value)]]}, correlation_id=which, flags=flags)

@@ -90,14 +90,11 @@ def refused(error: InferenceServerException, http: int, words: str) -> None:
 
 
 TENSORS = {
-    "BOOL": np.array([True, False]),
-    "UINT8": np.arange(6, dtype=np.uint8).reshape(2, 3),
-    "INT64": np.array([-(2**63), 2**63 - 1]),
-    "FP16": np.array([0.5, np.inf], np.float16),
-    "FP32": np.array([np.nan, -0.0, 1e-40], np.float32),
-    "BF16": np.array([1.0, -2.5], ml_dtypes.bfloat16),
+    "BOOL": np.array([True, False]), "UINT8": np.arange(6, dtype=np.uint8).reshape(2, 3),
+    "INT64": np.array([-(2**63), 2**63 - 1]), "FP16": np.array([0.5, np.inf], np.float16),
+    "FP32": np.array([np.nan, -0.0, 1e-40], np.float32), "BF16": np.array([1.0, -2.5], ml_dtypes.bfloat16),
     "BYTES": np.array([b"\x00\xff", b"", "caf\u00e9".encode()], np.object_),
-}
+}  # fmt: skip
 
 
 def same(got: Any, sent: Any) -> bool:

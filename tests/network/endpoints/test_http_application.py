@@ -54,15 +54,11 @@ def config(batch: int, datatype: str, dims: str, inputs: str = "X", output: str 
 
 DECOUPLED = "model_transaction_policy { decoupled: true }"
 MODELS = {
-    "add": (ADD, config(8, "FP32", "[-1]", "AB", "SUM")),
-    "one": (ECHO, config(0, "FP32", "[-1]")),
-    "pairs": (ECHO, config(8, "FP32", "[2]")),
-    "two": (ECHO, config(0, "FP32", "[-1, -1]")),
-    "text": (ECHO, config(0, "STRING", "[1]")),
-    "small": (ECHO, config(0, "INT8", "[-1]")),
-    "half": (ECHO, config(0, "FP16", "[-1]")),
-    "count": (COUNT, config(0, "INT32", "[1]", more=DECOUPLED)),
-}
+    "add": (ADD, config(8, "FP32", "[-1]", "AB", "SUM")), "one": (ECHO, config(0, "FP32", "[-1]")),
+    "pairs": (ECHO, config(8, "FP32", "[2]")), "two": (ECHO, config(0, "FP32", "[-1, -1]")),
+    "text": (ECHO, config(0, "STRING", "[1]")), "small": (ECHO, config(0, "INT8", "[-1]")),
+    "half": (ECHO, config(0, "FP16", "[-1]")), "count": (COUNT, config(0, "INT32", "[1]", more=DECOUPLED)),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -172,13 +172,10 @@ def test_a_lost_replica_costs_no_more_than_what_it_had_begun(running: Running) -
     at = running.topology
     lost = at.servers[0]
     loads = [
-        Load("http-1", client, tritonclient.http, at.http),
-        Load("http-2", client, tritonclient.http, at.http),
-        Load("grpc-1", client, tritonclient.grpc, at.grpc),
-        Load("grpc-2", client, tritonclient.grpc, at.grpc),
-        Load("notebook-http", caller, f"http://{at.http}"),
-        Load("notebook-grpc", caller, f"grpc://{at.grpc}"),
-    ]
+        Load("http-1", client, tritonclient.http, at.http), Load("http-2", client, tritonclient.http, at.http),
+        Load("grpc-1", client, tritonclient.grpc, at.grpc), Load("grpc-2", client, tritonclient.grpc, at.grpc),
+        Load("notebook-http", caller, f"http://{at.http}"), Load("notebook-grpc", caller, f"grpc://{at.grpc}"),
+    ]  # fmt: skip
 
     def who() -> set[int]:
         return {pid for load in loads for pid in list(load.answered.values())}
