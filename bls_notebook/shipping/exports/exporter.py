@@ -259,7 +259,7 @@ def _requirements(modules: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, .
 def _requirements_file(record: Exported) -> dict[str, str]:
     if not record.requirements and not record.unknown:
         return {}
-    lines = [f"# Packages that the models import, as installed where they were exported (Python {record.python})."]
+    lines = [f"# Packages that the models import, with the exporting Python's versions ({record.python}; NumPy: 1.x)."]
     lines += record.requirements
     lines += [f"# imported, but not installed where the models were exported: {name}" for name in record.unknown]
     return {"requirements.txt": "\n".join(lines) + "\n"}
