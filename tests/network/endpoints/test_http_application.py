@@ -138,6 +138,8 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
          "Unable to parse 'id': attempt to access JSON non-string as string"),
         ("models/add/infer", ab({"parameters": {"timeout": "x"}}), 400,
          f"Unable to parse 'timeout': {UNSIGNED}"),
+        ("models/add/infer", ab({"parameters": 3}), 400,
+         "failed to get request params.: attempt to get members for non-object"),
         ("models/add/infer", ab({"parameters": {"triton_x": 1}}), 400,
          "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."),
         ("models/add/infer", ab({"parameters": {"a": [1]}}), 400,

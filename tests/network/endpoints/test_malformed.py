@@ -212,6 +212,8 @@ def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None
     message.raw_input_contents[0] = b"x"
     (answer,) = channel.stream_stream(STREAM)(iter([message.SerializeToString()]), timeout=30)
     assert b"input byte size mismatch" in answer
+    del message.raw_input_contents[:]
+    assert status(channel, message.SerializeToString()) == "INVALID_ARGUMENT"
 
 
 def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.shipping.exports.proof_script import Answer, differences
+from bls_notebook.shipping.exports.proof_script import Answer, _seconds, differences, main
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 WORDS = """\
@@ -111,3 +111,11 @@ def test_what_the_script_tells_apart() -> None:
     assert not list(differences([("m: 'a_0_0' At: x", {})], [("m: 'a_0' At: y", {})], 0))
     assert list(differences([("", {})], [("no", {})], 0))
     assert list(differences(one("FP32", nan) * 2, one("FP32", nan), 0)) == ["2 responses expected, got 1"]
+
+
+def test_the_scripts_timeout_has_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [_seconds(text) for text in ("500ms", "60s", "1.5m", "1h")] == [0.5, 60, 90, 3600]
+    for wrong in ("5", "0s", "s"):
+        with pytest.raises(SystemExit):
+            main(["--timeout", wrong])
+        assert f"got '{wrong}', expected a time with its unit" in capsys.readouterr().err
