@@ -67,21 +67,18 @@ def test_code_is_not_run(check: Check, tmp_path: Path) -> None:
 
 def test_names_of_models_choose(findings: Callable[..., Findings]) -> None:
     files = {**model("a"), **model("b", CONFIG + "x: 1")}
-    assert findings(files, "a").findings == ()
-    assert findings(files, "b").models == ("b",)
+    assert (findings(files, "a").findings, findings(files, "b").models) == ((), ("b",))
     with pytest.raises(bls.ModelNotFoundError, match="'c'"):
         findings(files, "c")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, {**model("good"), **model("bad", CONFIG + "x: 1")})
-    assert main(["check", str(tmp_path), "good"]) == 0
-    assert main(["check", str(tmp_path)]) == 1
+    assert (main(["check", str(tmp_path), "good"]), main(["check", str(tmp_path)])) == (0, 1)
     assert "no field 'x'" in capsys.readouterr().out
     assert main(["check", str(tmp_path / "bad"), "--json"]) == 1
     found = Findings.from_dict(json.loads(capsys.readouterr().out))
-    assert found.models == ("bad",)
-    assert [finding.code for finding in found.findings] == ["config-refused"]
+    assert (found.models, [finding.code for finding in found.findings]) == (("bad",), ["config-refused"])
 
 
 def test_misuse_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,13 +102,11 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] default_queue_policy <
    max_queue_size: 3 > }
 max_batch_size: 8
 """
-    assert line_of(text, "input") == 2
-    assert line_of(text, "input.name", "Y") == 5
+    assert (line_of(text, "input"), line_of(text, "input.name", "Y")) == (2, 5)
     assert line_of(text, "input.dims", "2") == 4
     assert line_of(text, "dynamic_batching.preferred_batch_size", "8") == 7
     assert line_of(text, "dynamic_batching.default_queue_policy.max_queue_size") == 8
-    assert line_of(text, "max_batch_size") == 9
-    assert line_of(text, "nowhere") == 0
+    assert (line_of(text, "max_batch_size"), line_of(text, "nowhere")) == (9, 0)
 
 
 def test_a_project_is_checked_by_the_repository_that_it_holds(

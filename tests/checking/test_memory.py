@@ -32,8 +32,7 @@ def test_what_instances_need(findings: Callable[..., Findings]) -> None:
     found = findings(files)
     needs = {need.model: need for need in found.memory}
     assert (needs["big"].instances, needs["big"].each, needs["big"].known) == (3, 33 * MIB, True)
-    assert (needs["open"].each, needs["open"].known) == (MIB, False)
-    assert found.shm_bytes == 100 * MIB
+    assert ((needs["open"].each, needs["open"].known), found.shm_bytes) == ((MIB, False), 100 * MIB)
     (warning,) = [each for each in found.findings if each.code == "memory-shm"]
     assert (warning.model, warning.line) == ("big", 5)
     assert "--shm-size=1g" in warning.mend

@@ -67,8 +67,7 @@ def test_why_requests_were_not_batched(
     repo.define("m", HELD, BATCHING + config)
     queued(repo, lengths)
     (record,) = repo.statistics_records("m")
-    assert dict(record.ended) == ended
-    assert record.waited == (0 if "full" in ended else 3)
+    assert (dict(record.ended), record.waited) == (ended, 0 if "full" in ended else 3)
     found = [each.why for each in bls.check("m", repo=repo).findings if each.code == "batch-not-formed"]
     shown = render([record])
     if words:

@@ -85,8 +85,7 @@ def test_an_address_that_is_given_out_twice_was_free_in_between(pool: Pool) -> N
     pool.malloc(4096, 1000)
     pool.malloc(4096, 20)  # it was given back on a thread that nobody followed
     book.read(recording.log, recording.deaths)
-    assert book.in_use["gpu:0"] == 512
-    assert [b.died >= 0 for b in book.blocks()] == [True, False]
+    assert (book.in_use["gpu:0"], [b.died >= 0 for b in book.blocks()]) == (512, [True, False])
 
 
 def test_a_part_of_a_block_is_no_block_of_its_own(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

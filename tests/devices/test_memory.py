@@ -163,8 +163,7 @@ def test_current_gpu_is_a_threads_own(two: Kit) -> None:
         with two.cupy.cuda.Device(0):
             assert two.cupy.cuda.Device().id == 0
         assert two.cupy.cuda.runtime.getDevice() == 1
-    assert seen == [0]
-    assert two.cupy.cuda.runtime.getDevice() == 0
+    assert (seen, two.cupy.cuda.runtime.getDevice()) == ([0], 0)
 
 
 def test_a_gpu_that_is_not_there(gpu: Kit) -> None:
@@ -199,6 +198,5 @@ def test_the_pool_and_mem_info(gpu: Kit) -> None:
     pool.free_all_blocks()
     assert gpu.cupy.cuda.runtime.memGetInfo()[1] == total
     usage = gpus().usage(0)  # type: ignore[union-attr]
-    assert usage.ours == pool.used_bytes()
-    assert usage.total == total
+    assert (usage.ours, usage.total) == (pool.used_bytes(), total)
     assert min(usage.ours, usage.cached, usage.others) >= 0

@@ -147,7 +147,6 @@ def test_running_out_of_memory_costs_one_answer(simulated: Kit, repo: bls.ModelR
     source = DOUBLE.replace("x * 2", "x.repeat(int(x[0].item()))")
     define(repo, "repeat", source)
     failed = repo.infer("repeat", {"IN": np.array([1 << 25], np.float32)})
-    assert failed.error is not None
     assert "CUDA out of memory. Tried to allocate 128.00 MiB. GPU 1" in failed.error.message()
     assert repo.infer("repeat", {"IN": np.array([3], np.float32)}, preferred_memory="cpu").error is None
 

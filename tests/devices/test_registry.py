@@ -40,18 +40,12 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("cpu", ("cpu", 0)), ("cpu:0", ("cpu", 0)), ("gpu", ("gpu", 0)), ("gpu:0", ("gpu", 0)), ("gpu:12", ("gpu", 12))],
-)
-def test_names_of_devices(text: str, expected: tuple[str, int]) -> None:
-    assert device.parse_device(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "gpu:", "gpu:x", "gpu:-1", "cuda:0", "cpu:1", "GPU:0", "gpu:²", "gpu 0"])
-def test_what_names_no_device(text: str) -> None:
-    with pytest.raises(ValueError, match="expected 'cpu', 'gpu' or 'gpu:<number>'"):
-        device.parse_device(text)
+def test_names_of_devices() -> None:
+    devices = [device.parse_device(text) for text in ("cpu", "cpu:0", "gpu", "gpu:0", "gpu:12")]
+    assert devices == [("cpu", 0), ("cpu", 0), ("gpu", 0), ("gpu", 0), ("gpu", 12)]
+    for text in ("", "gpu:", "gpu:x", "gpu:-1", "cuda:0", "cpu:1", "GPU:0", "gpu:²", "gpu 0"):
+        with pytest.raises(ValueError, match="expected 'cpu', 'gpu' or 'gpu:<number>'"):
+            device.parse_device(text)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +66,7 @@ def test_what_is_no_size(text: Any) -> None:
 
 
 def test_simulated_gpus_come_and_go(no_gpu: None) -> None:
-    assert [d.name for d in bls.list_devices()] == ["cpu"]
-    assert bls.simulate_gpus(2, "1 MiB") == 2
+    assert ([d.name for d in bls.list_devices()], bls.simulate_gpus(2, "1 MiB")) == (["cpu"], 2)
     assert [d.label for d in registry.devices()] == ["cpu", "gpu:0 (simulated)", "gpu:1 (simulated)"]
     records = bls.list_devices()
     assert [(d.name, d.simulated, d.total) for d in list(records)[1:]] == [
@@ -82,20 +75,17 @@ def test_simulated_gpus_come_and_go(no_gpu: None) -> None:
     ]
     assert records["gpu:1"].ours == 0
     x = bls.cupy().zeros(100, np.uint8)
-    assert bls.list_devices()["gpu:0"].ours == x.nbytes
-    assert bls.simulate_gpus(0) == 0
+    assert (bls.list_devices()["gpu:0"].ours, bls.simulate_gpus(0)) == (x.nbytes, 0)
     assert len(bls.list_devices()) == 1
     with pytest.raises(KeyError, match="no device 'gpu:0'; the devices are cpu"):
         bls.list_devices()["gpu:0"]
 
 
-@pytest.mark.parametrize("count", [-1, 65, "1", 1.0, True, None])
-def test_bad_counts(count: Any) -> None:
-    with pytest.raises(BLSError, match="expected a number of GPUs from 0 to 64"):
-        bls.simulate_gpus(count)
-
-
-def test_bad_capacity() -> None:
+def test_bad_counts_and_capacity() -> None:
+    bad: list[Any] = [-1, 65, "1", 1.0, True, None]
+    for count in bad:
+        with pytest.raises(BLSError, match="expected a number of GPUs from 0 to 64"):
+            bls.simulate_gpus(count)
     with pytest.raises(BLSError, match="size of memory: got 'lots'"):
         bls.simulate_gpus(1, "lots")
 
@@ -115,14 +105,9 @@ def test_real_gpus_are_not_hidden_by_simulated_ones(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(registry, "_cuda", Real())
     monkeypatch.setattr(registry, "_asked_cuda", True)
-    assert bls.simulate_gpus(1) == 0
-    assert [d.label for d in registry.devices()] == ["cpu", "gpu:0"]
+    assert (bls.simulate_gpus(1), [d.label for d in registry.devices()]) == (0, ["cpu", "gpu:0"])
     assert bls.simulate_gpus(1, even_with_cuda=True) == 1
-    assert [d.label for d in registry.devices()] == ["cpu", "gpu:0 (simulated)"]
-    assert bls.simulate_gpus(0) == 0
-
-
-# -- asking for what is not there ------------------------------------------------------------------------
+    assert ([d.label for d in registry.devices()], bls.simulate_gpus(0)) == (["cpu", "gpu:0 (simulated)"], 0)
 
 
 def test_the_array_module_without_a_gpu(no_gpu: None) -> None:
@@ -153,7 +138,6 @@ def test_kind_gpu_without_a_gpu(no_gpu: None, repo: bls.ModelRepository, group: 
 def test_a_gpu_too_many(simulated: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "keep", KEEP)
     response = repo.infer("keep", {"IN": [1]}, preferred_memory="gpu:2")
-    assert response.error is not None
     assert "the devices here are cpu, gpu:0 (simulated), gpu:1 (simulated)" in response.error.message()
     assert "bls.simulate_gpus(3)" in response.error.message()
 
@@ -178,8 +162,6 @@ def test_a_cupy_that_fails_is_told_once_and_done_without(monkeypatch: pytest.Mon
     with pytest.raises(BLSError, match="CuPy does not work here"):
         bls.cupy()
 
-
-# -- the environment -------------------------------------------------------------------------------------
 
 TELL = "import bls_notebook as bls; print([(d.name, d.total) for d in bls.list_devices()][1:])"
 

@@ -58,8 +58,7 @@ def test_a_stack(collected: list[str], sleeper: threading.Thread) -> None:
     for _ in range(50):
         frames = stack_frames.stacks()[sleeper.ident or 0]
         names = [frame.f_code.co_name for frame in frames]
-        assert names.count("down") == 21
-        assert names[-1] == "_bootstrap"
+        assert (names.count("down"), names[-1]) == (21, "_bootstrap")
         assert stack_frames.stack_of(sleeper.ident or 0)[-1] is frames[-1]
         (innermost, *_) = (frame for frame in frames if frame.f_code.co_name == "down")
         assert stack_frames.variables_of(innermost)["kept"] == "here"
@@ -72,7 +71,6 @@ def test_a_coroutine(collected: list[str]) -> None:
 
     coroutine = waits()
     frame = stack_frames.frame_of(coroutine)
-    assert frame is not None
     assert frame.f_code is waits.__code__
     assert stack_frames.frame_of(frame) is None
     coroutine.close()

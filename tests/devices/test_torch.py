@@ -40,9 +40,6 @@ def x(inside: Kit) -> Any:
     return torch.arange(6.0, device="cuda").reshape(2, 3)
 
 
-# -- whose PyTorch it is -----------------------------------------------------------------------------
-
-
 def test_only_a_models_code_sees_them(simulated: Kit) -> None:
     host = torch.ones(2)
     assert not torch.cuda.is_available()
@@ -108,14 +105,9 @@ def test_threads_carry_it(inside: Kit) -> None:
     assert seen[0].device == torch.device("cuda:0")
 
 
-# -- what tensors say --------------------------------------------------------------------------------
-
-
 def test_a_tensor_says_where_it_is(x: Any) -> None:
-    assert x.device == torch.device("cuda:0")
-    assert (x.is_cuda, x.is_cpu, x.get_device()) == (True, False, 0)
-    assert x.type() == "torch.cuda.FloatTensor"
-    assert x.half().type() == "torch.cuda.HalfTensor"
+    assert (x.device, (x.is_cuda, x.is_cpu, x.get_device())) == (torch.device("cuda:0"), (True, False, 0))
+    assert (x.type(), x.half().type()) == ("torch.cuda.FloatTensor", "torch.cuda.HalfTensor")
     assert repr(x[0]) == "tensor([0., 1., 2.], device='cuda:0')"
     assert repr(x[0].half()) == "tensor([0., 1., 2.], device='cuda:0', dtype=torch.float16)"
     assert repr(x[0].clone().requires_grad_()) == "tensor([0., 1., 2.], device='cuda:0', requires_grad=True)"
@@ -154,8 +146,7 @@ def test_ways_to_a_gpu(inside: Kit, make: Any) -> None:
 
 def test_the_current_gpu_is_meant_by_no_number(inside: Kit) -> None:
     with torch.cuda.device(1):
-        assert torch.cuda.current_device() == 1
-        assert torch.zeros(1, device="cuda").cuda().get_device() == 1
+        assert (torch.cuda.current_device(), torch.zeros(1, device="cuda").cuda().get_device()) == (1, 1)
         assert torch.zeros(1).cuda(0).get_device() == 0
     torch.cuda.set_device("cuda:1")
     assert torch.zeros(1).cuda().get_device() == 1
@@ -164,9 +155,6 @@ def test_the_current_gpu_is_meant_by_no_number(inside: Kit) -> None:
         assert torch.ones(1).get_device() == 1
     with pytest.raises(RuntimeError, match="invalid device ordinal 7"):
         torch.zeros(1, device="cuda:7")
-
-
-# -- what is refused ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -205,9 +193,6 @@ def test_what_may_be_of_the_cpu(x: Any) -> None:
 def test_numpy_does_not_see_it(x: Any, convert: Any) -> None:
     with pytest.raises(TypeError, match=r"can't convert cuda:0 device type tensor to numpy\. Use Tensor\.cpu\(\)"):
         convert(x)
-
-
-# -- modules -----------------------------------------------------------------------------------------
 
 
 def test_a_module_moves_with_its_parameters(inside: Kit) -> None:
@@ -302,9 +287,6 @@ def test_compiling_gives_back_what_it_got(x: Any) -> None:
         assert torch.compile(module, mode="max-autotune") is module
 
 
-# -- streams and events ------------------------------------------------------------------------------
-
-
 def test_streams_and_events(x: Any) -> None:
     stream = torch.cuda.Stream(device="cuda:1")
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -326,22 +308,17 @@ def test_streams_and_events(x: Any) -> None:
         torch.cuda.Event().elapsed_time(end)
 
 
-# -- memory ------------------------------------------------------------------------------------------
-
-
 def test_memory_is_counted_and_given_back(inside: Kit) -> None:
     assert torch.cuda.memory_allocated() == 0
     torch.cuda.reset_peak_memory_stats()
     x = torch.zeros(1000, device="cuda")
     view = x[500:]
     doubled = x * 2
-    assert torch.cuda.memory_allocated() == 8000
-    assert torch.cuda.mem_get_info() == (CAPACITY - 8000, CAPACITY)
+    assert (torch.cuda.memory_allocated(), torch.cuda.mem_get_info()) == (8000, (CAPACITY - 8000, CAPACITY))
     del doubled, x
     assert torch.cuda.memory_allocated() == 4000  # of the view
     del view
-    assert torch.cuda.memory_allocated() == 0
-    assert torch.cuda.max_memory_allocated() == 8000
+    assert (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()) == (0, 8000)
     assert torch.cuda.get_device_properties(0).total_memory == CAPACITY
 
 
@@ -401,8 +378,6 @@ def test_who_watches_memory_sees_it(inside: Kit) -> None:
         ("freed", "gpu:0", 16),
     ]
 
-
-# -- the same bits as on the CPU ---------------------------------------------------------------------
 
 _UNARY = (
     *("neg", "abs", "exp", "sin", "sigmoid", "relu", "cumsum", "sort", "softmax", "flip", "T", "clone"),

@@ -65,9 +65,7 @@ def count_deletions(made: object, deleted: list[int]) -> object:
 @given(arrays)
 def test_a_capsule_there_and_back(array: np.ndarray[Any, Any]) -> None:
     back = Tensor.from_dlpack("B", Tensor("A", array).to_dlpack())
-    assert back.name() == "B"
-    assert back.as_numpy().dtype == array.dtype
-    assert back.shape() == list(array.shape)
+    assert (back.name(), back.as_numpy().dtype, back.shape()) == ("B", array.dtype, list(array.shape))
     np.testing.assert_array_equal(back.as_numpy(), array)
     if array.size:
         assert address(back.as_numpy()) == address(array)
@@ -117,8 +115,7 @@ def test_a_slice_keeps_its_offset() -> None:
         np.zeros((2, 3)).T,
         np.zeros((4, 4))[:, ::2],
         np.asfortranarray(np.zeros((2, 3))),
-        np.arange(6)[::-1],
-        np.arange(6)[::2],
+        *(np.arange(6)[::n] for n in (-1, 2)),
     ],
     ids=["transposed", "step", "fortran", "reversed", "vector with a step"],
 )
@@ -163,25 +160,16 @@ def test_a_bad_name_leaves_the_capsule_unused(name: object) -> None:
 @pytest.mark.parametrize(
     ("code", "bits", "lanes"),
     [
-        (5, 64, 1),
-        (5, 128, 1),
-        (4, 32, 1),
-        (0, 4, 1),
-        (1, 8, 4),
-        (7, 8, 1),
-        (0, 128, 1),
-        (2, 128, 1),
-        (2, 8, 1),
-        (6, 16, 1),
+        *((5, 64, 1), (5, 128, 1), (4, 32, 1), (0, 4, 1), (1, 8, 4)),
+        *((7, 8, 1), (0, 128, 1), (2, 128, 1), (2, 8, 1), (6, 16, 1)),
     ],
 )
 def test_a_type_that_triton_lacks_leaves_the_capsule_unused(code: int, bits: int, lanes: int) -> None:
     made = capsule(code, bits, lanes)
     with pytest.raises(TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"):
         Tensor.from_dlpack("T", made)
-    dlpack._managed(made).contents.dl_tensor.dtype.code = 1
-    dlpack._managed(made).contents.dl_tensor.dtype.bits = 8
-    dlpack._managed(made).contents.dl_tensor.dtype.lanes = 1
+    dtype = dlpack._managed(made).contents.dl_tensor.dtype
+    dtype.code, dtype.bits, dtype.lanes = 1, 8, 1
     assert Tensor.from_dlpack("T", made).shape() == [64]
 
 
@@ -216,8 +204,7 @@ def test_the_producer_is_asked_for_no_stream() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (1, 0)
 
-    assert Tensor.from_dlpack("T", Producer()).as_numpy().tolist() == [0, 1]
-    assert asked == [None]
+    assert (Tensor.from_dlpack("T", Producer()).as_numpy().tolist(), asked) == ([0, 1], [None])
 
 
 def test_what_the_producer_raises_is_passed_on() -> None:
@@ -232,9 +219,6 @@ def test_what_the_producer_raises_is_passed_on() -> None:
         Tensor.from_dlpack("T", Producer())
 
 
-# -- BF16 -------------------------------------------------------------------------------------------
-
-
 def bfloat16(values: list[float]) -> np.ndarray[Any, Any]:
     """The bits of values that BF16 can hold: the upper half of an FP32."""
     return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -243,8 +227,7 @@ def bfloat16(values: list[float]) -> np.ndarray[Any, Any]:
 def test_bfloat16_has_dlpack_only() -> None:
     bits = bfloat16([1.0, -2.5, 0.0, np.inf])
     tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(bits))
-    assert tensor.triton_dtype().name == "BF16"
-    assert tensor.shape() == [4]
+    assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [4])
     with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."):
         tensor.as_numpy()
     again = Tensor.from_dlpack("U", tensor)
@@ -252,8 +235,7 @@ def test_bfloat16_has_dlpack_only() -> None:
     made = again.to_dlpack()
     assert dlpack.take_bfloat16(made)
     read = dlpack.view_of_capsule(made)
-    assert read.tolist() == bits.tolist()
-    assert address(read) == address(bits)
+    assert (read.tolist(), address(read)) == (bits.tolist(), address(bits))
 
 
 def test_bfloat16_of_no_elements() -> None:
@@ -261,16 +243,26 @@ def test_bfloat16_of_no_elements() -> None:
     assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [0, 2])
 
 
-# -- lifetime -----------------------------------------------------------------------------------------
+def tensors_in_a_chain(array: Any) -> Tensor:
+    tensor = Tensor("T", array)
+    for name in "ABCDE":
+        tensor = Tensor.from_dlpack(name, tensor)
+    assert address(tensor.as_numpy()) == address(array)
+    return tensor
 
 
-def test_a_capsule_keeps_the_memory_and_frees_it() -> None:
+@pytest.mark.parametrize(
+    "keep",
+    [lambda array: Tensor("T", array).to_dlpack(), lambda array: array.__dlpack__(), tensors_in_a_chain],
+    ids=["a tensor's capsule", "an unused capsule", "a chain of capsules"],
+)
+def test_memory_is_kept_and_freed(keep: Any) -> None:
     array, alive = owned()
-    made: Any = Tensor("T", array).to_dlpack()
+    kept = keep(array)
     del array
     gc.collect()
     assert alive() is not None
-    del made
+    del kept
     gc.collect()
     assert alive() is None
 
@@ -306,52 +298,19 @@ def test_a_tensor_of_a_capsule_keeps_the_memory_and_frees_it() -> None:
     assert alive() is None
 
 
-def test_an_unused_capsule_frees_the_memory() -> None:
-    array, alive = owned()
-    made: Any = array.__dlpack__()
-    del array, made
-    gc.collect()
-    assert alive() is None
-
-
-def test_the_producers_deleter_runs_once() -> None:
+@pytest.mark.parametrize(("shape", "before"), [((4,), []), ((0, 2), [1])], ids=["full", "empty"])
+def test_the_producers_deleter_runs_once(shape: tuple[int, ...], before: list[int]) -> None:
     deleted: list[int] = []
-    array = np.arange(4.0)
-    made = array.__dlpack__()
+    made = np.zeros(shape).__dlpack__()
     keep = count_deletions(made, deleted)
     tensor = Tensor.from_dlpack("T", made)
     del made
     gc.collect()
-    assert deleted == []
+    assert deleted == before  # nothing of an empty tensor needs to live
     del tensor
     gc.collect()
     assert deleted == [1]
     assert keep is not None
-
-
-def test_an_empty_capsule_is_deleted_too() -> None:
-    deleted: list[int] = []
-    made = np.zeros((0, 2)).__dlpack__()
-    keep = count_deletions(made, deleted)
-    tensor = Tensor.from_dlpack("T", made)
-    del tensor, made
-    gc.collect()
-    assert deleted == [1]
-    assert keep is not None
-
-
-def test_a_chain_of_capsules_ends_at_its_first_array() -> None:
-    array, alive = owned()
-    tensor = Tensor("T", array)
-    for name in "ABCDE":
-        tensor = Tensor.from_dlpack(name, tensor)
-    assert address(tensor.as_numpy()) == address(array)
-    del array
-    gc.collect()
-    assert alive() is not None
-    del tensor
-    gc.collect()
-    assert alive() is None
 
 
 def test_ml_dtypes_bfloat16() -> None:
@@ -375,7 +334,6 @@ def test_torch_both_ways() -> None:
     back = torch.from_dlpack(tensor)
     assert back.data_ptr() == given.data_ptr()
     brain = Tensor.from_dlpack("T", torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
-    assert brain.triton_dtype().name == "BF16"
-    assert torch.from_dlpack(brain).tolist() == [1.5, -2.0]
+    assert (brain.triton_dtype().name, torch.from_dlpack(brain).tolist()) == ("BF16", [1.5, -2.0])
     with pytest.raises(TritonModelException, match="not contiguous"):
         Tensor.from_dlpack("T", given.T)

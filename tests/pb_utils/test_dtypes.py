@@ -86,9 +86,7 @@ def test_objects_round_trip(shape: tuple[int, ...], data: st.DataObject) -> None
         return
     assert isinstance(encoded, bytes)
     back = pb_utils.deserialize_bytes_tensor(encoded)
-    assert back.dtype == np.object_
-    assert back.shape == (array.size,)
-    assert back.tolist() == elements
+    assert (back.dtype, back.shape, back.tolist()) == (np.object_, (array.size,), elements)
     assert all(type(e) is bytes for e in back)
 
 

@@ -29,24 +29,19 @@ def test_an_empty_response() -> None:
     response = InferenceResponse()
     assert response.has_error() is False
     assert response.error() is None
-    assert response.output_tensors() == []
-    assert response.parameters() == "{}"
+    assert (response.output_tensors(), response.parameters()) == ([], "{}")
 
 
 def test_positions_and_names() -> None:
     error = TritonError("bad")
     for response in (
-        InferenceResponse([A, B], error, {"k": 1}),
+        InferenceResponse((A, B), error, {"k": 1}),
         InferenceResponse(output_tensors=[A, B], error=error, parameters={"k": 1}),
     ):
         assert response.output_tensors() == [A, B]
         assert response.error() is error
         assert response.has_error() is True
         assert json.loads(response.parameters()) == {"k": 1}
-
-
-def test_outputs_beside_an_error_are_kept_until_it_is_sent() -> None:
-    assert InferenceResponse([A], TritonError("bad")).output_tensors() == [A]
 
 
 def test_the_list_of_outputs_is_the_responses_own() -> None:
@@ -57,36 +52,26 @@ def test_the_list_of_outputs_is_the_responses_own() -> None:
     assert response.output_tensors() == [A]
 
 
-@pytest.mark.parametrize("outputs", [(A, B), [A, B]])
-def test_any_sequence_of_tensors(outputs: Any) -> None:
-    assert InferenceResponse(outputs).output_tensors() == [A, B]
+WRONG: dict[type[Exception], dict[str, list[Any]]] = {
+    TypeError: {
+        "output_tensors": [None, A, [np.zeros(1)], iter([A]), {A}, "A"],
+        "error": ["text", ValueError("x"), True],
+        "unknown": [1],
+    },
+    TritonModelException: {"parameters": [[1], {"a": 1.5}, {"a": None}, {1: "a"}]},
+}
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"output_tensors": None}, TypeError),
-        ({"output_tensors": A}, TypeError),
-        ({"output_tensors": [np.zeros(1)]}, TypeError),
-        ({"output_tensors": iter([A])}, TypeError),
-        ({"output_tensors": {A}}, TypeError),
-        ({"output_tensors": "A"}, TypeError),
-        ({"error": "text"}, TypeError),
-        ({"error": ValueError("x")}, TypeError),
-        ({"error": True}, TypeError),
-        ({"parameters": [1]}, TritonModelException),
-        ({"parameters": {"a": 1.5}}, TritonModelException),
-        ({"parameters": {"a": None}}, TritonModelException),
-        ({"parameters": {1: "a"}}, TritonModelException),
-        ({"unknown": 1}, TypeError),
-    ],
+    ("error", "name", "value"),
+    [(error, name, value) for error, names in WRONG.items() for name in names for value in names[name]],
     ids=lambda v: str(v).split(" object at ")[0],
 )
-def test_an_argument_of_a_wrong_kind(options: dict[str, Any], error: type[Exception]) -> None:
+def test_an_argument_of_a_wrong_kind(error: type[Exception], name: str, value: Any) -> None:
     with pytest.raises(error) as info:
-        InferenceResponse(**options)
+        InferenceResponse(**{name: value})
     assert type(info.value) is error
-    assert next(iter(options)) in str(info.value)
+    assert name in str(info.value)
 
 
 @given(st.dictionaries(st.text(), st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text()))
@@ -94,15 +79,10 @@ def test_parameters_are_json(parameters: dict[str, Any]) -> None:
     assert json.loads(InferenceResponse(parameters=parameters).parameters()) == parameters
 
 
-# -- errors -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("number", "name"), list(enumerate(CODES)))
 def test_codes(number: int, name: str) -> None:
     code = getattr(TritonError, name)
-    assert int(code) == number
-    assert str(code) == f"__ErrorCode.{name}"
-    assert code.name == name
+    assert (int(code), str(code), code.name) == (number, f"__ErrorCode.{name}", name)
     assert TritonError("m", code).code() is code
     assert TritonError(message="m", code=code).code() == number
 
@@ -120,6 +100,8 @@ def test_an_error() -> None:
 def test_a_message_is_text(message: Any) -> None:
     with pytest.raises(TypeError, match="incompatible constructor arguments"):
         TritonError(message)
+    with pytest.raises(TypeError):
+        TritonError()  # type: ignore[call-arg]
 
 
 def test_what_a_message_is_made_of_is_what_counts() -> None:
@@ -149,14 +131,6 @@ def test_a_code_is_one_of_the_codes(code: Any) -> None:
         TritonError("m", code)
 
 
-def test_a_message_is_needed() -> None:
-    with pytest.raises(TypeError):
-        TritonError()  # type: ignore[call-arg]
-
-
-# -- look-ups ------------------------------------------------------------------------------------------
-
-
 def test_tensors_are_found_by_name() -> None:
     request = InferenceRequest(inputs=[A, B], requested_output_names=[], model_name="m")
     response = InferenceResponse([A, B])
@@ -171,9 +145,6 @@ def test_tensors_are_found_by_name() -> None:
 def test_of_two_tensors_of_a_name_the_first_is_found() -> None:
     other = Tensor("A", np.ones(1))
     assert get_output_tensor_by_name(InferenceResponse([A, other]), "A") is A
-
-
-# -- the sender, without an engine ---------------------------------------------------------------------
 
 
 class Mailbox:
@@ -213,11 +184,7 @@ def test_what_a_sender_passes_on() -> None:
         ((InferenceResponse(), 2), TritonModelException, r"^Unable to send response\. Unsupported flag provided\.$"),
         ((InferenceResponse(), -1), TritonModelException, "Unsupported flag"),
         ((None, 5), TritonModelException, "Unsupported flag"),
-        (
-            (),
-            TritonModelException,
-            r"^Inference Response object must be provided when the response flags is set to zero\.$",
-        ),
+        ((), TritonModelException, r"^Inference Response object must be provided when the response flags is set to"),
         ((None, 0), TritonModelException, "must be provided when the response flags is set to zero"),
         (([],), TypeError, "incompatible function arguments"),
         (("x",), TypeError, "incompatible function arguments"),

@@ -20,63 +20,25 @@ from bls_notebook.pb_utils import response
 
 # python_backend: src/pb_stub.cc (the C++ module) and src/resources/triton_python_backend_utils.py.
 CLASSES = {
-    "InferenceRequest": {
-        "async_exec",
-        "correlation_id",
-        "exec",
-        "flags",
-        "get_response_sender",
-        "inputs",
-        "is_cancelled",
-        "parameters",
-        "request_id",
-        "requested_output_names",
-        "set_flags",
-        "set_release_flags",
-        "timeout",
-        "trace",
-    },
-    "InferenceResponse": {"error", "has_error", "output_tensors", "parameters"},
-    "InferenceResponseSender": {"is_cancelled", "send"},
-    "InferenceTrace": {"get_context"},
-    "Logger": {
-        "ERROR",
-        "INFO",
-        "LogLevel",
-        "VERBOSE",
-        "WARNING",
-        "log",
-        "log_error",
-        "log_info",
-        "log_verbose",
-        "log_warn",
-    },
-    "Metric": {"increment", "observe", "set", "value"},
-    "MetricFamily": {"COUNTER", "GAUGE", "HISTOGRAM", "Metric"},
-    "MetricKind": {"COUNTER", "GAUGE", "HISTOGRAM"},
-    "ModelConfig": {
-        "add_input",
-        "add_output",
-        "as_dict",
-        "set_dynamic_batching",
-        "set_max_batch_size",
+    name: set(names.split())
+    for name, names in {
+        "InferenceRequest": "async_exec correlation_id exec flags get_response_sender inputs is_cancelled parameters "
+        "request_id requested_output_names set_flags set_release_flags timeout trace",
+        "InferenceResponse": "error has_error output_tensors parameters",
+        "InferenceResponseSender": "is_cancelled send",
+        "InferenceTrace": "get_context",
+        "Logger": "ERROR INFO LogLevel VERBOSE WARNING log log_error log_info log_verbose log_warn",
+        "Metric": "increment observe set value",
+        "MetricFamily": "COUNTER GAUGE HISTOGRAM Metric",
+        "MetricKind": "COUNTER GAUGE HISTOGRAM",
+        "ModelConfig": "add_input add_output as_dict set_dynamic_batching set_max_batch_size "
         "set_model_transaction_policy",
-    },
-    "PreferredMemory": set(),
-    "ResponseIterator": {"cancel"},
-    "Tensor": {"as_numpy", "from_dlpack", "is_cpu", "name", "shape", "to_dlpack", "triton_dtype"},
-    "TritonError": {
-        "ALREADY_EXISTS",
-        "CANCELLED",
-        "INTERNAL",
-        "INVALID_ARG",
-        "NOT_FOUND",
-        "UNAVAILABLE",
-        "UNKNOWN",
-        "UNSUPPORTED",
-        "code",
+        "PreferredMemory": "",
+        "ResponseIterator": "cancel",
+        "Tensor": "as_numpy from_dlpack is_cpu name shape to_dlpack triton_dtype",
+        "TritonError": "ALREADY_EXISTS CANCELLED INTERNAL INVALID_ARG NOT_FOUND UNAVAILABLE UNKNOWN UNSUPPORTED code "
         "message",
-    },
+    }.items()
 }
 CONSTANTS = {
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": 1,
@@ -117,18 +79,11 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_a_class_has_the_names_of_tritons_and_no_others(name: str) -> None:
     cls = getattr(pb_utils, name)
-    if name == "MetricKind":
-        assert set(cls.__members__) == CLASSES[name]
-    else:
-        assert names_of(cls) == CLASSES[name]
+    assert (set(cls.__members__) if name == "MetricKind" else names_of(cls)) == CLASSES[name]
 
 
-@pytest.mark.parametrize("name", sorted(CONSTANTS))
-def test_a_constant_has_tritons_number(name: str) -> None:
-    assert int(getattr(pb_utils, name)) == CONSTANTS[name]
-
-
-def test_the_memory_types_are_members_of_their_enumeration() -> None:
+def test_constants_have_tritons_numbers() -> None:
+    assert {name: int(getattr(pb_utils, name)) for name in CONSTANTS} == CONSTANTS
     assert pb_utils.TRITONSERVER_MEMORY_CPU is pb_utils.MemoryType.TRITONSERVER_MEMORY_CPU
     assert pb_utils.TRITONSERVER_MEMORY_GPU is pb_utils.MemoryType.TRITONSERVER_MEMORY_GPU
 
@@ -151,10 +106,8 @@ def test_nothing_else_is_public() -> None:
     [
         (
             pb_utils.InferenceRequest,
-            (
-                "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1"
-                " flags=0 timeout=0 preferred_memory trace parameters=None"
-            ),
+            "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1"
+            " flags=0 timeout=0 preferred_memory trace parameters=None",
         ),
         (pb_utils.InferenceRequest.exec, "decoupled=False"),
         (pb_utils.InferenceRequest.async_exec, "decoupled=False"),
@@ -163,10 +116,7 @@ def test_nothing_else_is_public() -> None:
         (pb_utils.PreferredMemory, "preferred_memory_type preferred_device_id=0"),
         (pb_utils.MetricFamily, "name description kind"),
         (pb_utils.MetricFamily.Metric, "labels=None buckets=None"),
-        (pb_utils.Logger.log_info, "message"),
-        (pb_utils.Logger.log_warn, "message"),
-        (pb_utils.Logger.log_error, "message"),
-        (pb_utils.Logger.log_verbose, "message"),
+        *((getattr(pb_utils.Logger, f"log_{level}"), "message") for level in ("info", "warn", "error", "verbose")),
         (pb_utils.is_model_ready, "model_name model_version=''"),
         (pb_utils.load_model, "model_name config='' files=None"),
         (pb_utils.unload_model, "model_name unload_dependents=False"),
@@ -184,26 +134,17 @@ def test_arguments_have_tritons_names_order_and_defaults(function: Any, expected
     assert " ".join(map(written, parameters(function))) == expected
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pb_utils.Tensor,
-        pb_utils.Tensor.from_dlpack,
-        pb_utils.InferenceRequest.set_release_flags,
-        pb_utils.Metric.increment,
-        pb_utils.Metric.set,
-        pb_utils.Metric.observe,
-        pb_utils.InferenceRequest.set_flags,
-    ],
-)
-def test_arguments_without_a_name_in_triton_are_positional_only(function: Any) -> None:
-    assert all(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters(function))
+def test_arguments_without_a_name_in_triton_are_positional_only() -> None:
+    request, metric, tensor = pb_utils.InferenceRequest, pb_utils.Metric, pb_utils.Tensor
+    functions = (request.set_release_flags, request.set_flags, metric.increment, metric.set, metric.observe)
+    for function in (tensor, tensor.from_dlpack, *functions):
+        assert all(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters(function)), function
 
 
-@pytest.mark.parametrize("name", ["InferenceTrace", "Logger", "Metric"])
-def test_what_has_no_constructor(name: str) -> None:
-    with pytest.raises(TypeError, match=f"{name}: No constructor defined!"):
-        getattr(pb_utils, name)()
+def test_what_has_no_constructor() -> None:
+    for name in ("InferenceTrace", "Logger", "Metric"):
+        with pytest.raises(TypeError, match=f"{name}: No constructor defined!"):
+            getattr(pb_utils, name)()
 
 
 @pytest.mark.parametrize(

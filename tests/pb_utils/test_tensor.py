@@ -24,8 +24,7 @@ arrays = st.sampled_from(DTYPES).flatmap(
 @pytest.mark.parametrize(("dtype", "name"), list(zip(DTYPES, NAMES, strict=True)))
 def test_every_dtype(dtype: str, name: str) -> None:
     tensor = Tensor("T", np.ones((2, 3), dtype))
-    assert tensor.triton_dtype().name == name
-    assert tensor.as_numpy().dtype == np.dtype(dtype)
+    assert (tensor.triton_dtype().name, tensor.as_numpy().dtype) == (name, np.dtype(dtype))
     assert repr(tensor) == f"Tensor('T', {name}, shape=[2, 3])"
 
 
@@ -39,8 +38,7 @@ def test_aliases_of_numpys_own_types(dtype: str) -> None:
 @given(arrays)
 def test_an_array_is_told_and_shared(array: np.ndarray[Any, Any]) -> None:
     tensor = Tensor("T", array)
-    assert tensor.name() == "T"
-    assert tensor.shape() == list(array.shape)
+    assert (tensor.name(), tensor.shape()) == ("T", list(array.shape))
     assert type(tensor.shape()) is list
     assert all(type(d) is int for d in tensor.shape())
     assert tensor.is_cpu() is True
@@ -72,8 +70,7 @@ def test_what_is_not_contiguous_is_made_so(array: np.ndarray[Any, Any], how: str
 
 def test_a_scalar_array_has_no_dimensions() -> None:
     tensor = Tensor("T", np.array(2.5))
-    assert tensor.shape() == []
-    assert tensor.as_numpy() == 2.5
+    assert (tensor.shape(), tensor.as_numpy()) == ([], 2.5)
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0, 2)])

@@ -40,9 +40,6 @@ def labels_of(request: Any) -> dict[str, Any]:
     return {"LABEL": labels[:, np.newaxis], "PROBABILITIES": np.zeros((len(labels), 10), np.float32)}
 
 
-# -- 00 Quickstart -----------------------------------------------------------------------------------
-
-
 def test_a_negative(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("00_quickstart.ipynb", "negative")
     answer = triton_repository.infer("negative", {"IMAGE": np.uint8([[0, 16], [1, 17]])})
@@ -80,9 +77,6 @@ def test_a_strip_goes_on_after_an_error(triton_repository: RepositoryUnderTest, 
     told = [a.error.message() if a.error else a.as_numpy()["DIGIT"].tolist() for a in answers[:3]]
     assert told[::2] == [[4], [2]]
     assert "smudged" in told[1]
-
-
-# -- 01 Sync and async -------------------------------------------------------------------------------
 
 
 def test_a_scan_is_the_picture(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
@@ -132,9 +126,6 @@ def test_a_listener_sends_its_scan_back(
     triton_repository.assert_answer(answer, {"SCAN": ONE})
 
 
-# -- 02 Streams --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("nth", [0, 1])
 def test_a_strip_is_read_picture_by_picture(
     triton_repository: RepositoryUnderTest, from_notebook: Define, nth: int
@@ -157,23 +148,23 @@ def test_a_countdown(triton_repository: RepositoryUnderTest, from_notebook: Defi
     assert [int(a["LEFT"].item()) for a in answers if a] == [3, 2, 1, 0]
 
 
-# -- 03 Devices --------------------------------------------------------------------------------------
-
-
 def test_a_vector_is_scaled(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("03_devices.ipynb", "scale")
     answer = triton_repository.infer("scale", {"IN": np.float32([1, 2, 4])})
     triton_repository.assert_answer(answer, {"OUT": [0.25, 0.5, 1]})
 
 
-# -- 04 Memory ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mended", [False, True])
 def test_what_is_mended_keeps_no_memory_of_the_gpu(
-    triton_repository: RepositoryUnderTest, from_notebook: Define, simulated_gpu: None, mended: bool
+    triton_repository: RepositoryUnderTest,
+    from_notebook: Define,
+    simulated_gpu: None,
+    mended: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not mended:  # it never releases the memory
+        monkeypatch.setattr("bls_notebook.testing.assertions._PATIENCE", 0.01)
     from_notebook("04_memory_lifetimes.ipynb", "mended", -1 if mended else 0)
     recording = {"SIGNAL": np.float32([1, -9, 3]), "NOISE": np.float32([0, 1, 0])}
     triton_repository.infer("mended", recording)
@@ -181,9 +172,6 @@ def test_what_is_mended_keeps_no_memory_of_the_gpu(
     with kept, triton_repository.assert_nothing_left("gpu:0"):
         answer = triton_repository.infer("mended", recording)
     triton_repository.assert_answer(answer, {"LOUDEST": [10]})
-
-
-# -- 05 Somebody else's pipeline ---------------------------------------------------------------------
 
 
 def test_wheels_are_five_side_by_side(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
@@ -209,14 +197,10 @@ def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int,
     triton_repository.assert_called("read_wheel", 3, caller="meter")
 
 
-# -- 09 To production --------------------------------------------------------------------------------
-
-
 def test_a_blank_is_an_answer_once_it_is_mended(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     blank = {"IMAGE": np.zeros((8, 8), np.uint8)}
     from_notebook("09_to_production.ipynb", "reader", 0)
     before = triton_repository.infer("reader", blank)
-    assert before.error is not None
     assert "is blank" in before.error.message()
     from_notebook("09_to_production.ipynb", "reader")
     triton_repository.assert_answer(triton_repository.infer("reader", blank), {"DIGIT": [-1]})
@@ -226,7 +210,6 @@ def test_a_blank_is_an_answer_once_it_is_mended(triton_repository: RepositoryUnd
 def test_what_the_notebook_has_a_model_has_not(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
     from_notebook("09_to_production.ipynb", "blank")
     answer = triton_repository.infer("blank", {"IMAGE": ONE})
-    assert answer.error is not None
     assert "name 'images' is not defined" in answer.error.message()
 
 
@@ -247,13 +230,9 @@ def test_a_strip_asks_the_server_for_all_at_once(
         images = np.stack([np.full((8, 8), digit, np.uint8) for digit in (4, 5, 6)])
         answer = triton_repository.infer("strip", {"IMAGES": images})
     if fails:
-        assert answer.error is not None
         assert "lost" in answer.error.message()
     else:
         triton_repository.assert_answer(answer, {"DIGITS": [4, 5, 6]})
-
-
-# -- all of them -------------------------------------------------------------------------------------
 
 
 def test_every_model_of_the_course_is_tested() -> None:

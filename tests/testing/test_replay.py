@@ -212,8 +212,7 @@ def test_hops_need_their_tensors(repo: bls.ModelRepository) -> None:
 def test_one_execution_again(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     page, stream = (recorded_execution(recording, number, repo=repo) for number in (1, 3))
-    assert page.code.co_name == "execute"
-    assert page.run()[0].output_tensors()[0].as_numpy().tolist() == [6]
+    assert (page.code.co_name, page.run()[0].output_tensors()[0].as_numpy().tolist()) == ("execute", [6])
     assert [r.output_tensors()[0].as_numpy().tolist() for r in stream.run()] == [[0], [2], [4]]
     change(repo, "double", "x *= 2", "x *= 3")
     assert recorded_execution(recording, 1, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]

@@ -34,11 +34,9 @@ def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_pa
     assert "needs the tensorrt backend" in rows["resize"].why
     assert "1/model.plan is missing" in rows["resize"].why
     answer = repository.infer("pipeline", ONES)
-    assert answer["OUT"].as_numpy().tolist() == [0, 0, 0]
-    assert answer.stubs == ("resize",)
+    assert (answer["OUT"].as_numpy().tolist(), answer.stubs) == ([0, 0, 0], ("resize",))
     assert answer.warnings[0].startswith("went through a stub: resize")
-    assert answer.record.stubs == ("resize",)
-    assert repository.infer("double", ONES).stubs == ()
+    assert (answer.record.stubs, repository.infer("double", ONES).stubs) == (("resize",), ())
     assert rows[""].entries == ("pipeline", "double")
     assert rows[""].requests[0].startswith("%bls pipeline IN=")
     assert "Python code of 2 models" in told[0]
@@ -279,8 +277,7 @@ def test_templates_are_filled_or_one_clear_line(trying: Any, tmp_path: Path) -> 
     put(tmp_path, "llm", f'backend: "tensorrtllm" max_batch_size: ${{triton_max_batch_size}} {IO}')
     put(tmp_path, "loop", f'backend: "x" max_batch_size: ${{loop}} {IO}')
     _, rows = trying(fill={"loop": "${loop}"})
-    assert rows["llm"].kind == "stub"
-    assert rows["loop"].kind == "absent"
+    assert (rows["llm"].kind, rows["loop"].kind) == ("stub", "absent")
     assert "expected a whole number" in rows["loop"].why
 
 
@@ -295,8 +292,7 @@ def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) ->
     put(tmp_path, "caller2", PYTHON, {"1/model.py": f"on = cuda if is_available() else cpu\n{looking}"})
     (tmp_path / "caller" / "1" / "model.py").write_text(looking)
     repository, rows = trying()
-    assert rows[""].notes == ()
-    assert repository.infer("caller", ONES)["OUT"].as_numpy().tolist() == [True]
+    assert (rows[""].notes, repository.infer("caller", ONES)["OUT"].as_numpy().tolist()) == ((), [True])
 
 
 def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
