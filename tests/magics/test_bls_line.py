@@ -23,34 +23,33 @@ def test_assignment_and_underscore(cells) -> None:
     cells.model()
     assert not cells("answer = %bls times IN=[1]").bundles
     assert cells("answer['OUT'].as_numpy().tolist()").value == [2.0]
+    assert cells("[answer]").text.startswith("[<Response of 'times'")
     cells("%bls times IN=[2]")
     assert cells("_['OUT'].as_numpy().tolist()").value == [4.0]
 
 
-def test_expressions_see_the_notebook(cells) -> None:
+def test_expressions_see_the_notebook_and_the_function_around_them(cells) -> None:
     cells.model()
     cells("import numpy as np\na = np.ones(3, np.float32)\nname = 'times'")
     assert cells("%bls $name IN=a + a").value["OUT"].as_numpy().tolist() == [4, 4, 4]
     assert cells("%bls {name} IN=np.concatenate([a, a])").value["COUNT"].as_numpy().tolist() == [6]
-
-
-def test_expressions_see_the_function_around_them(cells) -> None:
-    cells.model()
     cells("def ask(n):\n    return get_ipython().run_line_magic('bls', 'times IN=[n for _ in range(2)]')")
     assert cells("ask(3)").value["OUT"].as_numpy().tolist() == [6, 6]
 
 
-def test_outputs(cells) -> None:
+def test_options_of_one_request(cells) -> None:
     cells.model()
     assert list(cells("%bls times IN=[1] --outputs COUNT").value) == ["COUNT"]
     assert sorted(cells("%bls times IN=[1] --outputs COUNT, OUT").value) == ["COUNT", "OUT"]
-
-
-def test_into(cells) -> None:
-    cells.model()
     shown = cells("%bls times IN=[1] --into answer")
     assert shown.value is cells.shell.user_ns["answer"]
     assert shown.bundles
+    assert cells("%bls times IN=[1] --async").value["OUT"].as_numpy().tolist() == [2]
+    assert cells("%bls times IN=[1] --version 1").value.error is None
+    assert "not ready" in cells("%bls times IN=[1] --version 9").value.error.message()
+    assert cells("%bls times IN=[1] --device cpu").value["OUT"].is_cpu()
+    cells.shell.user_ns["array"] = np.arange(2, dtype=np.float32)
+    assert cells("%bls times IN=array").value["OUT"].as_numpy().tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("ending", ["--quiet", "-q", ";"])
@@ -90,11 +89,6 @@ class TritonPythonModel:
 """
 
 
-def test_one_request_by_async_exec(cells) -> None:
-    cells.model()
-    assert cells("%bls times IN=[1] --async").value["OUT"].as_numpy().tolist() == [2]
-
-
 @pytest.mark.parametrize("how", ["", "--async"])
 def test_stream(cells, how: str) -> None:
     cells.stream()
@@ -104,13 +98,7 @@ def test_stream(cells, how: str) -> None:
     assert "3 responses" in shown.text
     assert "no final flag" not in shown.text
     assert shown.value.records[-1].final
-
-
-def test_stream_without_responses(cells) -> None:
-    cells.stream()
-    shown = cells("%bls counter N=[0] --stream")
-    assert shown.success
-    assert shown.bundles
+    assert cells("%bls counter N=[0] --stream").bundles
 
 
 def test_stream_grows_while_responses_arrive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,18 +118,13 @@ def test_stream_grows_while_responses_arrive(cells, monkeypatch: pytest.MonkeyPa
     assert "3 responses" in cells("_").text
 
 
-def test_a_quiet_stream_shows_nothing(cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    cells.stream()
-    monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
-    monkeypatch.setattr(cells.shell, "kernel", object(), raising=False)
-    assert cells("%bls counter N=[3] --stream -q --into kept").outputs == []
-    assert len(cells.shell.user_ns["kept"]) == 3
-
-
-def test_a_fast_stream_or_a_terminal_shows_it_once(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_shown_once_in_a_terminal_and_not_at_all_if_quiet(cells, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.stream()
     monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
     assert len(cells("%bls counter N=[3] --stream").outputs) == 1
+    monkeypatch.setattr(cells.shell, "kernel", object(), raising=False)
+    assert cells("%bls counter N=[3] --stream -q --into kept").outputs == []
+    assert len(cells.shell.user_ns["kept"]) == 3
 
 
 def test_request_options_reach_the_model(cells) -> None:
@@ -163,17 +146,6 @@ class TritonPythonModel:
 """
 
 
-def test_version(cells) -> None:
-    cells.model()
-    assert cells("%bls times IN=[1] --version 1").value.error is None
-    assert "not ready" in cells("%bls times IN=[1] --version 9").value.error.message()
-
-
-def test_device(cells) -> None:
-    cells.model()
-    assert cells("%bls times IN=[1] --device cpu").value["OUT"].is_cpu()
-
-
 def test_an_error_response_is_shown_with_the_models_own_lines(cells) -> None:
     cells.model()
     shown = cells("%bls times IN=[-1]")
@@ -181,15 +153,3 @@ def test_an_error_response_is_shown_with_the_models_own_lines(cells) -> None:
     assert "ValueError" in shown.text
     assert 'raise ValueError("negative <b>input</b>")' in shown.text
     assert "Traceback" not in shown.stderr
-
-
-def test_a_response_in_a_list_keeps_its_short_form(cells) -> None:
-    cells.model()
-    cells("answer = %bls times IN=[1]")
-    assert cells("[answer]").text.startswith("[<Response of 'times'")
-
-
-def test_arrays_are_sent_as_they_are(cells) -> None:
-    cells.model()
-    cells.shell.user_ns["array"] = np.arange(2, dtype=np.float32)
-    assert cells("%bls times IN=array").value["OUT"].as_numpy().tolist() == [0, 2]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import bls_notebook as bls
@@ -13,10 +14,9 @@ def test_config_lists_them(cells) -> None:
 
 
 def test_repository(cells, folder: Path) -> None:
-    cells(f"%config BLSNotebook.repository = [r'{folder}']")
-    assert bls.current_repository().paths == (folder.resolve(),)
-    cells(f"%config BLSNotebook.repository = r'{folder}'")
-    assert bls.current_repository().paths == (folder.resolve(),)
+    for value in (f"[r'{folder}']", f"r'{folder}'"):
+        cells(f"%config BLSNotebook.repository = {value}")
+        assert bls.current_repository().paths == (folder.resolve(),)
 
 
 def test_strict(cells, folder: Path) -> None:
@@ -34,29 +34,14 @@ def test_width(cells) -> None:
 
 
 def test_warnings_may_be_hidden(cells) -> None:
-    cells("%%tritonmodel odd --output OUT FP32 [1]\n" + _ODD)
-    response = bls.current_repository().infer("odd", {})
-    cells.shell.user_ns["response"] = _with_warning(response)
+    cells.model()
+    response = bls.current_repository().infer("times", {"IN": [1]})
+    cells.shell.user_ns["response"] = replace(response.record, warnings=("beware",))
     assert "beware" in cells("response").text
     cells("%config BLSNotebook.show_warnings = False")
     shown = cells("response")
     assert "OUT" in shown.text
     assert "beware" not in shown.text + shown.html
-
-
-def _with_warning(response: bls.Response) -> object:
-    from dataclasses import replace
-
-    return replace(response.record, warnings=("beware",))
-
-
-_ODD = """\
-import numpy as np, triton_python_backend_utils as pb_utils
-class TritonPythonModel:
-    def execute(self, requests):
-        out = pb_utils.Tensor("OUT", np.zeros(1, np.float32))
-        return [pb_utils.InferenceResponse([out]) for _ in requests]
-"""
 
 
 def test_a_profile_sets_them_before_loading(shell, folder: Path) -> None:

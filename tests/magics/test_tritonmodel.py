@@ -35,19 +35,12 @@ def test_redefining_replaces(cells) -> None:
     assert bls.current_repository().infer("times", {"IN": [1]}).as_numpy()["OUT"].tolist() == [5]
 
 
-def test_options_and_version_reach_the_model(cells) -> None:
+def test_options_version_and_variables_reach_the_model(cells) -> None:
     assert cells.model(options="--instances 3 --version 4").value.instances == 3
     assert bls.current_repository().index()[0].version == 4
-
-
-def test_config_from_a_variable(cells) -> None:
-    cells.shell.user_ns["mine"] = {"instance_group": [{"count": 2, "kind": "KIND_CPU"}]}
-    assert cells.model(options="--config mine").value.instances == 2
-
-
-def test_name_from_a_variable(cells) -> None:
-    cells.shell.user_ns["name"] = "called"
-    assert cells.model(name="$name").value.name == "called"
+    cells.shell.user_ns.update(mine={"instance_group": [{"count": 2, "kind": "KIND_CPU"}]}, name="called")
+    made = cells.model(name="$name", options="--config mine").value
+    assert (made.name, made.instances) == ("called", 2)
 
 
 def test_quiet_shows_nothing_unless_it_fails(cells) -> None:
@@ -59,21 +52,14 @@ def test_quiet_shows_nothing_unless_it_fails(cells) -> None:
     assert failed.text
 
 
-def test_tritonconfig_before_the_model(cells) -> None:
-    noted = cells("%%tritonconfig times\ninstance_group { count: 2 kind: KIND_CPU }")
-    assert noted.success
-    assert "'times'" in noted.text
+def test_tritonconfig_before_and_after_the_model(cells) -> None:
+    assert not cells("%%tritonconfig times --quiet\nmax_batch_size: 0").bundles
+    stored = cells("%%tritonconfig times\ninstance_group { count: 2 kind: KIND_CPU }")
+    assert stored.success
+    assert "'times'" in stored.text
     assert cells.model().value.instances == 2
-
-
-def test_tritonconfig_after_the_model_loads_it_again(cells) -> None:
-    cells.model()
     assert cells("%%tritonconfig times\ninstance_group { count: 4 kind: KIND_CPU }").value.instances == 4
     assert bls.current_repository().record("times").instances == 4
-
-
-def test_tritonconfig_quiet(cells) -> None:
-    assert not cells("%%tritonconfig times --quiet\nmax_batch_size: 0").bundles
 
 
 def test_a_cell_that_raises_something_odd_fails_like_any_other(cells) -> None:

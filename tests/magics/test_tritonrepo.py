@@ -74,24 +74,16 @@ def test_one_that_fails_does_not_keep_the_others_from_loading(cells, folder: Pat
     assert "no_such_module" in failed.text
     assert "'nope'" in failed.text
     assert len(failed.outputs) == 3
-
-
-def test_load_all(cells, folder: Path) -> None:
-    cells(f"%tritonrepo use {folder}")
-    failed = cells("%tritonrepo load --all")
-    assert isinstance(failed.error, bls.ModelLoadError)
+    cells("%tritonrepo unload disk")
+    assert isinstance(cells("%tritonrepo load --all").error, bls.ModelLoadError)
     assert bls.current_repository().ready("disk")
 
 
-def test_several_are_one_table(cells) -> None:
-    cells.model("a")
-    cells.model("b")
-    assert [record.name for record in cells("%tritonrepo reload a b a").value] == ["a", "b"]
-
-
-def test_reload_reads_the_files_again(cells, folder: Path) -> None:
+def test_reload_reads_the_files_again_and_shows_several_as_one_table(cells, folder: Path) -> None:
     cells(f"%tritonrepo use {folder}")
     cells("%tritonrepo load disk")
+    cells.model()
+    assert [record.name for record in cells("%tritonrepo reload times disk times").value] == ["times", "disk"]
     file = folder / "disk" / "1" / "model.py"
     file.write_text(file.read_text().replace("* 10", "* 30"))
     cells("%tritonrepo reload disk")
@@ -106,29 +98,20 @@ def test_config_is_complete(cells) -> None:
         assert "TYPE_FP32" in text
 
 
-def test_using_the_same_folder_again_loses_nothing(cells, folder: Path) -> None:
-    cells(f"%tritonrepo use {folder}")
-    cells.model()
-    again = cells(f"%tritonrepo use {folder}")
-    assert again.success
-    assert bls.current_repository().ready("times")
-
-
-def test_using_another_folder_closes_the_repository_before_and_says_so(cells, folder: Path) -> None:
+def test_only_another_folder_closes_the_repository_and_says_so(cells, folder: Path) -> None:
     before = bls.current_repository()
-    cells.model()
-    assert "1 model defined in cells removed" in " ".join(cells(f"%tritonrepo use {folder}").text.split())
-    assert before.closed
-    assert not cells("%tritonrepo use").stderr
-    assert bls.current_repository().paths == ()
-
-
-def test_a_folder_that_is_not_there_changes_nothing(cells) -> None:
     cells.model()
     failed = cells("%tritonrepo use no/such/folder")
     assert isinstance(failed.error, bls.BLSError)
     assert "no such folder" in " ".join(failed.text.split())  # the path before it may break the line
     assert bls.current_repository().ready("times")
+    assert "1 model defined in cells removed" in " ".join(cells(f"%tritonrepo use {folder}").text.split())
+    assert before.closed
+    cells.model()
+    assert cells(f"%tritonrepo use {folder}").success
+    assert bls.current_repository().ready("times"), "the same folder loses nothing"
+    assert not cells("%tritonrepo use").stderr
+    assert bls.current_repository().paths == ()
 
 
 def test_use_fills_templates(cells, folder: Path) -> None:
@@ -154,10 +137,11 @@ def test_clear(cells) -> None:
     assert cells.model().success
 
 
-# -- stats and metrics -----------------------------------------------------------------------------------
-
-
 def test_stats(cells) -> None:
+    assert "no models are loaded" in cells("%tritonrepo stats").text
+    failed = cells("%tritonrepo stats nope")
+    assert isinstance(failed.error, bls.ModelNotFoundError)
+    assert "'nope' is not loaded" in failed.text
     cells.model("a")
     cells.model("b")
     cells("%bls a IN=[1] -n 3")
@@ -173,13 +157,6 @@ def test_stats(cells) -> None:
         assert "executions" in text
     assert [record.name for record in cells("figures = %tritonrepo stats b").value or []] == []
     assert [record.name for record in cells("figures").value] == ["b"]
-
-
-def test_stats_of_nothing(cells) -> None:
-    assert "no models are loaded" in cells("%tritonrepo stats").text
-    failed = cells("%tritonrepo stats nope")
-    assert isinstance(failed.error, bls.ModelNotFoundError)
-    assert "'nope' is not loaded" in failed.text
 
 
 COUNTED = """%%tritonmodel counted
@@ -205,18 +182,10 @@ def test_metrics(cells) -> None:
     only = cells("%tritonrepo metrics LATEN")
     assert [family.name for family in only.value] == ["latency"]
     assert "2.5" in only.text
-
-
-def test_raw_metrics(cells) -> None:
-    cells(COUNTED)
     raw = cells("%tritonrepo metrics latency --raw")
     assert raw.stdout.splitlines()[1:] == ["# TYPE latency gauge", 'latency{model="<u>counted</u>"} 2.5']
     assert raw.value is None
     assert "nv_inference_count" in cells("%tritonrepo metrics --raw").stdout
-
-
-def test_a_filter_that_nothing_matches(cells) -> None:
-    cells(COUNTED)
     for line in ("%tritonrepo metrics nope", "%tritonrepo metrics nope --raw"):
         shown = cells(line)
         assert shown.success
