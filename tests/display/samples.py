@@ -273,20 +273,9 @@ def hostile() -> list[Any]:
     bad_error = replace(bad_error, inputs=(InputSeen(h, h, (1,), h),), unchecked=h, debug=True)
     bad_tensor = TensorRecord(h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h)))
     bad_model = ModelRecord(
-        h,
-        1,
-        h,
-        h,
-        h,
-        h,
-        0.1,
-        instance_kind=h,
-        inputs=(spec,),
-        outputs=(spec,),
-        warnings=(h,),
-        changes=(Change(h, 1, 1, ((h, h),)),),
-        stub=h,
-    )
+        h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,),
+        changes=(Change(h, 1, 1, ((h, h),)),), stub=h,
+    )  # fmt: skip
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1)
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1, stubs=(h, h))
     text = TextSeen((0,), h, 3, h, Media(h, h, said=h))

@@ -18,12 +18,16 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
-def test_both_forms_come_together(value: Any) -> None:
-    bundle = render(value)._repr_mimebundle_(include=None, exclude=None)
-    assert set(bundle) == {"text/plain", "text/html"}
-    assert bundle["text/html"].startswith('<div class="bls-out mathjax_ignore tex2jax_ignore"><style>')
-    assert str(render(value)) == bundle["text/plain"]
+def forms() -> str:
+    return "".join(display.text + display.html for display in map(render, VALUES))
+
+
+def test_both_forms_come_together() -> None:
+    for value in VALUES:
+        bundle = render(value)._repr_mimebundle_(include=None, exclude=None)
+        assert set(bundle) == {"text/plain", "text/html"}
+        assert bundle["text/html"].startswith('<div class="bls-out mathjax_ignore tex2jax_ignore"><style>')
+        assert str(render(value)) == bundle["text/plain"]
 
 
 def test_jupyter_picks_the_bundle_up() -> None:
@@ -32,24 +36,17 @@ def test_jupyter_picks_the_bundle_up() -> None:
     assert data["text/html"] == render(model()).html
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
-def test_the_same_record_always_gives_the_same_text(value: Any) -> None:
-    code = (
-        "import sys; from tests.display.test_bundle import VALUES, render; "
-        f"d = render(VALUES[{VALUES.index(value)}]); sys.stdout.buffer.write((d.text + d.html).encode())"
-    )
+def test_the_same_records_give_the_same_text_in_every_process() -> None:
+    code = "import sys; from tests.display.test_bundle import forms; sys.stdout.buffer.write(forms().encode())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.decode() == render(value).text + render(value).html
+    assert done.stdout.decode() == forms()
 
 
-def test_sequences_are_told_apart() -> None:
+def test_sequences_are_distinguished() -> None:
     assert "1 model, 1 ready" in render([model()]).text
     assert "1 request ·" in render([response()]).text
     assert "first after" in render([response()], stream=True).text
     assert render([], stream=True).text == "no responses"
-
-
-def test_what_an_empty_sequence_is_of() -> None:
     assert "no models are loaded" in render([], empty="StatisticsRecord").text
     assert render([], empty="FamilyRecord").text == "no metrics"
 

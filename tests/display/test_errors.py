@@ -10,6 +10,7 @@ from tests.display.samples import error
 
 
 def test_text_of_an_error() -> None:
+    assert as_text(error(message="no weights")).startswith("✗ callee failed · ValueError · INTERNAL\n")
     assert as_text(error()).split("\n") == [
         "✗ callee failed · INTERNAL",
         "  ValueError: no weights",
@@ -49,11 +50,6 @@ def test_the_failing_line_is_marked() -> None:
     ]
 
 
-def test_the_kind_is_told_once() -> None:
-    assert as_text(error(message="no weights")).startswith("✗ callee failed · ValueError · INTERNAL\n")
-    assert as_text(error()).count("ValueError: ") == 1
-
-
 def test_an_error_with_nothing_but_its_message() -> None:
     assert as_text(ErrorRecord("boom")) == "✗ error\n  boom"
     page = Page(as_html(ErrorRecord("boom")))
@@ -71,8 +67,7 @@ def test_tritons_own_traceback_is_told_apart_from_the_message() -> None:
     assert "  model.py(56): execute" in as_text(ErrorRecord(message))
 
 
-def test_frames_stand_in_for_tritons_own_traceback() -> None:
-    """It would be told twice."""
+def test_frames_replace_tritons_own_traceback() -> None:
     at = "\n\nAt:\n  model.py(56): execute\n  model.py(9): <listcomp>\n"
     record = error(message=f"Failed to process: no weights{at}")
     page = Page(as_html(record))
@@ -102,15 +97,10 @@ def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
     assert as_text(ErrorRecord(message)).endswith("line 49")
     one_line = Page(as_html(ErrorRecord("x" * 5000)))
     assert one_line.text.count("x") == 5800 + "error".count("x")
-
-
-def test_of_somebody_elses_traceback_the_last_line_is_shown_at_once() -> None:
+    # The last line of a Python traceback is shown at once.
     lines = ["PyTorch failed:", "Traceback (most recent call last):", *map(str, range(20)), "RuntimeError: no"]
     page = Page(as_html(ErrorRecord("\n".join(lines))))
     assert page.text.index("5…") < page.text.index("RuntimeError: no") < page.text.index("whole message")
-
-
-def test_of_a_message_without_end_the_beginning_is_shown() -> None:
     for shown in (as_text(ErrorRecord("x" * 10_000_000)), as_html(ErrorRecord("x" * 10_000_000))):
         assert "9,950,000 more characters" in shown
         assert len(shown) < 200_000
@@ -160,12 +150,9 @@ def test_a_request_that_nobody_named_has_no_number() -> None:
     assert "[request id: 7]" in as_text(named)
 
 
-def test_a_chain_of_one_is_no_chain() -> None:
+def test_tabs_and_missing_facts_in_frames_and_chains() -> None:
     assert "through" not in as_text(error(chain=("callee",)))
     assert "through" not in Page(as_html(error(chain=("callee",)))).text
-
-
-def test_tabs_and_missing_facts_in_frames() -> None:
     frame = FrameRecord("m", line=2, source=((2, "\tx = 1"),))
     assert "  m  ?, line 2\n  → 2      x = 1" in as_text(error(frames=(frame,)))
     assert "→ 2      x = 1" in Page(as_html(error(frames=(frame,)))).text

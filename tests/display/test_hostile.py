@@ -27,20 +27,9 @@ ALLOWED_TAGS = {
     "details", "summary", "ul", "li", "img",
 }  # fmt: skip
 ALLOWED_ATTRIBUTES = {
-    "class",
-    "title",
-    "scope",
-    "rowspan",
-    "colspan",
-    "open",
-    "style",
-    "role",
-    "aria-label",
-    "src",
-    "alt",
-    "width",
-    "height",
-}
+    "class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label", "src", "alt",
+    "width", "height",
+}  # fmt: skip
 ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
 SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 
@@ -72,9 +61,12 @@ def displays() -> list[Display]:
     ]
 
 
-@pytest.mark.parametrize("index", range(len(displays())))
-def test_only_our_own_markup_comes_out(index: int) -> None:
-    page = Page(displays()[index].html)
+DISPLAYS = displays()
+
+
+@pytest.mark.parametrize("display", DISPLAYS, ids=range(len(DISPLAYS)))
+def test_only_our_own_markup_and_no_hidden_character_comes_out(display: Display) -> None:
+    page = Page(display.html)
     assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS
     assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES
     styles = {attributes.get("style") or "" for _, attributes in page.tags}
@@ -85,15 +77,10 @@ def test_only_our_own_markup_comes_out(index: int) -> None:
     assert "<script>alert(1)</script>" in page.text
     assert len(page.styles) == 1
     assert "alert" not in page.styles[0]
-
-
-@pytest.mark.parametrize("index", range(len(displays())))
-def test_no_hidden_character_survives(index: int) -> None:
-    display = displays()[index]
     for form in (display.text, display.html):
         hidden = {c for c in form if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
         assert hidden <= {"\n"}
-    assert r"\x1b[31m\x00\u202egnp\u2066\ud800" in Page(display.html).text
+    assert r"\x1b[31m\x00\u202egnp\u2066\ud800" in page.text
 
 
 @given(st.from_type(ModelRecord) | st.from_type(ResponseRecord))

@@ -63,9 +63,6 @@ def test_values(value: float, text: str) -> None:
     assert number(value) == text
 
 
-# -- records -------------------------------------------------------------------------------------------
-
-
 def made() -> Metrics:
     metrics = Metrics()
     metrics.family("hits", "Of the <b>cache</b>", "counter").metric({"model": "a"}, None).increment(2)
@@ -90,14 +87,10 @@ def test_families_have_the_names_that_they_were_given() -> None:
 @pytest.mark.parametrize(
     ("filter", "names"),
     [
-        ("", ["hits", "requests_total", "depth", "seconds"]),
-        ("HIT", ["hits"]),
-        ("<b>CACHE", ["hits"]),
-        ("_total", ["requests_total"]),
-        ('model="a"', ["hits", "seconds"]),
-        ("nothing", []),
+        ("", ["hits", "requests_total", "depth", "seconds"]), ("HIT", ["hits"]), ("<b>CACHE", ["hits"]),
+        ("_total", ["requests_total"]), ('model="a"', ["hits", "seconds"]), ("nothing", []),
     ],
-)
+)  # fmt: skip
 def test_a_filter(filter: str, names: list[str]) -> None:
     metrics = made()
     assert [found.name for found in metrics.families(filter)] == names
@@ -105,16 +98,13 @@ def test_a_filter(filter: str, names: list[str]) -> None:
     assert [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")] == names
 
 
-def test_of_a_family_only_the_metrics_that_match_are_left() -> None:
+def test_matching_keeps_the_metrics_that_match_and_puts_models_first() -> None:
     two = family(metrics=(MetricRecord((("m", "a"),)), MetricRecord((("m", "b"),))))
-    (found,) = matching([two], 'm="b"')
-    assert found.metrics == (MetricRecord((("m", "b"),)),)
+    (matched,) = matching([two], 'm="b"')
+    assert matched.metrics == (MetricRecord((("m", "b"),)),)
     assert matching([two], "calls") == [two]
-
-
-def test_those_of_models_come_first() -> None:
-    own, theirs = family(name="nv_first"), family(name="z")
-    assert matching([own, theirs]) == [theirs, own]
+    tritons, models = family(name="nv_first"), family(name="z")
+    assert matching([tritons, models]) == [models, tritons]
 
 
 @given(st.lists(st.from_type(FamilyRecord)))

@@ -101,20 +101,15 @@ def test_a_long_reason_is_wrapped_and_never_cut() -> None:
     assert Page(as_html([failed])).find("span", "bls-unavailable")
 
 
-def test_a_model_with_a_signature_keeps_it_beside_its_reason() -> None:
-    text = as_text([model(state="UNAVAILABLE", reason="why")])
-    assert "IMAGE, SCALE → DIGIT" in text
-    assert "why" in text
-    html = Page(as_html([model(state="UNAVAILABLE", reason="why")])).text
-    assert "IMAGE, SCALE → DIGIT" in html
-    assert "why" in html
+def test_a_signature_is_cut_and_stays_beside_a_reason() -> None:
+    failed = [model(state="UNAVAILABLE", reason="why")]
+    for shown in (as_text(failed), Page(as_html(failed)).text):
+        assert "IMAGE, SCALE → DIGIT" in shown
+        assert "why" in shown
+    specs = tuple(TensorSpecRecord(f"T{i}", "FP32") for i in range(9))
+    assert "T0, T1, T2, +6 → nothing" in as_text([model(inputs=specs, outputs=())])
 
 
 def test_an_empty_list_says_what_to_do() -> None:
     for shown in (as_text([]), Page(as_html([])).text):
-        assert shown == ("no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME")
-
-
-def test_long_signatures_are_counted() -> None:
-    specs = tuple(TensorSpecRecord(f"T{i}", "FP32") for i in range(9))
-    assert "T0, T1, T2, +6 → nothing" in as_text([model(inputs=specs, outputs=())])
+        assert shown == "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"

@@ -47,10 +47,7 @@ def test_where_colours_run_out_a_picture_takes_what_it_does_not_have() -> None:
         assert pair[name].light != pair["1"].light
 
 
-def test_the_notebook_is_grey() -> None:
+def test_the_notebook_is_grey_and_every_color_is_written_in_full() -> None:
     assert model_inks([""]) == {"": NOTEBOOK}
-
-
-def test_every_colour_is_written_in_full() -> None:
     inks: list[Ink] = [*model_inks("abcdef").values(), ALARM]
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for ink in inks for colour in (ink.light, ink.dark))

@@ -77,13 +77,10 @@ def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
     assert max(map(len, as_text(response(tensors=(tensor(preview=long),))).split("\n"))) <= 100
 
 
-def test_a_response_without_tensors() -> None:
+def test_a_response_without_tensors_or_with_an_error() -> None:
     assert "no tensors; only the final flag" in as_text(response(tensors=()))
     assert "no tensors; only the final flag" in Page(as_html(response(tensors=()))).text
     assert "final flag" not in as_text(response(tensors=(), final=False))
-
-
-def test_a_response_with_an_error() -> None:
     record = response(model="caller", tensors=(), error=error())
     text = as_text(record)
     assert text.startswith("✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights")
@@ -109,16 +106,12 @@ def test_a_stream() -> None:
     assert not page.find("li")
 
 
-def test_a_stream_that_is_not_finished_says_so() -> None:
+def test_a_stream_that_is_not_finished_says_so_unless_it_runs() -> None:
     records = [response(i, final=False) for i in range(3)]
     assert as_text(records, stream=True).startswith("! square")
     assert "warning: no final flag" in as_text(records, stream=True)
     assert "no final flag" in Page(as_html(records, stream=True)).text
     assert "no final flag" not in as_text(records)
-
-
-def test_a_stream_that_runs_is_no_reason_for_a_warning() -> None:
-    records = [response(i, final=False) for i in range(3)]
     shown = render(records, stream=True, running=True)
     assert shown.text.split("\n")[0].startswith("· square")
     assert shown.text.split("\n")[0].endswith("· running")
@@ -188,7 +181,7 @@ def test_repeated_warnings_are_counted_once() -> None:
     assert "warning: own 2" in text
 
 
-def test_columns_tell_what_is_not_shared() -> None:
+def test_columns_have_the_facts_that_are_not_shared() -> None:
     mixed = [response(0), response(1, tensors=(tensor(1, shape=(2,), device="gpu:0"),))]
     text = as_text(mixed)
     assert "OUT INT32\n" in text
@@ -196,9 +189,6 @@ def test_columns_tell_what_is_not_shared() -> None:
     assert "[2] gpu:0 [1]" in text
     same = as_text([response(0, tensors=(tensor(device="gpu:0"),))])
     assert "OUT INT32 [1] gpu:0\n" in same
-
-
-def test_many_tensors_share_one_column() -> None:
     tensors = tuple(tensor(i, name=f"T{i}") for i in range(5))
     text = as_text([response(0, tensors=tensors)])
     assert "T0 INT32 [1] [0]; T1 INT32 [1] [1]; T2 INT32 [1] [2]" in text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from bls_notebook.records.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import statistics
@@ -44,19 +42,13 @@ def test_a_row_for_each_version_with_a_bar_of_its_phases() -> None:
     assert "4 hits, 1 miss" in page.text
 
 
-def test_a_column_that_nobody_needs_is_not_there() -> None:
+def test_an_unused_column_and_an_empty_list() -> None:
     assert "batch" not in Page(as_html([statistics(batching=False, batches=())])).text
-
-
-def test_nothing_is_loaded() -> None:
     assert "no models are loaded" in as_text([], empty="StatisticsRecord")
     assert "no models are loaded" in Page(as_html([], empty="StatisticsRecord")).text
 
 
-# -- the record ----------------------------------------------------------------------------------------
-
-
-def test_a_row_of_a_real_server_which_leaves_out_what_is_zero() -> None:
+def test_an_entry_of_a_real_server_which_omits_zeros() -> None:
     row = {
         "name": "m",
         "version": "3",
@@ -72,11 +64,7 @@ def test_a_row_of_a_real_server_which_leaves_out_what_is_zero() -> None:
     assert record.batching
     assert not record.cached
     assert StatisticsRecord.from_dict(record.to_dict()) == record
-
-
-@pytest.mark.parametrize(("count", "ns", "seconds"), [(0, 0, 0), (4, 2_000_000_000, 0.5)])
-def test_means(count: int, ns: int, seconds: float) -> None:
-    assert Times(count, ns).seconds == seconds
+    assert (Times().seconds, Times(4, 2_000_000_000).seconds) == (0, 0.5)
 
 
 def test_a_model_that_has_only_failed_was_asked() -> None:

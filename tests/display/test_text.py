@@ -18,19 +18,11 @@ TIME_PATTERN = r"[ \t]*\b\d+(?:\.\d+)? (?:µs|ms|s)\b"  # with the padding befor
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        (0.0, "0.00 µs"),
-        (7.31e-6, "7.31 µs"),
-        (9.996e-6, "10.0 µs"),
-        (42e-6, "42.0 µs"),
-        (99.96e-6, "100 µs"),
-        (420e-6, "420 µs"),
-        (999.6e-6, "1.00 ms"),
-        (0.01234, "12.3 ms"),
-        (0.9996, "1.00 s"),
-        (1.45, "1.45 s"),
+        (0.0, "0.00 µs"), (7.31e-6, "7.31 µs"), (9.996e-6, "10.0 µs"), (42e-6, "42.0 µs"), (99.96e-6, "100 µs"),
+        (420e-6, "420 µs"), (999.6e-6, "1.00 ms"), (0.01234, "12.3 ms"), (0.9996, "1.00 s"), (1.45, "1.45 s"),
         (125, "125 s"),
     ],
-)
+)  # fmt: skip
 def test_duration(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
@@ -83,13 +75,10 @@ def test_clip() -> None:
     assert clip("ab cdef", 4) == "ab…"
 
 
-def test_empty_columns_vanish_with_their_headings() -> None:
+def test_empty_columns_vanish_and_short_rows_reach_to_the_right_edge() -> None:
     assert table([["a", "", "b"]], heads=["x", "y", "z"], indent="") == ["x  z", "a  b"]
     assert table([]) == []
     assert table([["", ""]]) == [""]
-
-
-def test_a_short_row_reaches_to_the_right_edge() -> None:
     lines = table([["1", "aa", "b"], ["2", "a long remark about it"]], indent="")
     assert lines == ["1  aa  b", "2  a long remark about it"]
 

@@ -38,38 +38,27 @@ print("in", __import__("threading").current_thread().name)
     assert threading.current_thread().name not in shown.stdout
     assert cells("len(responses)").value == 4
 
-
-def test_await_in_the_last_line_only(cells) -> None:
-    cells.model()
     assert cells(BODY + "(await request(2).async_exec()).has_error()").value is False
-
-
-def test_await_in_an_earlier_line_only(cells) -> None:
-    cells.model()
     assert cells(BODY + "r = await request(2).async_exec()\n7").value == 7
 
 
 def test_variables_are_the_notebooks(cells) -> None:
+    assert isinstance(cells("%%bls\npb_utils").error, NameError), "pb_utils is imported by the cell alone"
     cells("before = 5")
     cells("%%bls\nafter = before + 1")
     assert cells("after").value == 6
-
-
-def test_into_and_silence(cells) -> None:
     assert cells("%%bls --into value\n1 + 1").value == 2
     assert cells("value").value == 2
     assert cells("%%bls\n1 + 1;").value is None
     assert cells("%%bls\nx = 1").value is None
+    assert cells("%%bls\n\n").success
+    assert cells("%%bls\n# nothing").success
 
 
 def test_magics_inside_the_body(cells) -> None:
     cells.model()
     assert cells("%%bls\nr = %bls times IN=[3]\nr['OUT'].as_numpy().tolist()").value == [6.0]
-
-
-def test_pb_utils_is_not_put_there_by_itself(cells) -> None:
-    failed = cells("%%bls\npb_utils")
-    assert isinstance(failed.error, NameError)
+    assert cells("%%bls\n%bls").stderr.startswith("UsageError: %bls: missing: MODEL.")
 
 
 def test_a_traceback_begins_at_the_cell_and_counts_its_lines(cells) -> None:
@@ -92,34 +81,17 @@ def test_a_syntax_error_shows_the_line(cells) -> None:
     assert "bls_notebook" not in failed.stdout
 
 
-def test_errors_of_the_api_in_the_body_keep_their_traceback(cells) -> None:
-    failed = cells("%%bls\nimport bls_notebook as bls\nbls.current_repository().load('nope')")
-    assert "ModelNotFoundError" in failed.stdout
-    assert "bls.current_repository().load('nope')" in failed.stdout
-
-
-def test_errors_of_the_api_in_a_plain_cell_keep_their_traceback(cells) -> None:
-    failed = cells("import bls_notebook as bls\nbls.current_repository().load('nope')")
-    assert "ModelNotFoundError" in failed.stdout
-    assert "Traceback" in failed.stdout
-
-
-def test_errors_of_the_api_show_the_line_of_the_caller_and_no_machinery(cells) -> None:
+def test_errors_of_the_api_keep_their_traceback_to_the_line_of_the_caller(cells) -> None:
+    for magic in ("%%bls\n", ""):
+        failed = cells(f"{magic}import bls_notebook as bls\nbls.current_repository().load('nope')")
+        assert "ModelNotFoundError" in failed.stdout
+        assert "bls.current_repository().load('nope')" in failed.stdout
+        assert "Traceback" in failed.stdout
     failed = cells("import bls_notebook as bls\nbls.connect('http://127.0.0.1:1', timeout=1)")
     assert "bls.connect('http://127.0.0.1:1', timeout=1)" in failed.stdout
     assert "BLSError: connect: http://127.0.0.1:1: no answer" in failed.stdout
     assert "connecting.py" not in failed.stdout
     assert "direct cause" not in failed.stdout
-
-
-def test_a_bad_argument_inside_the_body_gets_one_line(cells) -> None:
-    failed = cells("%%bls\n%bls")
-    assert failed.stderr.startswith("UsageError: %bls: missing: MODEL.")
-
-
-def test_an_empty_body(cells) -> None:
-    assert cells("%%bls\n\n").success
-    assert cells("%%bls\n# nothing").success
 
 
 def test_a_stream_comes_whole_inside_the_body(cells) -> None:

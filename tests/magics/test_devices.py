@@ -6,6 +6,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import registry
+from bls_notebook.magics.completion.magic_lines import MagicLine, suggest
 from bls_notebook.records.devices import DeviceTable
 
 
@@ -58,16 +59,17 @@ def test_real_gpus_are_used_instead(cells, monkeypatch: pytest.MonkeyPatch) -> N
     assert "This machine has CUDA GPUs, so none is simulated." in shown.stdout
 
 
-def test_the_table(cells) -> None:
+def test_the_table_and_the_completions(cells) -> None:
     shown = cells("%tritonrepo devices")
     assert isinstance(shown.value, DeviceTable)
     assert "cpu" in shown.text
     assert "%config BLSNotebook.simulated_gpus = 1" in shown.text
-    cells("%config BLSNotebook.simulated_gpus = 1")
+    cells("%config BLSNotebook.simulated_gpus = 3")
     shown = cells("%tritonrepo devices")
     assert "gpu:0 (simulated)" in shown.text
     assert set(shown.bundles[0]) == {"text/plain", "text/html"}
-    assert "devices" in cells("%tritonrepo --help").stdout
+    line = MagicLine("%bls", ("times", "--device"), "")
+    assert suggest(line, [], {}) == ("", ["cpu", "gpu:0", "gpu:1", "gpu:2"])
 
 
 def test_device_of_a_request(cells) -> None:
@@ -82,11 +84,3 @@ def test_device_of_a_request(cells) -> None:
     assert cells("%bls times IN=[1, 2] --device cpu").value["OUT"].is_cpu()
     nonsense = cells("%bls times IN=[1, 2] --device moon")
     assert "expected 'cpu', 'gpu' or 'gpu:<number>'" in nonsense.text + str(nonsense.error)
-
-
-def test_completion_knows_the_devices(cells) -> None:
-    from bls_notebook.magics.completion.magic_lines import MagicLine, suggest
-
-    cells("%config BLSNotebook.simulated_gpus = 3")
-    line = MagicLine("%bls", ["times", "--device"], "")
-    assert suggest(line, [], {}) == ("", ["cpu", "gpu:0", "gpu:1", "gpu:2"])

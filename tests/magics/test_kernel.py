@@ -180,10 +180,6 @@ def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
     assert len({m["content"]["transient"]["display_id"] for m in outputs}) == 1
     assert "3 responses" in outputs[-1]["content"]["data"]["text/html"]
     assert "3 responses" in data_of(kernel.run("_")[1], "execute_result")[0]["text/plain"]
-
-
-def test_a_stream_that_is_awaited_is_updated_too(kernel: Kernel) -> None:
-    kernel.run("import bls_notebook.magics.request as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
     _, outputs = kernel.run("%bls slow N=[2] --stream --async")
     assert [m["msg_type"] for m in outputs] == ["display_data"] + ["update_display_data"] * 2
 
