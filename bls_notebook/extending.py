@@ -81,16 +81,6 @@ def critical() -> Critical:
 
 
 __all__ = [
-    "Capability",
-    "Critical",
-    "Drawing",
-    "Host",
-    "Observation",
-    "Registration",
-    "SentRequest",
-    "Undo",
-    "critical",
-    "host_of",
-    "lazily",
-    "observe",
-]
+    "Capability", "Critical", "Drawing", "Host", "Observation", "Registration", "SentRequest", "Undo", "critical",
+    "host_of", "lazily", "observe",
+]  # fmt: skip
