@@ -15,7 +15,7 @@ import bls_notebook as bls
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import event_loops, interrupts
 from tests.engine import gates
-from tests.engine.harness import stacks, until
+from tests.engine.harness import assert_all_idle, stacks, until
 
 SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
 
@@ -82,7 +82,10 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repository
     finally:
         gates.open_all()
-        repository.close(1.0)
+        try:
+            assert_all_idle(repository)
+        finally:
+            repository.close(1.0)
     assert threading.active_count() < threads + 200
 
 

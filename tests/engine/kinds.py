@@ -74,12 +74,12 @@ def at_rest(repo: bls.ModelRepository) -> None:
     for name in repo._server.names():
         found: Any = repo._server.find(name)
         scheduler = getattr(found.scheduler, "_inner", found.scheduler)
-        until(lambda s=scheduler: not s._open, f"a request to {name!r} is never answered", 5)
+        until(lambda s=scheduler: not s._open, f"a request to {name!r} is never answered")
         if not hasattr(scheduler, "_idle"):
             continue  # an ensemble
         total = len(found.instances)
-        until(lambda s=scheduler: not s._queue, f"a request to {name!r} is left in the queue", 5)
-        until(lambda s=scheduler, t=total: len(s._idle) == t, f"an instance of {name!r} is lost", 5)
+        until(lambda s=scheduler: not s._queue, f"a request to {name!r} is left in the queue")
+        until(lambda s=scheduler, t=total: len(s._idle) == t, f"an instance of {name!r} is lost")
         assert len(set(scheduler._idle)) == total
         assert all(i.holder is None and not i.serving for i in found.instances), name
 

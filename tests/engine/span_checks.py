@@ -33,8 +33,8 @@ def execute(self, requests):
 """)
 
 
-def check(session: Session) -> None:
-    """What holds of every session, whatever was done."""
+def check(session: Session) -> Session:
+    """Assert what holds for every session; return it."""
     ids = [s.id for s in session.spans]
     assert len(set(ids)) == len(ids)
     by_id = {s.id: s for s in session.spans}
@@ -54,6 +54,7 @@ def check(session: Session) -> None:
     figures = session.statistics()
     assert sum(m.critical for m in figures.models) + figures.notebook == session.wall
     assert Session.from_dict(session.to_dict()) == session
+    return session
 
 
 def tree(session: Session) -> list[tuple[str, str, str]]:

@@ -72,14 +72,12 @@ def test_a_bare_thread_with_an_idle_callee(repo: bls.ModelRepository, kind: str)
     repo.define("double", DOUBLE, pbtxt())
     repo.define("a", _bare(kind, "double"), pbtxt())
     assert infer(repo, "a") == (0 if kind == "exec itself" else 2)
-    assert_all_idle(repo)
 
 
 @pytest.mark.parametrize("kind", [k for k in BARE if k != "asyncio in a thread"])
 def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
     repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Nobody can tell whether this ends, where the model looks now and then. It does here: we end it."""
     repo.define("a", _bare(kind, "a", "while thread.is_alive(): thread.join(0.001)"), pbtxt())
     caller = Caller(infer, repo, "a")
     until(lambda: reports.records, "a report")
@@ -101,7 +99,6 @@ def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
 def test_a_bare_thread_that_the_model_waits_for(
     repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str, wait: str
 ) -> None:
-    """A thread that waits for another, which waits for its instance: that is certain, once one looks."""
     repo.define("a", _bare(kind, "a", wait), pbtxt())
     response = Caller(repo.infer, "a", ints(0)).result()
     if kind != "exec itself":
@@ -184,7 +181,6 @@ def execute(self, requests):
 
 
 def test_a_wait_that_ends_is_not_reported(repo: bls.ModelRepository, reports: pytest.LogCaptureFixture) -> None:
-    """An ordinary queue is no news, however long it takes."""
     repo.define("a", model('''
 def execute(self, requests):
     gates.open_gate("runs")
@@ -206,7 +202,6 @@ def execute(self, requests):
 
 
 def test_jobs_of_the_engine_hold_no_caller(repo: bls.ModelRepository) -> None:
-    """A thread of ours is not a model: BLS is refused in it, whatever it ran before."""
     repo.define("double", DOUBLE, pbtxt())
 
     async def call() -> Any:

@@ -103,9 +103,6 @@ def test_members_of_an_ensemble_and_ensembles_use_it(cached: bls.ModelRepository
     assert stats(cached, "outer")["cache_hit"]["count"] == 1
 
 
-# -- the cache by itself -------------------------------------------------------------------------------
-
-
 def request(**arrays: np.ndarray[Any, Any]) -> InferenceRequest:
     return InferenceRequest("", 0, [Tensor(n, a) for n, a in arrays.items()], [], "m")
 

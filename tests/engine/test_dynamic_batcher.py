@@ -1,13 +1,22 @@
-"""How batches are formed: the rules against a brute-force statement of them, and the queue."""
+"""The dynamic batcher: batches, queues, alarms of waiting batches, and preserve_ordering."""
 
 from __future__ import annotations
 
+import asyncio
 from itertools import accumulate
+from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bls_notebook as bls
+from bls_notebook.engine.schedulers import base
 from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
+from tests.engine import gates
+from tests.engine.fake_clock import FakeClock
+from tests.engine.harness import Caller, message, model, queued, until
 
 RULES = st.builds(
     BatchRules,
@@ -80,8 +89,6 @@ def test_waiting_until_the_plan_says_so_ends_the_wait(case: tuple[list[Waiting],
         assert form(waiting, plan.wait_until - 1, rules).count == 0
         assert form(waiting, plan.wait_until, rules).count > 0
 
-
-# -- the queue ---------------------------------------------------------------------------------------
 
 POLICIES = st.builds(
     QueuePolicy,
@@ -159,3 +166,198 @@ def test_a_timeout_of_one_microsecond_has_always_expired() -> None:
     assert policy.deadline(2000, 0) == 999_000  # a request can ask for less, not for more
     assert QueuePolicy(timeout=1000).deadline(1, 0) == 999_000
     assert QueuePolicy(override=True).deadline(1, 0) is None
+
+
+MORE = {
+    "dynamic": "dynamic_batching { max_queue_delay_microseconds: 5000000 }",
+    "two instances": "dynamic_batching { max_queue_delay_microseconds: 5000000 }"
+    " instance_group { count: 2 kind: KIND_CPU }",
+    "rejected": "dynamic_batching { max_queue_delay_microseconds: 5000000 default_queue_policy"
+    " { allow_timeout_override: true default_timeout_microseconds: 9000000 } }",
+    "direct": "sequence_batching { direct { max_queue_delay_microseconds: 5000000 minimum_slot_utilization: 0.5 } }",
+    "oldest": "sequence_batching { oldest { max_candidate_sequences: 4 max_queue_delay_microseconds: 5000000"
+    " preferred_batch_size: [ 4 ] } }",
+}
+
+ECHO = model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+""")
+
+
+def config(more: str) -> str:
+    return f"""
+max_batch_size: 4
+{more}
+input [ {{ name: "X" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+"""
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    fake = FakeClock()
+    monkeypatch.setattr(base, "system_clock", fake)
+    return fake
+
+
+def asked(repo: bls.ModelRepository, **more: Any) -> Any:
+    return repo.infer_async("m", {"X": np.array([[4]], np.int32)}, correlation_id=1, flags=1, **more)
+
+
+@pytest.mark.parametrize("kind", MORE)
+def test_a_batch_that_waited_for_more_and_was_given_up(repo: bls.ModelRepository, clock: FakeClock, kind: str) -> None:
+    repo.define("m", ECHO, config(MORE[kind]))
+
+    async def give_up() -> None:
+        task = asyncio.ensure_future(asked(repo))
+        await asyncio.to_thread(until, lambda: queued(repo, "m") == 1)
+        assert clock.pending == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert queued(repo, "m") == 0
+
+    asyncio.run(give_up())
+    clock.advance(20)
+    assert clock.pending == 0
+    # And those that come later are served.
+    late = Caller(lambda: asyncio.run(asked(repo)))
+    until(lambda: queued(repo, "m") == 1)
+    clock.advance(6)
+    assert late.result()["Y"].as_numpy().tolist() == [[4]]
+
+
+def test_a_batch_that_waited_for_more_and_was_rejected(repo: bls.ModelRepository, clock: FakeClock) -> None:
+    repo.define("m", ECHO, config(MORE["rejected"]))
+    late = Caller(lambda: asyncio.run(asked(repo, timeout=1_000_000)))
+    until(lambda: queued(repo, "m") == 1)
+    clock.advance(2)
+    assert message(late.result()) == "Request timeout expired"
+    clock.advance(20)
+    assert clock.pending == 0
+
+
+@pytest.mark.parametrize("kind", ["direct", "oldest"])
+def test_a_sequence_that_never_ends_keeps_no_model_that_is_gone(
+    repo: bls.ModelRepository, clock: FakeClock, kind: str
+) -> None:
+    more = f"sequence_batching {{ max_sequence_idle_microseconds: 900000000 {kind} {{ }} }}"
+    repo.define("m", ECHO, config(more))
+    assert asyncio.run(asked(repo)).error is None
+    assert clock.pending == 1
+    repo.unload("m")
+    assert clock.pending == 0
+
+
+def test_a_request_that_is_put_back_leaves_a_preferred_size_at_once(
+    repo: bls.ModelRepository, clock: FakeClock
+) -> None:
+    more = """dynamic_batching { preferred_batch_size: [ 2, 8 ] max_queue_delay_microseconds: 9000000
+    default_queue_policy { timeout_action: DELAY allow_timeout_override: true
+    default_timeout_microseconds: 8000000 } }"""
+    repo.define("m", ECHO, config(more).replace("max_batch_size: 4", "max_batch_size: 8"))
+
+    def ask(rows: int, timeout: int = 0) -> Caller:
+        waiting = queued(repo, "m")
+        value = np.full((rows, 1), rows, np.int32)
+        caller = Caller(lambda: asyncio.run(repo.infer_async("m", {"X": value}, timeout=timeout)))
+        until(lambda: queued(repo, "m") == waiting + 1)
+        return caller
+
+    first = ask(1, timeout=3_000_000)
+    clock.advance(1)
+    assert not first.done
+    second = ask(2)
+    assert not first.done
+    clock.advance(3)
+    assert second.result()["Y"].as_numpy().tolist() == [[2], [2]]
+    assert not first.done
+    clock.advance(9)
+    assert first.result()["Y"].as_numpy().tolist() == [[1]]
+    assert clock.pending == 0
+
+
+COUNT = 5
+EACH_ITS_TIME = model("""
+def execute(self, requests):
+    number = int(requests[0].inputs()[0].as_numpy().ravel()[0])
+    gates.log.put(number)
+    gates.pass_gate(f"go {number}")
+    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+
+def finalize(self):
+    gates.open_gate("finalized")
+""")
+
+
+def ordered_config(scheduler: str) -> str:
+    return f"""
+max_batch_size: 1
+{scheduler}
+instance_group [ {{ count: {COUNT} kind: KIND_CPU }} ]
+input [ {{ name: "X" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
+"""
+
+
+def answered(repo: bls.ModelRepository) -> int:
+    found = repo._server.find("m")
+    assert found is not None
+    return len(found.scheduler._idle)  # type: ignore[attr-defined]
+
+
+def run(repo: bls.ModelRepository, first: int) -> tuple[list[int], list[int]]:
+    """Requests 0 .. COUNT - 1, of which `first` is answered last; which tasks end before that, and then."""
+    ended: list[int] = []
+    early: list[int] = []
+
+    async def main() -> None:
+        tasks = []
+        for number in range(COUNT):
+            array = np.array([[number]], np.int32)
+            tasks.append(asyncio.create_task(repo.infer_async("m", {"X": array})))
+            tasks[-1].add_done_callback(lambda _, number=number: ended.append(number))
+            assert await asyncio.to_thread(gates.log.get) == number
+        for free, number in enumerate(n for n in reversed(range(COUNT)) if n != first):
+            gates.open_gate(f"go {number}")
+            await asyncio.to_thread(until, lambda free=free: answered(repo) == free + 1)
+        await asyncio.sleep(0)
+        early.extend(ended)
+        gates.open_gate(f"go {first}")
+        for response in await asyncio.gather(*tasks):
+            assert response.error is None
+
+    asyncio.run(main())
+    return early, ended
+
+
+@pytest.mark.parametrize("first", range(COUNT))
+def test_tasks_end_in_order(repo: bls.ModelRepository, first: int) -> None:
+    repo.define("m", EACH_ITS_TIME, ordered_config("dynamic_batching { preserve_ordering: true }"))
+    early, ended = run(repo, first)
+    assert early == list(range(len(early)))
+    assert len(early) <= first
+    assert ended == list(range(COUNT))
+
+
+def test_without_it_they_do_not(repo: bls.ModelRepository) -> None:
+    repo.define("m", EACH_ITS_TIME, ordered_config("dynamic_batching { }"))
+    assert run(repo, 0)[1] == [*reversed(range(COUNT))]
+
+
+def test_an_unload_waits_until_all_have_been_told(repo: bls.ModelRepository) -> None:
+    repo.define("m", EACH_ITS_TIME, ordered_config("dynamic_batching { preserve_ordering: true }"))
+    callers = []
+    for number in range(2):
+        callers.append(Caller(ask, repo, number))
+        assert gates.log.get() == number
+    unloading = Caller(repo.unload, "m")
+    gates.open_gate("go 1")
+    gates.open_gate("go 0")
+    gates.pass_gate("finalized")
+    assert [caller.result()["Y"].as_numpy().tolist() for caller in callers] == [[[0]], [[1]]]
+    unloading.result()
+
+
+def ask(repo: bls.ModelRepository, number: int) -> Any:
+    return repo.infer("m", {"X": np.array([[number]], np.int32)})

@@ -65,7 +65,6 @@ def test_near_the_end_of_the_stack(kept: bls.ModelRepository, kind: str) -> None
 
 
 def test_a_sender_at_the_end_of_the_stack(repo: bls.ModelRepository) -> None:
-    """A response that could not be sent has not been: the model sends it with more room."""
     repo.define("deep", model("""
 def execute(self, requests):
     for request in requests:
@@ -125,7 +124,6 @@ print("done")
 
 @pytest.mark.slow
 def test_without_memory() -> None:
-    """Each of the first allocations of a request fails, one at a time; in a process of its own."""
     pytest.importorskip("_testcapi", reason="this Python has no _testcapi")
     command = [sys.executable, "-W", "ignore", "-c", MEMORY, "inline", "nested", "cached"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

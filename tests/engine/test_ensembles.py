@@ -1,4 +1,4 @@
-"""Ensembles: answers, order, errors and waits, as a real tritonserver 2.51 has them."""
+"""Ensembles, as a real tritonserver 2.51 runs them, with plain and decoupled steps."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ def execute(self, requests):
 @pytest.fixture
 def models(repo: bls.ModelRepository) -> bls.ModelRepository:
     return with_steps(repo)
-
-
-# -- answers -------------------------------------------------------------------------------------------
 
 
 def test_a_chain(models: bls.ModelRepository) -> None:
@@ -143,9 +140,6 @@ def test_batches_between_models_that_batch_and_those_that_do_not(repo: bls.Model
     )
 
 
-# -- errors --------------------------------------------------------------------------------------------
-
-
 def test_a_step_that_raises(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus", "raises", "double"))
     response = models.infer("e", ints(1))
@@ -208,9 +202,6 @@ def execute(self, requests):
     assert gates.counts["ended"] == 1
 
 
-# -- side by side, and where ---------------------------------------------------------------------------
-
-
 MEET = model("""
 def execute(self, requests):
     gates.shared["barrier"].wait(gates.LIMIT)
@@ -233,7 +224,6 @@ def test_steps_that_do_not_need_each_other_run_side_by_side(models: bls.ModelRep
 
 
 def test_a_branch_goes_on_while_the_caller_runs_another(models: bls.ModelRepository) -> None:
-    """Whichever branch the caller's thread takes, the step after the other one begins."""
     models.define("last", model('''
 def execute(self, requests):
     gates.open_gate("went on")
@@ -310,9 +300,6 @@ def execute(self, requests):
     assert infer(models, "e", 1) == 204
 
 
-# -- waits, cancelling and leaving -----------------------------------------------------------------------
-
-
 def test_a_circle_through_an_ensemble_is_refused(models: bls.ModelRepository) -> None:
     calls = model("""
 def execute(self, requests):
@@ -341,7 +328,6 @@ def execute(self, requests):
 
 
 def test_a_circle_that_closes_late_and_in_the_background_is_refused(models: bls.ModelRepository) -> None:
-    """The caller's loop sleeps already when the second step meets the caller's own instance."""
     models.define("slow", model('''
 def execute(self, requests):
     gates.pass_gate("asleep")
@@ -402,7 +388,6 @@ def execute(self, requests):
 
 @pytest.mark.parametrize("leaves", ["plus", "e"])
 def test_a_request_in_flight_is_finished_before_an_unload(models: bls.ModelRepository, leaves: str) -> None:
-    """The models of later steps are there until it is answered."""
     models.define("waits", model('''
 def execute(self, requests):
     gates.open_gate("began")
@@ -428,7 +413,6 @@ def execute(self, requests):
 
 
 def test_a_model_that_two_steps_name_in_different_ways_can_leave(models: bls.ModelRepository) -> None:
-    """By its version and as the newest one."""
     models.define("e", "", chain("double", "double/1"))
     assert infer(models, "e", 5) == 20
     left = threading.Thread(target=models.unload, args=("double",), daemon=True)
@@ -436,3 +420,61 @@ def test_a_model_that_two_steps_name_in_different_ways_can_leave(models: bls.Mod
     left.join(gates.LIMIT)
     assert not left.is_alive()
     assert {r.name: r.state for r in models.index()}["double"] == "UNAVAILABLE"
+
+
+def streamed(repo: bls.ModelRepository, name: str, x: int, output: str = "Y") -> list[Any]:
+    return [
+        "error" if r.error is not None else int(r[output].as_numpy()[0]) if output in r else None
+        for r in repo.stream(name, ints(x))
+    ]
+
+
+def test_a_decoupled_step_makes_a_decoupled_ensemble(models: bls.ModelRepository) -> None:
+    record = models.define("e", "", chain("countdown", "double"))
+    assert record.decoupled
+    assert models.config("e").model_transaction_policy.decoupled
+    assert [v for v in streamed(models, "e", 3) if v is not None] == [6, 4, 2]
+    assert [v for v in streamed(models, "e", 0) if v is not None] == []
+    assert "using the decoupled" in message(models.infer("e", ints(1)))
+
+
+def test_a_decoupled_step_does_not_go_with_a_response_cache(models: bls.ModelRepository) -> None:
+    cached = "response_cache { enable: true }"
+    words = "Response Cache does not currently support model {} with 'decoupled' transaction policy"
+    models.define("inner", "", chain("countdown", "double"))
+    for name, steps in {"e": ("countdown", "double"), "f": ("plus", "inner")}.items():
+        with pytest.raises(bls.ModelLoadError, match=words.format(name)):
+            models.define(name, "", chain(*steps) + cached)
+        assert not models.ready(name)
+    models.define("e", "", chain("plus", "double") + cached)
+
+
+def test_a_decoupled_step_at_the_end(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus", "countdown"))
+    assert [v for v in streamed(models, "e", 2) if v is not None] == [3, 2, 1]
+
+
+def test_responses_of_a_decoupled_step_stay_apart(models: bls.ModelRepository) -> None:
+    models.define("e", "", ensemble(
+        ("countdown", {"X": "X"}, {"Y": "t"}),
+        ("double", {"X": "t"}, {"Y": "a"}), ("plus", {"X": "t"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert sorted(v for v in streamed(models, "e", 40) if v is not None) == [3 * n + 1 for n in range(1, 41)]
+
+
+def test_decoupled_after_decoupled(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("countdown", "countdown"))
+    assert sorted(v for v in streamed(models, "e", 3) if v is not None) == [1, 1, 1, 2, 2, 3]
+
+
+def test_an_error_ends_the_stream(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("countdown", "raises"))
+    last = list(models.stream("e", ints(2)))[-1]
+    assert last.final
+    assert message(last).startswith("in ensemble 'e', Failed to process")
+
+
+def test_an_ensemble_that_is_not_decoupled_can_be_streamed(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus", "double"))
+    assert streamed(models, "e", 1) == [4]

@@ -335,9 +335,6 @@ class TritonPythonModel:
     assert read.tolist() == bits.tolist() == list(range(LARGE))
 
 
-# -- threads --------------------------------------------------------------------------------------------
-
-
 def test_isolation_holds_among_many_threads(repo: bls.ModelRepository) -> None:
     repo.define(
         "bump",

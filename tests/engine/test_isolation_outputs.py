@@ -338,7 +338,6 @@ class TritonPythonModel:
 
 
 def test_a_subclass_of_a_response_or_tensor_is_not_what_the_caller_gets(repo: bls.ModelRepository) -> None:
-    """In another process there is no such class; nor may what hangs on the object be seen."""
     repo.define(
         "own",
         HEAD

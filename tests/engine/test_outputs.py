@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.exception_text import ReturnError
 from bls_notebook.engine.tensors.outputs import answer, check_returned
-from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError, TritonModelException
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 
 
 def response(*names: str, error: TritonError | None = None) -> InferenceResponse:
@@ -20,15 +16,6 @@ def response(*names: str, error: TritonError | None = None) -> InferenceResponse
 
 def outputs(got: InferenceResponse) -> dict[str, int]:
     return {t.name(): int(t.as_numpy()[0]) for t in got.output_tensors()}
-
-
-# -- the return value -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_list_with_a_response_for_each_request(count: int) -> None:
-    returned = [response("A") for _ in range(count)]
-    assert check_returned(returned, count) is returned
 
 
 def test_nones_and_subclasses_are_taken() -> None:
@@ -40,71 +27,6 @@ def test_nones_and_subclasses_are_taken() -> None:
 
     assert check_returned([None, Mine()], 2)[0] is None
     assert len(check_returned(Responses([response()]), 1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("returned", "found"),
-    [
-        ((), "<class 'tuple'>"),
-        (None, "<class 'NoneType'>"),
-        ({}, "<class 'dict'>"),
-        ("x", "<class 'str'>"),
-        (5, "<class 'int'>"),
-        (InferenceResponse(), "<class 'c_python_backend_utils.InferenceResponse'>"),
-        (iter([]), "<class 'list_iterator'>"),
-    ],
-)
-def test_anything_but_a_list_is_refused(returned: Any, found: str) -> None:
-    with pytest.raises(ReturnError) as info:
-        check_returned(returned, 1)
-    assert str(info.value) == f"Expected a list in the execute return, found type '{found}'."
-    assert isinstance(info.value, TritonModelException)
-
-
-@pytest.mark.parametrize(("given", "count"), [(0, 1), (2, 1), (1, 2)])
-def test_a_wrong_number_is_refused(given: int, count: int) -> None:
-    with pytest.raises(ReturnError) as info:
-        check_returned([response() for _ in range(given)], count)
-    assert (
-        str(info.value) == "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-        f"InferenceRequest(s) size is:{count}, and InferenceResponse(s) size is:{given}\n"
-    )
-
-
-@pytest.mark.parametrize("element", [5, "x", np.zeros(1), TritonError("x"), [response()], Tensor("A", np.zeros(1))])
-def test_something_else_in_the_list_is_refused(element: Any) -> None:
-    with pytest.raises(
-        ReturnError, match=r"^Expected an 'InferenceResponse' object in the execute function return list"
-    ):
-        check_returned([response(), element], 2)
-
-
-# -- the answer -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("given_away", [True, False])
-@pytest.mark.parametrize(
-    ("sent", "requested", "expected"),
-    [
-        (["A"], ["A"], {"A": 0}),
-        (["A", "B"], ["A", "B"], {"A": 0, "B": 1}),
-        (["B", "A"], ["A", "B"], {"A": 1, "B": 0}),
-        (["A", "B"], ["B"], {"B": 1}),
-        (["A"], ["B"], {}),
-        (["A"], ["A", "B"], {"A": 0}),
-        ([], ["A"], {}),
-        (["A", "A"], ["A"], {"A": 1}),
-        (["A", "B", "A"], ["A", "B"], {"A": 2, "B": 1}),
-        (["A", "A"], ["A", "B"], {"A": 1}),
-        (["A", "C"], ["A", "B"], {"A": 0}),
-        (["C"], ["A"], {}),
-    ],
-)
-def test_which_outputs_are_handed_on(
-    sent: list[str], requested: list[str], expected: dict[str, int], given_away: bool
-) -> None:
-    got = answer([response(*sent)], 0, tuple(requested), given_away)
-    assert outputs(got) == expected
 
 
 @given(st.lists(st.sampled_from("ABCD")), st.sets(st.sampled_from("ABCD")), st.booleans())

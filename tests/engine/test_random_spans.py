@@ -121,8 +121,7 @@ def test_every_request_has_one_span_and_they_nest(plans: dict[str, Plan], caller
         with bls.profile() as profile:
             for caller in [Caller(send) for _ in range(callers)]:
                 caller.result()
-        session = profile.record
-    check(session)
+        session = check(profile.record)
     assert seen(session) == expected(plans, "a", callers)
     by_id = {s.id: s for s in session.spans}
     for span in session.spans:

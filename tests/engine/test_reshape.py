@@ -136,7 +136,6 @@ def test_an_output_of_as_many_elements_gets_the_dims(repo: bls.ModelRepository) 
 def test_an_output_of_too_few_or_too_many_elements_stays_and_is_told(
     repo: bls.ModelRepository, shape: list[int]
 ) -> None:
-    """The real server cuts it off, or fills it up with whatever lies behind it."""
     repo.define("m", MAKES, makes([2, 3], [6]))
     response = ask(repo, "m", shape)
     assert list(response["Y"].as_numpy().shape) == shape
@@ -150,7 +149,6 @@ def test_an_output_of_too_few_or_too_many_elements_stays_and_is_told(
     data=st.data(),
 )
 def test_there_and_back(sizes: list[int], ones: list[int], batch: int, data: st.DataObject) -> None:
-    """Ones put in anywhere keep the order of the sizes that vary."""
     after = list(sizes)
     for place in ones:
         after.insert(min(place, len(after)), 1)

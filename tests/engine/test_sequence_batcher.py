@@ -1,4 +1,4 @@
-"""Sequences: what models see of them. (Who has which slot: test_sequences.)"""
+"""The sequence batcher: slots, backlog, timeouts, controls and states."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.schedulers import base
+from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, assert_all_idle, message, model, queued, until
@@ -138,7 +141,6 @@ def test_errors_of_sequences(repo: bls.ModelRepository) -> None:
     two = repo.infer("m", {"X": np.zeros((2, 1), np.int32)}, correlation_id=1, flags=START)
     assert message(two) == (f"{prefix} to model 'm' must specify batch-size 1 due to requirements of sequence batcher")
     assert gates.logged() == []
-    assert_all_idle(repo)
 
 
 def test_a_null_request_has_the_shapes_of_the_others_and_nothing_of_theirs(held: bls.ModelRepository) -> None:
@@ -245,7 +247,6 @@ class''', 1), config("iterative_sequence: true", decoupled=True))  # fmt: skip
 
     callers = [Caller(stream, n) for n in (5, 3, 1, 4)]
     assert [c.result() for c in callers] == [[4, 3, 2, 1, 0], [2, 1, 0], [0], [3, 2, 1, 0]]
-    assert_all_idle(repo)
 
 
 def test_a_request_that_is_always_rescheduled_ends_when_its_caller_leaves(repo: bls.ModelRepository) -> None:
@@ -258,7 +259,6 @@ def execute(self, requests):
     responses = repo.stream("m", {"X": np.array([[1]], np.int32)})
     assert [next(responses)["Y"].as_numpy().item() for _ in range(50)] == [1] * 50
     responses.close()  # type: ignore[attr-defined]
-    assert_all_idle(repo)
 
 
 def test_a_dropped_sender_of_an_iterative_sequence_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
@@ -272,7 +272,6 @@ def execute(self, requests):
     *some, last = repo.stream("m", {"X": np.array([[1]], np.int32)})
     assert [r["Y"].as_numpy().item() for r in some] == [1, 1]
     assert "final flag" in message(last)
-    assert_all_idle(repo)
 
 
 def test_states_are_inputs_and_stay_as_they_began(repo: bls.ModelRepository) -> None:
@@ -290,7 +289,6 @@ def test_states_are_inputs_and_stay_as_they_began(repo: bls.ModelRepository) -> 
 
 
 def test_a_circle_through_a_sequence_is_found(repo: bls.ModelRepository) -> None:
-    """The slot of the sequence is on the one instance that waits for it, though another is idle."""
     repo.define("m", model('''
 def execute(self, requests):
     if len(requests) > 1:
@@ -301,7 +299,6 @@ def execute(self, requests):
     return [pb.InferenceResponse(error=again.error())]
 '''), config(corrid("UINT64"), 1, count=2))  # fmt: skip
     assert "circular BLS: m -> m" in message(send(repo, 1, 7, START))
-    assert_all_idle(repo)
 
 
 def test_a_second_sequence_from_inside_the_first_takes_another_instance(repo: bls.ModelRepository) -> None:
@@ -334,7 +331,6 @@ def test_an_unloaded_model_answers_what_waits_for_a_slot(held: bls.ModelReposito
 
 
 def test_a_null_request_is_not_seen_again(repo: bls.ModelRepository) -> None:
-    """Of an iterative model that asks for it all the same: it has nobody to answer to."""
     source = model('''
 def initialize(self, args):
     self.seen = {}
@@ -364,4 +360,127 @@ def execute(self, requests):
     until(lambda: queued(repo, "m") == 1)
     gates.open_gate("go")
     assert [c.result()["Y"].as_numpy().item() for c in callers] == [2, 5]
-    assert_all_idle(repo)
+
+
+IDLE = 10
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["step", "step", "step", "run", "run", "cancel", "time"]),
+        st.integers(1, 5),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=60,
+)
+
+
+# A sequence has ended and its steps still wait: another one of its ID has another slot, and may be faster.
+@example(
+    places=1,
+    slots=2,
+    events=[
+        ("step", 2, True, True),
+        ("step", 2, True, False),
+        ("step", 2, False, False),
+        ("run", 1, False, False),
+        ("run", 2, False, False),
+    ],
+)
+@example(
+    places=1,
+    slots=2,
+    events=[("step", 2, True, True), ("step", 2, True, False), ("cancel", 1, False, False), ("step", 2, False, False)],
+)
+@given(st.integers(1, 2), st.integers(1, 2), EVENTS)
+def test_slots_are_given_fairly_and_come_back(
+    places: int, slots: int, events: list[tuple[str, int, bool, bool]]
+) -> None:
+    slot_of: dict[SequenceStep, Slot] = {}
+    table = Sequences(places, slots, IDLE, lambda step, slot: slot_of.__setitem__(step, slot))
+    everything = [slot for place in table.slots.values() for slot in place]
+    waiting: list[SequenceStep] = []
+    ran: list[SequenceStep] = []
+    gone: list[SequenceStep] = []
+    came: list[SequenceStep] = []
+    goes_on: list[tuple[SequenceStep, SequenceStep]] = []  # two steps of one sequence
+    now = 100
+
+    def run(slot: Slot) -> None:
+        step = table.front(slot)
+        if step is None:
+            return
+        assert slot_of[step] is slot
+        slot.queue.popleft()
+        waiting.remove(step)
+        ran.append(step)
+        if step.end:
+            table.release(slot)
+
+    def forget_dropped() -> None:
+        for step in table.dropped:
+            waiting.remove(step)
+        table.dropped = []
+
+    for what, number, first, second in events:
+        if what == "step":
+            step = SequenceStep(object(), number, second, since=now)
+            if table.enter(step, first, now):
+                waiting.append(step)
+                if not first:
+                    goes_on.append((next(s for s in reversed(came) if s.sequence == number), step))
+                came.append(step)
+            else:
+                assert not first
+        elif what == "run":
+            run(everything[number % len(everything)])
+        elif what == "cancel" and waiting:
+            step = waiting.pop(number % len(waiting))
+            step.gone = True
+            gone.append(step)
+        elif what == "time":
+            now += number
+            for slot in table.reap(now):
+                table.front(slot)
+        forget_dropped()
+        # What has a slot waits in it, and each slot serves one sequence at a time.
+        for slot in everything:
+            steps = [s for s in slot.queue if s is not None]
+            assert len({s.sequence for s in steps}) <= 1
+            assert not any(s.end for s in steps[:-1])
+
+    # However it went, time and work give every slot back, and everything is served or dropped.
+    for _ in range(len(waiting) + len(gone) + 10):
+        now += IDLE
+        table.reap(now)
+        for slot in everything:
+            while any(s is not None for s in slot.queue):
+                before = len(slot.queue), len(ran)
+                run(slot)
+                forget_dropped()
+                assert (len(slot.queue), len(ran)) != before
+            table.front(slot)
+            forget_dropped()
+    assert waiting == []
+    # Nothing ran twice; a sequence kept its slot, and what had a slot ran in the order in which it came.
+    assert len(set(map(id, ran))) == len(ran)
+    for step, following in goes_on:
+        assert following not in slot_of or slot_of[step] is slot_of[following]
+    for slot in everything:
+        for number in range(1, 6):
+            order = [came.index(s) for s in ran if slot_of[s] is slot and s.sequence == number]
+            assert order == sorted(order)
+    free = set()
+    for n in range(100, 100 + len(everything)):  # as many new sequences as slots find one at once
+        step = SequenceStep(object(), n)
+        assert table.enter(step, True, now)
+        free.add(slot_of[step])
+    assert free == set(everything)
+
+
+def test_low_slots_first_so_that_batches_are_short() -> None:
+    got: list[tuple[int, int]] = []
+    table = Sequences(2, 2, IDLE, lambda step, slot: got.append((slot.place, slot.number)))
+    for n in range(1, 5):
+        table.enter(SequenceStep(None, n), True, 0)
+    assert got == [(0, 0), (1, 0), (0, 1), (1, 1)]

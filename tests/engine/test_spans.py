@@ -24,8 +24,7 @@ def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) ->
     repo.define("c", SYNC_CALLER, pbtxt())
     with bls.profile(name="one") as profile:
         assert infer(repo, "c", 4) == 9
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert tree(session) == [("", "c", "sync"), ("c", "d", "sync")]
     outer, inner = session.spans
     assert outer.started <= inner.sent
@@ -64,8 +63,7 @@ def test_gathered_requests_are_children_and_queue(repo: bls.ModelRepository) -> 
     repo.define("c", ASYNC_CALLER, pbtxt())
     with bls.profile() as profile:
         assert infer(repo, "c", 8) == 2 * sum(range(8))
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert Counter(tree(session)) == {("", "c", "sync"): 1, ("c", "d", "async"): 8}
     children = sorted((s for s in session.spans if s.model == "d"), key=lambda s: s.started)
     for before, after in itertools.pairwise(children):
@@ -93,8 +91,7 @@ def test_responses_of_a_stream_are_marks(repo: bls.ModelRepository) -> None:
     repo.define("s", STREAM, pbtxt(decoupled=True))
     with bls.profile() as profile:
         assert [value(r) for r in repo.stream("s", ints(3))] == [0, 1, 2]
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     span = only(session, "s")
     assert (span.kind, span.responses, span.bytes_out, span.state) == ("stream", 3, 12, "ok")
     assert [m.kind for m in span.marks] == ["response", "response", "response", "final"]
@@ -251,8 +248,7 @@ def execute(self, requests):
 
     with bls.profile() as profile:
         asyncio.run(three())
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     batch = [s for s in session.spans if s.model == "b"]
     assert len(batch) == 3
     assert {s.batch for s in batch} == {1}
@@ -290,8 +286,7 @@ def test_steps_of_an_ensemble_are_its_children(repo: bls.ModelRepository) -> Non
     with bls.profile() as profile:
         assert infer(repo, "e", 3) == 12
         asyncio.run(later())
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert tree(session)[0] == ("", "e", "sync")
     assert Counter(tree(session)) == {
         ("", "e", "sync"): 1,
@@ -313,8 +308,7 @@ def test_answers_of_the_cache_never_ran(repo: bls.ModelRepository) -> None:
         assert infer(repo, "d", 3) == 6
         assert infer(repo, "d", 3) == 6
         asyncio.run(later())
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert [(s.cached, s.ran, s.state, s.responses) for s in session.spans] == [
         (False, True, "ok", 1),
         (True, False, "ok", 1),
@@ -335,8 +329,7 @@ def test_refused_requests(repo: bls.ModelRepository) -> None:
         assert repo.infer("d", {"X": np.zeros(1, np.float32)}).error is not None
         assert repo.infer("s", ints(1)).error is not None
         asyncio.run(later())
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert [(s.model, s.version, s.kind, s.state, s.ran) for s in session.spans] == [
         ("nobody", 0, "sync", "error", False),
         ("d", 1, "sync", "error", False),
@@ -380,8 +373,7 @@ def test_what_a_model_answers_with_is_its_spans_state(repo: bls.ModelRepository,
     with bls.profile() as profile:
         repo.infer("m", ints(1))
         asyncio.run(later())
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     assert [(s.state, s.ran, s.responses) for s in session.spans] == [(state, True, int(state == "ok"))] * 2
 
 
@@ -404,8 +396,7 @@ def test_a_cancelled_request_in_the_queue(repo: bls.ModelRepository) -> None:
         asyncio.run(cancelled())
         gates.open_gate("go")
         first.result()
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     states = {s.state: s for s in session.spans}
     assert set(states) == {"ok", "cancelled"}
     gone = states["cancelled"]
@@ -424,8 +415,7 @@ def test_a_request_that_waits_for_its_turn_on_its_own_thread(repo: bls.ModelRepo
         gates.open_gate("go")
         first.result()
         second.result()
-    session = profile.record
-    check(session)
+    session = check(profile.record)
     one, other = session.spans
     assert other.queue > 0
     assert one.released <= other.started

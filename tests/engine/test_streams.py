@@ -34,11 +34,9 @@ def test_streams_sync_and_async(repo: bls.ModelRepository) -> None:
         return await asyncio.gather(*[one(n) for n in range(1, 9)])
 
     assert asyncio.run(walk()) == [list(range(n)) for n in range(1, 9)]
-    assert_all_idle(repo)
 
 
 def test_responses_keep_their_order_and_none_is_lost(repo: bls.ModelRepository) -> None:
-    """Sent by several threads: each one's responses in its order, the final flag last."""
     repo.define("a", model('''
 def execute(self, requests):
     sender = requests[0].get_response_sender()

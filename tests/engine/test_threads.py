@@ -82,7 +82,6 @@ def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of jobs to workers that end all the time: each runs once."""
     settled()
     monkeypatch.setattr(threads, "IDLE_SECONDS", 0.0002)
     ran = []
@@ -154,7 +153,6 @@ def test_a_job_that_waits_holds_up_no_other() -> None:
 
 
 def test_later_waits_for_no_lock() -> None:
-    """A destructor may run while its thread holds any lock of ours."""
     threads.ready()
     ran = threading.Event()
     with threads._lock:
@@ -162,9 +160,6 @@ def test_later_waits_for_no_lock() -> None:
         threads.later(ran.set)
         assert time.monotonic() - started < 1
     assert ran.wait(LIMIT)
-
-
-# -- parking -------------------------------------------------------------------------------------------
 
 
 def test_unpark_before_park_is_not_lost() -> None:
@@ -198,9 +193,6 @@ def test_park_gives_way_to_ctrl_c() -> None:
         parker.park(LIMIT)
     parker.unpark()
     assert parker.park(LIMIT)
-
-
-# -- interrupting --------------------------------------------------------------------------------------
 
 
 def test_interrupting_a_thread() -> None:
@@ -250,9 +242,6 @@ def test_an_interrupt_for_a_thread_that_is_gone() -> None:
     clear_interrupt(thread.ident or 0)
 
 
-# -- loops and mailboxes -------------------------------------------------------------------------------
-
-
 def test_posting_from_many_threads() -> None:
     loop = ModelLoop("test")
     ran: list[tuple[int, int]] = []
@@ -287,7 +276,7 @@ def test_a_callback_that_fails_takes_no_other_along() -> None:
     loop.post(fails)
     loop.post(done.set)
     hold.set()
-    assert done.wait(5)
+    assert done.wait(LIMIT)
     until(lambda: len(errors) == 1)
     loop.stop()
 

@@ -189,9 +189,6 @@ def test_a_model_without_inputs(models: bls.ModelRepository) -> None:
     )
 
 
-# -- optional inputs ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("names", ["A", "AB", "AC", "ABC", "CBA"])
 def test_optional_inputs_may_be_left_out(models: bls.ModelRepository, names: str) -> None:
     arrays = {"A": A, "B": B, "C": np.zeros(1, np.int32)}
@@ -215,9 +212,6 @@ def test_optional_inputs_that_are_there_are_checked(models: bls.ModelRepository)
     assert got == unknown("unexpected shape for input 'C' for model 'optional'. Expected [1], got [2]. ")
     got = problem(models, "optional", {"A": A, "C": np.zeros(1, np.int64)})
     assert got == unknown("inference input 'C' data-type is 'INT64', but model 'optional' expects 'INT32'")
-
-
-# -- batching -------------------------------------------------------------------------------------------
 
 
 def rows(count: int) -> dict[str, Any]:
@@ -248,8 +242,6 @@ def test_batches_of_different_sizes(models: bls.ModelRepository) -> None:
     got = problem(models, "batched", {"A": rows(2)["A"], "B": rows(3)["B"]})
     assert got == unknown("input 'A' batch size does not match other inputs for 'batched'")
 
-
-# -- what is looked at first ----------------------------------------------------------------------------
 
 CASES: list[tuple[str, str, Any, list[str], str]] = [
     ("duplicates before outputs", "m", [("A", A), ("A", A)], ["Z"], "already exists"),
@@ -305,8 +297,6 @@ def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, ver
             f"Model '{model}' is not ready."
         )
 
-
-# -- the quick look and the slow one agree ---------------------------------------------------------------
 
 ARRAYS = {"FP32": np.float32, "INT32": np.int32, "BYTES": np.object_}
 names = st.sampled_from("ABC")
@@ -410,9 +400,6 @@ def test_what_was_checked_before_does_not_matter(data: st.DataObject) -> None:
     assert [RequestCheck(spec).problem(r) for r in several] == first
 
 
-# -- rows -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("a", "t", "expected"),
     [
@@ -431,7 +418,6 @@ def test_a_batch_of_no_rows(models: bls.ModelRepository, a: Any, t: Any, expecte
 
 
 def test_a_batch_of_no_rows_of_nothing(models: bls.ModelRepository) -> None:
-    """The server lets it pass, and never answers."""
     got = problem(models, "empty", {"T": np.full((0, 0), b"", np.object_)})
     assert got == unknown(
         "input 'T' for model 'empty' has shape [0,0]: a batch needs one row at least. (The real server would "

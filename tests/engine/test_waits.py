@@ -77,9 +77,6 @@ def test_a_long_chain_is_no_problem() -> None:
     assert deadlocked(0, lambda n: (ALL, [n + 1]) if n < end else (ANY, [0]))
 
 
-# -- systems of models ---------------------------------------------------------------------------------
-
-
 @dataclass
 class System:
     """Models with instances, executions that hold them, and requests that wait in queues."""

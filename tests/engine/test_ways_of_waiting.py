@@ -180,7 +180,6 @@ def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, st
     repo.define("a", source(way), pbtxt(2))
     assert infer(repo, "a", 0) == 2
     assert "all 2 of its instances" in message(repo.infer("a", ints(0, 0)))
-    assert_all_idle(repo)
 
 
 def in_queue(repo: bls.ModelRepository, name: str) -> Any:
@@ -191,7 +190,6 @@ def in_queue(repo: bls.ModelRepository, name: str) -> Any:
 
 
 def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, reports: pytest.LogCaptureFixture) -> None:
-    """No threads wait in the engine here, but loops, which report as well."""
     repo.define("a", source(NOT_CERTAIN), pbtxt())
     caller = Caller(repo.infer, "a", ints(0))
     until(lambda: reports.records, "a report")
@@ -206,7 +204,6 @@ def test_a_circle_that_is_not_certain_is_reported(repo: bls.ModelRepository, rep
 
 
 def test_behind_one_that_can_never_end(repo: bls.ModelRepository) -> None:
-    """No circle, and not called one."""
     repo.define("a", model('''
 async def execute(self, requests):
     if number(requests[0]):
@@ -222,10 +219,7 @@ async def execute(self, requests):
     holder = found.instances[0].holder
     holder.interrupt()
     assert message(first.result())
-    assert_all_idle(repo)
 
-
-# -- no false alarm ------------------------------------------------------------------------------------
 
 RESCUES = {
     "a thread of the model": """
@@ -287,7 +281,6 @@ def execute(self, requests):
 
 @pytest.mark.parametrize("way", RESCUES)
 def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str) -> None:
-    """A request waits behind one whose coroutine waits for what happens outside its loop."""
     body = RESCUED.format(_indented(RESCUES[way]))
     repo.define("d", model(body).replace("import asyncio,", "import asyncio, socket,"), pbtxt(decoupled=True))
     repo.define("a", model(CALLS), pbtxt())
@@ -308,10 +301,6 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
     assert (first.result(), second.result()) == (7, 3)
     for each in gates.shared.get("sockets", ()):
         each.close()
-    assert_all_idle(repo)
-
-
-# -- any mix -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -322,7 +311,6 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
 )
 @settings(max_examples=20, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_any_mix(ways: list[tuple[str, str]], counts: list[int], route: list[int]) -> None:
-    """A chain of calls fails where it asks for more of a model than there is, and nowhere else."""
     gates.reset()
     hypothesis.assume(not any(map(_too_old, ways)))
     with bls.ModelRepository() as repo:
