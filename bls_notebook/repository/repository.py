@@ -49,9 +49,8 @@ class ModelRepository:
     poll_seconds : float or None
         Seconds between polls in mode ``"poll"``; None: only calls of `poll` check the folders.
     backend_directory : str or Path, optional
-        Folder of Python-based backends: ``<backend_directory>/name/model.py`` runs models with
-        ``backend: "name"`` if no installed backend has that name. Default: `backends`, beside or in the folders
-        of `paths`.
+        Folder of Python-based backends: ``<backend_directory>/name/model.py`` runs models with ``backend: "name"`` if
+        no installed backend has that name. Default: `backends`, beside or in the folders of `paths`.
     cache_bytes : int
         Size of the response cache (``response_cache { enable: true }``), which all models share; 0 for none.
     fill : mapping of str to object, optional

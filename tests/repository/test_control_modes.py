@@ -55,9 +55,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# -- none and poll -------------------------------------------------------------------------------------
-
-
 def test_none_loads_everything_and_takes_no_orders(folder: Path) -> None:
     write(folder, "broken", "raise ValueError('no weights')\n")
     with bls.ModelRepository(folder, control_mode="none") as repo:
@@ -130,9 +127,6 @@ def test_bad_options(folder: Path, options: dict[str, Any]) -> None:
         bls.ModelRepository(folder, **options)
 
 
-# -- versions --------------------------------------------------------------------------------------------
-
-
 def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> None:
     root = disk.paths[0]
     config = f"version_policy {{ all {{}} }}\n{TEXT}"
@@ -153,12 +147,11 @@ def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> Non
     disk.load("m")
     assert MADE == ["1", "2", "2", "3"]
     assert states(disk) == {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"}
+    assert [r.reason for r in disk.index()] == ["unloaded", "", ""]
+    assert not disk.ready("m", 1)
     (root / "m" / "shared.txt").write_text("all versions may read it")
     disk.load("m")
     assert MADE == ["1", "2", "2", "3", "2", "3"]
-
-
-# -- transitions -------------------------------------------------------------------------------------------
 
 
 def test_loading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
@@ -185,10 +178,12 @@ def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
     while repo.ready("m"):
         GATES["go"].wait(0.001)
     assert states(repo) == {"m": "UNLOADING"}
+    assert said(repo, "m").endswith("Model 'm' is not ready.")
     assert unload.is_alive()
     GATES["go"].set()
     request.join(10)
     unload.join(10)
+    assert not unload.is_alive()
     assert answers == ["done"]
     assert states(repo) == {"m": "UNAVAILABLE"}
     assert reasons(repo) == {"m": "unloaded"}
@@ -198,9 +193,6 @@ def test_a_model_that_unloads_itself_does_not_wait(repo: bls.ModelRepository) ->
     repo.define("m", saying("'gone'", inside="pb_utils.unload_model('m')"), TEXT)
     assert said(repo, "m") == "gone"
     assert "is not ready" in said(repo, "m")
-
-
-# -- ensembles and their members -----------------------------------------------------------------------------
 
 
 def ensemble(member: str, version: int = -1) -> str:
@@ -339,9 +331,6 @@ def test_a_polled_ensemble_waits_for_its_members(tmp_path: Path) -> None:
         write(tmp_path, "member", saying("'m'"), WITH_INPUT)
         repo.poll()
         assert states(repo) == {"an_ensemble": "READY", "member": "READY"}
-
-
-# -- is_ready --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

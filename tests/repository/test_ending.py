@@ -44,9 +44,6 @@ def opened(name: str) -> Any:
     return gates.gate(name).is_set
 
 
-# -- close ---------------------------------------------------------------------------------------------
-
-
 def test_close_does_not_wait_for_a_finalize_that_never_ends(repo: bls.ModelRepository) -> None:
     repo.define("a", NEVER, pbtxt())
     repo.close(0.05)
@@ -132,8 +129,6 @@ def execute(self, requests):
     assert not repo.ready("a")
 
 
-# -- what models raise -----------------------------------------------------------------------------------
-
 ENDS = ["SystemExit(3)", "GeneratorExit()", "asyncio.CancelledError()", "KeyboardInterrupt()"]
 
 
@@ -162,8 +157,6 @@ def finalize(self):
     assert gates.counts["finalized"] == 2
     assert "finalize of a_0" in caplog.text
 
-
-# -- Ctrl-C ----------------------------------------------------------------------------------------------
 
 WAITS = model("""
 def initialize(self, args):
@@ -235,8 +228,6 @@ def test_ctrl_c_while_close_waits(repo: bls.ModelRepository) -> None:
         repo.close(60.0)
     assert repo.closed
 
-
-# -- the end of the program ------------------------------------------------------------------------------
 
 HEAD = """
 import atexit, os, sys, threading

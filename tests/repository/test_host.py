@@ -43,28 +43,19 @@ class TritonPythonModel:
 TRIPLE = DOUBLE.replace("2 * request", "3 * request")
 _EXECUTE = "def execute(self, requests):"
 WAITING = DOUBLE.replace(_EXECUTE, f"{_EXECUTE}\n        while True:\n            pass")
-TWICE = """
-import triton_python_backend_utils as pb_utils
-
-def response(values):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("Y", values)])
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.set_max_batch_size(0)
-        config.set_model_transaction_policy({"decoupled": True})
-        return config
-
-    def execute(self, requests):
+TWICE = DOUBLE.replace(
+    "return config", "config.set_model_transaction_policy({'decoupled': True})\n        return config"
+)
+TWICE = (
+    TWICE[: TWICE.index("        return [response")]
+    + """
         for request in requests:
             sender = request.get_response_sender()
             for factor in (1, 2):
                 sender.send(response(factor * request.inputs()[0].as_numpy()))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
+)
 REMOTE_CONFIG = """
 backend: "remote"
 input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
@@ -88,9 +79,6 @@ def answer_of(host: Host, name: str) -> list[float]:
     response = host.repository.infer(name, {"X": X})
     assert response.error is None, response.error
     return list(response["Y"].as_numpy())
-
-
-# -- models ----------------------------------------------------------------------------------------------
 
 
 def test_the_host_of_no_repository_is_that_of_the_current_one(disk: bls.ModelRepository) -> None:
@@ -166,9 +154,6 @@ def test_failed_says_why_in_the_index(host: Host) -> None:
     assert host.repository.index()[0].state == "READY"
 
 
-# -- requests --------------------------------------------------------------------------------------------
-
-
 def test_a_request_is_validated_and_not_sent(host: Host) -> None:
     host.repository.define("double", DOUBLE)
     request = host.request("double", {"X": [1, 2]}, request_id="7")
@@ -198,9 +183,6 @@ def test_cancelling_a_future_cancels_the_request(host: Host) -> None:
     assert future.cancel()
     assert future.result().error is not None
     assert not future.cancel()
-
-
-# -- other answers, other versions -----------------------------------------------------------------------
 
 
 class Seven:
@@ -315,9 +297,6 @@ def test_a_registration_leaves_other_models_of_its_names_alone(host: Host) -> No
     assert answer_of(host, "a") == [2, 4]
 
 
-# -- hooks -----------------------------------------------------------------------------------------------
-
-
 def test_on_missing_loads_on_the_thread_of_the_request(host: Host) -> None:
     write(host, "double")
     threads: list[int] = []
@@ -410,9 +389,6 @@ def test_added_folders_are_searched_and_private_ones_removed(host: Host, tmp_pat
         host.add_folder(tmp_path / "nowhere")
     host.repository.close()
     assert not private.exists()
-
-
-# -- the process -----------------------------------------------------------------------------------------
 
 
 def test_observe_records_until_it_is_stopped(host: Host) -> None:

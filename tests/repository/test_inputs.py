@@ -292,8 +292,6 @@ def test_an_unknown_model_is_an_error_response(repo: bls.ModelRepository) -> Non
         assert error.message().endswith(f"Model '{name}' is not ready.")
 
 
-# -- BF16 ------------------------------------------------------------------------------------------------
-
 BRAIN = f"""{HEAD}
 class TritonPythonModel:
     def execute(self, requests):

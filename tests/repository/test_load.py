@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -186,35 +185,6 @@ def test_unloading(disk: bls.ModelRepository) -> None:
     assert said(disk, "m") == "1"
 
 
-def test_unloading_waits_for_what_is_in_flight(repo: bls.ModelRepository) -> None:
-    import sys
-    import types
-
-    events = types.ModuleType("bls_test_gate")
-    events.started, events.go = threading.Event(), threading.Event()  # type: ignore[attr-defined]
-    sys.modules["bls_test_gate"] = events
-    try:
-        body = "import bls_test_gate as g\ng.started.set()\nassert g.go.wait(20)"
-        repo.define("m", saying("'answered'", inside=body), TEXT)
-        answers: list[str] = []
-        asking = threading.Thread(target=lambda: answers.append(said(repo, "m")))
-        asking.start()
-        assert events.started.wait(20)
-        unloading = threading.Thread(target=repo.unload, args=("m",))
-        unloading.start()
-        while repo.ready("m"):
-            pass
-        assert unloading.is_alive()
-        assert said(repo, "m").endswith("Model 'm' is not ready.")
-        events.go.set()
-        asking.join(20)
-        unloading.join(20)
-        assert answers == ["answered"]
-        assert not unloading.is_alive()
-    finally:
-        del sys.modules["bls_test_gate"]
-
-
 def test_a_failed_load_is_listed_with_its_reason(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", "1 / 0\n")
     with pytest.raises(bls.ModelLoadError) as info:
@@ -239,20 +209,6 @@ def test_of_several_versions_all_load_or_none(disk: bls.ModelRepository) -> None
     assert not disk.ready("m", 3)
 
 
-def test_versions_that_went_away_are_listed_as_such(disk: bls.ModelRepository) -> None:
-    config = TEXT + " version_policy: { all: {} }"
-    for version in (1, 2):
-        write(disk.paths[0], "m", saying(str(version)), config, version)
-    disk.load("m")
-    import shutil
-
-    shutil.rmtree(disk.paths[0] / "m" / "1")
-    disk.load("m")
-    listed = [(r.version, r.state, r.reason) for r in disk.index()]
-    assert listed == [(1, "UNAVAILABLE", "unloaded"), (2, "READY", "")]  # as on a real server
-    assert not disk.ready("m", 1)
-
-
 @pytest.mark.parametrize("version", ["1", 1.0, True, [], {}])
 def test_a_version_to_ask_for_is_a_number(disk: bls.ModelRepository, version: Any) -> None:
     write(disk.paths[0], "m", saying("1"))
@@ -270,21 +226,6 @@ def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
             bls.ModelNotFoundError, match=r"'nobody' is not loaded; define it .* models in service: none"
         ):
             ask("nobody")
-
-
-def test_statistics(disk: bls.ModelRepository) -> None:
-    write(disk.paths[0], "m", saying("1 / seen.pop()", "seen = [0, 1, 1]\n"))
-    disk.load("m")
-    for _ in range(3):
-        disk.infer("m", {})
-    (row,) = disk.statistics("m")["model_stats"]
-    assert (row["name"], row["version"]) == ("m", "1")
-    assert row["inference_stats"]["success"]["count"] == 2
-    assert row["inference_stats"]["fail"]["count"] == 1
-    assert row["inference_stats"]["success"]["ns"] > 0
-    json.dumps(disk.statistics("m"))
-    disk.reload("m")
-    assert disk.statistics("m")["model_stats"][0]["inference_stats"]["success"]["count"] == 0
 
 
 def test_arguments_of_initialize(disk: bls.ModelRepository) -> None:

@@ -146,8 +146,6 @@ def test_a_folder_that_goes_away_while_it_is_read(disk: bls.ModelRepository, mon
     assert disk.index()[0].reason.startswith("model 'm' could not be loaded")
 
 
-# -- overrides and cells -------------------------------------------------------------------------------
-
 MODEL_PY = GOOD.encode()
 OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
     "a file as a folder": ({"file:1/a": b"", "file:1/a/x": b""}, "its file '1/a/x' cannot be written"),
@@ -274,9 +272,6 @@ def test_source_too_deep_to_look_at_is_no_reason(repo: bls.ModelRepository) -> N
     with pytest.raises(bls.ModelLoadError, match=r"SyntaxError|MemoryError|RecursionError"):
         repo.define("m", f"deep = {'(' * 5000}1{')' * 5000}\n{GOOD}", TEXT)
     assert said(repo, "m") == "good"
-
-
-# -- configurations without reason ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [MOST_INSTANCES + 1, 100_000, 2**31 - 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,9 @@ def test_failures(repo: bls.ModelRepository) -> None:
     assert (found["inference_count"], found["execution_count"]) == (1, 2)
     assert counts(found)["fail"] == counts(found)["success"] == 1
     assert found["inference_stats"]["fail"]["ns"] > 0
+    json.dumps(found)
+    repo.reload("m")
+    assert counts(row(repo, "m"))["success"] == 0
 
 
 def test_rows_of_batches(repo: bls.ModelRepository) -> None:

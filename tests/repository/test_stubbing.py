@@ -190,21 +190,6 @@ def test_it_is_shown(pipe: Repository) -> None:
     assert not pipe.record("double").stub
 
 
-def test_stubs_may_be_nested_and_end_in_any_order(pipe: Repository) -> None:
-    first, second = pipe.stub("double", {"Y": [1]}), pipe.stub("double", {"Y": [2]})
-    with pipe.stub("double", {"Y": [0]}):
-        first.__enter__()
-        second.__enter__()
-        assert values(pipe.infer("front", X)) == [2]
-        first.__exit__(None, None, None)
-        assert values(pipe.infer("front", X)) == [2]
-        second.__exit__(None, None, None)
-        assert values(pipe.infer("front", X)) == [0]
-    assert values(pipe.infer("front", X)) == [2, 2, 2]
-    with pytest.raises(bls.BLSError, match="entered before"):
-        first.__enter__()
-
-
 def test_it_ends_with_an_exception(pipe: Repository) -> None:
     with pytest.raises(KeyError), pipe.stub("double", {"Y": [1]}):
         raise KeyError

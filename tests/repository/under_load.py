@@ -57,8 +57,6 @@ class Load:
         self.problems: list[str] = []
         self.ordered: set[int] = set()
 
-    # -- what is asked ---------------------------------------------------------------------------------
-
     def draw(self, rng: random.Random) -> tuple[str, int, dict[str, Any], dict[str, Any]]:
         """A model, a number, and the arguments for a request with it."""
         name = rng.choice(list(MODELS))
@@ -106,8 +104,6 @@ class Load:
         if count != 3:
             self.problems.append(f"{name} of {x}: a stream of {count} responses, expected 3")
         self.got[f"{name}: answered"] += 1
-
-    # -- who asks --------------------------------------------------------------------------------------
 
     def client(self, number: int) -> None:
         """A thread."""
@@ -244,8 +240,6 @@ class Load:
             finger.join()
         signal.signal(signal.SIGINT, before)
 
-    # -- a round ---------------------------------------------------------------------------------------
-
     def run(self, seconds: float) -> None:
         load_models.seen.clear()
         for name, model in MODELS.items():
@@ -286,9 +280,6 @@ def until_rung() -> None:
     while alarms := [alarm for _, _, alarm in list(system_clock._heap)]:
         assert time.monotonic() < deadline, f"alarms are left: {alarms}"
         time.sleep(0.02)
-
-
-# -- what is left -------------------------------------------------------------------------------------------
 
 
 def objects() -> Counter[str]:

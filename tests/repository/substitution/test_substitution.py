@@ -131,9 +131,6 @@ def in_turn(*answers: Any) -> By:
     return By(answer)
 
 
-# -- keys ------------------------------------------------------------------------------------------------
-
-
 def test_keys_are_those_of_the_senders_calls(repo: Repository) -> None:
     repo.define("twice", TWICE, FLOATS)
     repo.infer("front", X)
@@ -226,9 +223,6 @@ ensemble_scheduling {
     assert [call.key for call in substitution.calls] == [((steps, "front", 0), "double", 0), (steps, "double", 0)]
 
 
-# -- answers ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_answers_of_every_kind(repo: Repository, concurrent: bool) -> None:
     def fails(call: Call, wait: Waiter) -> Iterator[Any]:
@@ -304,9 +298,6 @@ def test_errors_of_the_real_model_are_those_that_it_gives_alone(repo: Repository
     assert "nothing" in error(alone)
 
 
-# -- waits -----------------------------------------------------------------------------------------------
-
-
 def test_waits_end_with_the_request(repo: Repository) -> None:
     waited: list[bool] = []
     begun = threading.Event()
@@ -377,9 +368,6 @@ def test_ctrl_c_ends_a_wait(repo: Repository) -> None:
         ):
             repo.infer("front", X)
         assert values(repo.infer("front", X)) == [6]
-
-
-# -- entry and exit --------------------------------------------------------------------------------------
 
 
 def test_several_names_are_substituted_together_or_not_at_all(repo: Repository) -> None:
