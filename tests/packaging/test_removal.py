@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CAPABILITIES = {each.name: set(each.needs) for each in registry().enabled() if each.name != "core"}
 # A few quick tests of each: they run once for every removal, without those that try many examples.
 QUICK = {
-    "core": ["repository/test_layout.py"],
+    "core": ["repository/source/test_layout.py"],
     "simulation": ["devices/test_stacks.py"],
     "engines": ["engines/test_tensor_positions.py"],
     "profiling": ["profiling/test_call_graph.py"],

@@ -31,6 +31,12 @@ class TritonPythonModel:
 """
 
 
+def with_method(source: str, method: str, body: str) -> str:
+    """Add a method to the class of a model, given as its signature without ``def`` and its body."""
+    lines = "\n".join("        " + line for line in body.splitlines())
+    return source.replace("    def execute", f"    def {method}:\n{lines}\n\n    def execute", 1)
+
+
 ECHOES = f"""{HEAD}
 
 class TritonPythonModel:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
+from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying, with_method
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
     "a syntax error": (
@@ -28,28 +28,18 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "a null character": ("x = 1\0\n", TEXT, r"null byte"),
     "no text": ("x = '\ud800'\n", TEXT, r"'m'"),
     "initialize raises": (
-        saying("1").replace(
-            "    def execute", "    def initialize(self, args):\n        raise KeyError('w')\n\n    def execute"
-        ),
+        with_method(saying("1"), "initialize(self, args)", "raise KeyError('w')"),
         TEXT,
         r"KeyError: 'w'",
     ),
-    "the constructor raises": (
-        saying("1").replace("    def execute", "    def __init__(self):\n        1 / 0\n\n    def execute"),
-        TEXT,
-        r"ZeroDivisionError",
-    ),
+    "the constructor raises": (with_method(saying("1"), "__init__(self)", "1 / 0"), TEXT, r"ZeroDivisionError"),
     "initialize takes nothing": (
-        saying("1").replace("    def execute", "    def initialize(self):\n        pass\n\n    def execute"),
+        with_method(saying("1"), "initialize(self)", "pass"),
         TEXT,
         r"TypeError: .*initialize\(\)",
     ),
     "auto_complete_config raises": (
-        saying("1").replace(
-            "    def execute",
-            "    @staticmethod\n    def auto_complete_config(config):\n        raise ValueError('no"
-            " config')\n\n    def execute",
-        ),
+        with_method(saying("1"), "auto_complete_config(config)", "raise ValueError('no config')"),
         TEXT,
         r"ValueError: no config",
     ),
@@ -123,9 +113,7 @@ def test_ctrl_c_while_loading_changes_nothing(repo: bls.ModelRepository) -> None
 
 
 def test_the_error_has_the_frames_and_the_cause(repo: bls.ModelRepository) -> None:
-    source = saying("1").replace(
-        "    def execute", "    def initialize(self, args):\n        fail()\n\n    def execute"
-    )
+    source = with_method(saying("1"), "initialize(self, args)", "fail()")
     with pytest.raises(bls.ModelLoadError) as info:
         repo.define("m", source + "\ndef fail():\n    return 1 / 0  # here\n", TEXT)
     assert isinstance(info.value.__cause__, ZeroDivisionError)

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from tests.repository.models import TEXT, said, saying, write
+from tests.repository.models import ECHO, ECHOES, TEXT, said, saying, with_method, write
 
-PARAMETER = saying("self.config").replace(
-    "    def execute",
-    "    def initialize(self, args):\n"
-    "        import json\n"
-    "        parameters = json.loads(args['model_config'])['parameters']\n"
-    "        self.config = parameters.get('p', {}).get('string_value', 'none')\n\n    def execute",
-    1,
+PARAMETER = with_method(
+    saying("self.config", "import json\n"),
+    "initialize(self, args)",
+    "parameters = json.loads(args['model_config'])['parameters']\n"
+    "self.config = parameters.get('p', {}).get('string_value', 'none')",
 )
 
 
@@ -229,11 +227,8 @@ def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
 
 
 def test_arguments_of_initialize(disk: bls.ModelRepository) -> None:
-    source = saying("self.args").replace(
-        "    def execute",
-        "    def initialize(self, args):\n        import json\n        self.args = json.dumps(args)\n\n    def execute",
-        1,
-    )
+    source = saying("self.args", "import json\n")
+    source = with_method(source, "initialize(self, args)", "self.args = json.dumps(args)")
     write(disk.paths[0], "m", source, version=3)
     disk.load("m")
     args = json.loads(said(disk, "m"))
@@ -265,21 +260,7 @@ def test_the_last_failure_is_kept_for_the_debugger(repo: bls.ModelRepository) ->
 
 
 def test_strict_can_be_set_while_models_serve(repo: bls.ModelRepository) -> None:
-    source = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    def execute(self, requests):
-        array = np.zeros(1, np.float64)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
-"""
-    config = {
-        "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}],
-        "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}],
-    }
-    repo.define("loose", source, config)
+    repo.define("loose", ECHOES.replace("as_numpy()", "as_numpy().astype(np.float64)"), ECHO)
     assert repo.infer("loose", {"IN": [1]}).warnings
     repo.strict = True
     refused = repo.infer("loose", {"IN": [1]}).error

@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from tests.repository.models import TEXT, said, saying, write
+from tests.repository.models import TEXT, said, saying, with_method, write
 
-VERSION = saying("self.version", inside="").replace(
-    "    def execute",
-    "    def initialize(self, args):\n        self.version = args['model_version']\n\n    def execute",
-    1,
-)
+VERSION = with_method(saying("self.version"), "initialize(self, args)", "self.version = args['model_version']")
 
 
 def rows(repo: bls.ModelRepository) -> list[tuple[str, int, str]]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
-from tests.repository.models import HEAD
+from tests.repository.models import HEAD, write
 
 SEES = f"""{HEAD}
 import json
@@ -93,18 +92,19 @@ sequence_batching {{ control_input {{ name: "START" control {{
     assert capsys.readouterr().out == "[('IN', (1, 2)), ('START', (1, 2))]\n"
 
 
+def write_files(disk: bls.ModelRepository, config: str, **files: bytes) -> None:
+    folder = write(disk.paths[0], "m", SEES, config).parent / "warmup"
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
 def test_data_of_files(disk: bls.ModelRepository) -> None:
-    folder = disk.paths[0] / "m"
-    (folder / "1").mkdir(parents=True)
-    (folder / "warmup").mkdir()
-    (folder / "1" / "model.py").write_text(SEES)
-    (folder / "warmup" / "numbers").write_bytes(np.array([1, 2], np.float32).tobytes())
     words = b"".join(struct.pack("<I", len(w)) + w for w in (b"ab", b"cde"))
-    (folder / "warmup" / "words").write_bytes(words)
     both = sample('input_data_file: "numbers"').replace(
         "} } }", '} } inputs { key: "S" value { data_type: TYPE_STRING dims: [ 2 ] input_data_file: "words" } } }'
     )
-    (folder / "config.pbtxt").write_text('backend: "python"\n' + IN + TEXT + OUT + both)
+    write_files(disk, IN + TEXT + OUT + both, numbers=np.array([1, 2], np.float32).tobytes(), words=words)
     disk.load("m")
     inputs = {"IN": np.zeros(2, np.float32), "S": np.array([b"", b""], np.object_)}
     expected = {"IN": ["float32", [2], "[1.0, 2.0]"], "S": ["object", [2], "[b'ab', b'cde']"]}
@@ -146,7 +146,7 @@ class TritonPythonModel:
         BODY
 
     def finalize(self):
-        import tests.repository.test_warmup as here
+        import tests.repository.loading.test_warmup as here
         here.finalized.append(1)
 """
 finalized: list[int] = []
@@ -181,13 +181,7 @@ def test_a_version_that_served_goes_on(repo: bls.ModelRepository) -> None:
     assert seen(repo, {"IN": np.zeros(2, np.float32)}) == []
 
 
-def test_a_file_that_is_too_short(disk: bls.ModelRepository, tmp_path: Path) -> None:
-    folder = disk.paths[0] / "m"
-    (folder / "1").mkdir(parents=True)
-    (folder / "warmup").mkdir()
-    (folder / "1" / "model.py").write_text(SEES)
-    (folder / "warmup" / "short").write_bytes(b"123")
-    config = 'backend: "python"\n' + IN + OUT + sample('input_data_file: "short"')
-    (folder / "config.pbtxt").write_text(config)
+def test_a_file_that_is_too_short(disk: bls.ModelRepository) -> None:
+    write_files(disk, IN + OUT + sample('input_data_file: "short"'), short=b"123")
     with pytest.raises(bls.ModelLoadError, match="short has 3 bytes, expected 8"):
         disk.load("m")

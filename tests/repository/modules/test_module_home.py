@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from tests.repository.models import TEXT, said, saying, write
+from tests.repository.models import TEXT, said, saying, with_method, write
 
 WHO = "WHO = {!r}\n"
 
@@ -296,9 +296,7 @@ HELPER = "from __future__ import annotations\nclass Inner: pass\nclass Helper:\n
 def test_models_may_use_what_looks_modules_up_by_name(disk: bls.ModelRepository, count: int) -> None:
     """pickle, dataclasses, typing and inspect go by a module's name; each instance must find its own."""
     config = TEXT + f" instance_group [{{ count: {count} kind: KIND_CPU }}]"
-    source = saying("check()", USES_ITS_OWN_CLASSES).replace(
-        "    def execute", "    def is_ready(self):\n        return check() == 'fine'\n\n    def execute", 1
-    )
+    source = with_method(saying("check()", USES_ITS_OWN_CLASSES), "is_ready(self)", "return check() == 'fine'")
     assert says(disk, source, config, helper=HELPER) == "fine"
     assert disk.ready("m")
     write(disk.paths[0], "m", source + "\n1 / 0\n", config, helper=HELPER)
