@@ -8,23 +8,15 @@ import bls_notebook as bls
 from bls_notebook.lifetimes.records import Lifetimes
 
 KEEPS = """\
-%%tritonmodel keeps
+%%tritonmodel keeps --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.set_max_batch_size(0)
-        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
-        return config
-
-    def initialize(self, args):
-        self.kept = []
+    kept = []
 
     def execute(self, requests):
-        arrays = [pb_utils.get_input_tensor_by_name(each, "IN").as_numpy() for each in requests]
+        arrays = [request.inputs()[0].as_numpy() for request in requests]
         self.kept += arrays
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array + 1)]) for array in arrays]
 """

@@ -17,7 +17,7 @@ from bls_notebook.lifetimes import allocation_table as book
 from tests.engine.harness import until
 from tests.lifetimes import memory_models as models
 
-WALKS, CALLS = 2, 700  # in small pieces, so that a busy machine is not taken for one that hangs
+WALKS, CALLS = 2, 400  # in small pieces, so that a busy machine is not taken for one that hangs
 NUMPY = np.lib.tracemalloc_domain
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.lifetimes.owners import text_of_path
+from bls_notebook.lifetimes.owners import SearchRoot, find_holders, text_of_path
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -58,3 +59,10 @@ def test_the_inside_of_a_response_has_no_name() -> None:
     inside = answer._response
     assert text_of_path(([answer], answer, inside, inside._outputs)) == ("[0]", True)
     assert text_of_path(([answer], answer, vars(answer), inside, inside._outputs)) == ("[0]", True)
+
+
+def test_a_variable_is_named_and_not_the_namespace_around_it() -> None:
+    owner = np.zeros(3)
+    kept = [owner]
+    roots = [SearchRoot("variable", "module", {"__builtins__": {}, "kept": kept}), SearchRoot("variable", "kept", kept)]
+    assert [holder.name for holder in find_holders({1: owner}, {}, roots)[1]] == ["kept[0]"]

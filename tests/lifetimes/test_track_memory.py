@@ -298,7 +298,6 @@ def test_nothing_is_left_of_a_track(repo: bls.ModelRepository) -> None:
     assert weakref.getweakrefcount(x) == 0
     assert weakref.getweakrefcount(response["Y"]._array) == 0
     assert allocation_log.recording is None
-    assert allocation_log.recording is None
 
 
 def test_one_track_at_a_time() -> None:
@@ -318,7 +317,6 @@ def test_an_interrupt_while_a_track_ends_leaves_nothing_on(monkeypatch: pytest.M
         patched.setattr(gc, "collect", interrupted)
         with pytest.raises(KeyboardInterrupt), bls.track_memory():
             pass
-    assert allocation_log.recording is None
     assert allocation_log.recording is None
     with bls.track_memory() as track:
         assert track.bytes() == 0

@@ -8,28 +8,16 @@ import bls_notebook as bls
 from bls_notebook.profiling import Comparison
 
 SLEEPER = """\
-%%tritonmodel sleeper
+%%tritonmodel sleeper --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
 import time
 
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.set_max_batch_size(0)
-        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
-        return config
-
     def execute(self, requests):
         time.sleep(0.02)
-        return [
-            pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(each, "IN").as_numpy())]
-            )
-            for each in requests
-        ]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests]
 """
 
 
@@ -195,31 +183,24 @@ def test_a_limit_and_a_file_that_cannot_be_written_lose_nothing(sender) -> None:
 
 
 CALLER = """\
-%%tritonmodel caller
+%%tritonmodel caller --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.set_max_batch_size(0)
-        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
-        return config
-
     def execute(self, requests):
         out = []
         for request in requests:
-            tensor = pb_utils.get_input_tensor_by_name(request, "IN")
-            found = []
+            total = 0
             for name in ("sleeper", "napper"):
-                request = pb_utils.InferenceRequest(name, inputs=[tensor], requested_output_names=["OUT"])
-                found.append(request.exec())
-                assert not found[-1].has_error()
-            total = sum(pb_utils.get_output_tensor_by_name(each, "OUT").as_numpy() for each in found)
+                call = pb_utils.InferenceRequest(
+                    model_name=name, inputs=request.inputs(), requested_output_names=["OUT"])
+                response = call.exec()
+                assert not response.has_error()
+                total += pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy()
             out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", total)]))
         return out
-""".replace("InferenceRequest(name,", "InferenceRequest(model_name=name,")
+"""
 
 
 @pytest.mark.slow
