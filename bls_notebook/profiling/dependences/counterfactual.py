@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from itertools import count
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
@@ -35,7 +38,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import Variant, VariantChange
 
-from .evidence import ObservedCall, RunDifference, difference
+from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import SUCCESS, ZEROS, Kept, KeptResponse, SeenValues, changed, same
 
 RUNS, SECONDS = 50, 10.0
@@ -59,7 +62,6 @@ class RecordedCall:
     first: int = 0
     ended: int = 0
     responses: list[KeptResponse] = field(default_factory=list)
-    datatypes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Runs:
         self.count = self.asked = 0
         self.cancelled = False  # a run that took too long
         self.recorded: list[RecordedCall] = []
-        self.base = ObservedRun()
+        self.responses: list[Kept] = []
         self._decoupled = repository.record(model).decoupled
         self._most, self._ends = RUNS, float("inf")
         self._seen: dict[str, SeenValues] = {}
@@ -90,25 +92,23 @@ class Runs:
         recorder = _Recorder()
         with self.variant() as fresh, fresh.serving():
             with self._substituted(recorder):
-                self.base.responses = self._responses()
+                self.responses = self._responses()
             session, _ = self.profiled("as it is written")
-        self.recorded = sorted(recorder.recorded, key=lambda each: each.came)
-        self.base.calls = [each.sent for each in self.recorded]
+        self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.count, SECONDS)
-        for model in {each.call.model for each in self.recorded}:
-            self._seen[model] = _seen([each for each in self.recorded if each.call.model == model])
+        for model in {recorded.call.model for recorded in self.recorded}:
+            self._seen[model] = _seen([recorded for recorded in self.recorded if recorded.call.model == model])
         return session
 
     def profiled(self, name: str) -> tuple[Session, list[Kept]]:
         """Run the version in service with its real callees; return the session and the responses."""
-        session = profile(name=name)
-        responses: list[Kept] = []
+        session, responses = profile(name=name), list[Kept]()
 
         def run() -> None:
             with session:
                 session.only_of(cast(Execution, caller_var.get()))
-                responses.extend(ask(self.repository, self.model, each, self._decoupled) for each in self.inputs)
+                responses.extend(ask(self.repository, self.model, inputs, self._decoupled) for inputs in self.inputs)
 
         self.count += 1
         self.repository.run(run)
@@ -136,11 +136,10 @@ class Runs:
 
     def changed(self, group: set[int], change: int) -> RunDifference | None:
         """Run with one change of the answers to some calls; None if that leaves these as they are."""
-        answers: dict[int, Kept] = {}
+        answers = {}
         for number in group:
-            each = self.recorded[number]
-            new = changed(tuple(each.responses), change, number, self._seen[each.call.model])
-            if new is not None:
+            recorded = self.recorded[number]
+            if new := changed(tuple(recorded.responses), change, number, self._seen[recorded.call.model]):
                 answers[number] = new
         return self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
 
@@ -152,11 +151,14 @@ class Runs:
             request = sent.sender[-1] if sent.sender else ""
             return request in failed if isinstance(request, int) else bool(failed)
 
-        return difference(self.base.calls, run.calls, may_have_failed)
+        return difference([recorded.sent for recorded in self.recorded], run.calls, may_have_failed)
 
     def variant(self, source: str = "") -> Variant:
         """Return an instance without any state, of the model or of a changed source."""
-        return self.host.variant({self.model: VariantChange(source=source or None)})
+        config = json.loads(self.host.ready(self.model).spec.json)
+        if source:
+            config["default_model_filename"] = ""  # a changed source is loaded as model.py
+        return self.host.variant({self.model: VariantChange(source=source or None, config=config)})
 
     def _substituted(self, answers: Any) -> Any:
         names = {row.name for row in self.repository.index() if row.state == "READY"} - {self.model}
@@ -184,7 +186,7 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.recorded: list[RecordedCall] = []
-        self._lock, self._events = threading.Lock(), 0
+        self._events = count(1)
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
         if len(call.chain) > 1:  # a callee's own call
@@ -194,22 +196,16 @@ class _Recorder:
         assert spec is not None
         batch = int(spec.max_batch_size > 0)
         free = {name: t.dims.index(-1) + batch for name, t in spec.outputs.items() if -1 in t.dims}
-        each = RecordedCall(call, _sent(call), self._now(), spec.decoupled, free)
-        self.recorded.append(each)
+        recorded = RecordedCall(call, _sent(call), next(self._events), spec.decoupled, free)
+        self.recorded.append(recorded)
         try:
             for response in wait.ask():
-                each.responses.append(_kept(response._outputs, response._error, response))
-                each.datatypes.update({tensor._name: tensor._datatype for tensor in response._outputs})
-                each.first = each.first or self._now()
+                recorded.responses.append(_kept(response._outputs, response._error, response))
+                recorded.first = recorded.first or next(self._events)
                 yield response
         finally:
-            each.ended = self._now()
-            each.first = each.first or each.ended
-
-    def _now(self) -> int:
-        with self._lock:
-            self._events += 1
-            return self._events
+            recorded.ended = next(self._events)
+            recorded.first = recorded.first or recorded.ended
 
 
 class _Player:
@@ -250,10 +246,10 @@ class _Player:
         yield from self._given(number, place, sent)
 
     def _number(self, call: Call, sent: ObservedCall) -> int:
-        """Return the recorded call that gives the answer: one with equal inputs, else one with the same key."""
+        """Return the recorded call that gives the answer: one with equal inputs, else one with the same key; or -1."""
         same_callee = [(n, self._recorded[n]) for n in self._left if self._recorded[n].sent[:2] == sent[:2]]
-        ranked = [(each.sent.digest != sent.digest, each.call.key != call.key, n) for n, each in same_callee]
-        number = min(ranked)[-1] if ranked else -1
+        ranked = [(own.sent.inputs != sent.inputs, own.call.key != call.key, n) for n, own in same_callee]
+        number = min(ranked, default=(-1,))[-1]
         self._left.discard(number)
         return number
 
@@ -264,25 +260,16 @@ class _Player:
 
     def _given(self, number: int, place: int, sent: ObservedCall) -> Iterator[Answer]:
         if number < 0:  # a new call is answered like the last one to its callee, so that loops end
-            others = [n for n, each in enumerate(self._recorded) if each.sent.model == sent.model]
-            if not others:
-                yield MADE_UP
-                return
-            if place > 2 * len(self._recorded) + 20 and place % 2:
+            number = max((n for n, own in enumerate(self._recorded) if own.sent.model == sent.model), default=-1)
+            if number >= 0 and place > 2 * len(self._recorded) + 20 and place % 2:
                 yield TritonError("the changed answers made the model send too many calls")
                 return
-            number = others[-1]
-        recorded = self._recorded[number]
-        for kept in self._answers.get(number, recorded.responses):
+        made_up = (SUCCESS,)
+        for kept in self._answers.get(number, self._recorded[number].responses) if number >= 0 else made_up:
             if kept is SUCCESS:
                 yield MADE_UP
-            elif kept.error is not None:
-                yield TritonError(kept.error)
             else:
-                yield _response(kept, recorded.datatypes)
-
-
-# -- callees with state -------------------------------------------------------------------------------
+                yield _response(kept) if kept.error is None else TritonError(kept.error)
 
 
 class CalleeStates(NamedTuple):
@@ -303,13 +290,12 @@ def callee_states(runs: Runs) -> CalleeStates:
     Two different requests to each callee are enough. Requests of sequences are left out, as their order
     matters anyway.
     """
-    ends = monotonic() + SECONDS
-    requests: dict[str, dict[bytes, int]] = {}
-    for number, each in enumerate(runs.recorded):
-        if not each.call.sequence[0]:
-            requests.setdefault(each.call.model, {}).setdefault(each.sent.digest, number)
-    chosen = sorted({n for numbers in requests.values() for n in [*numbers.values()][:: max(1, len(numbers) - 1)]})
-    states = CalleeStates(set(), set(), set())
+    ends, states = monotonic() + SECONDS, CalleeStates(set(), set(), set())
+    requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
+    for number, recorded in enumerate(runs.recorded):
+        if not recorded.call.sequence[0]:
+            requests[recorded.call.model].setdefault(recorded.sent.inputs, number)
+    chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
     first: dict[int, Kept] = {}
 
     def asked(number: int, others: bool = False) -> Kept:
@@ -321,22 +307,18 @@ def callee_states(runs: Runs) -> CalleeStates:
         options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
         return ask(runs.repository, call.model, inputs, runs.recorded[number].decoupled, **options)
 
-    for number in chosen:
-        each = runs.recorded[number]
+    for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
+        model, others = runs.recorded[number].call.model, len(chosen) <= step < 2 * len(chosen)
         if monotonic() > ends:
-            states.unasked.add(each.call.model)
-            continue
-        first[number] = asked(number)
-        if not equal([first[number]], [tuple(each.responses)]):
-            is_steady = equal([asked(number)], [first[number]])
-            (states.stateful if is_steady else states.varying).add(each.call.model)
-    for number in first:
-        if monotonic() < ends:
-            asked(number, others=True)
-    for number in (*reversed(first), *first):
-        model = runs.recorded[number].call.model
-        if model not in states.varying and monotonic() < ends and not equal([asked(number)], [first[number]]):
-            states.stateful.add(model)
+            asked_again = {runs.recorded[n].call.model for n in first}
+            states.unasked.update(requests.keys() - asked_again)
+            break
+        answer = asked(number, others)
+        expected = first.get(number, tuple(runs.recorded[number].responses))
+        if not others and not equal([answer], [expected]):
+            is_steady = number in first or equal([asked(number)], [answer])
+            (states.stateful if is_steady else states.varying).add(model)
+        first.setdefault(number, answer)
     return states._replace(stateful=states.stateful - states.varying)
 
 
@@ -347,17 +329,15 @@ def _other_input(array: Any, salt: int) -> Any:
     return array if new is None else new[0].outputs[""]
 
 
-# -- calls and answers as plain data ------------------------------------------------------------------
-
-
 def _sent(call: Call) -> ObservedCall:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in sorted(call.inputs):
-        array = call.inputs[name].as_numpy()
-        data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
-        digest.update(repr((name, array.dtype.str, array.shape)).encode() + data)
-    digest.update(repr((call.outputs, sorted(call.parameters.items()), call.sequence)).encode())
-    return ObservedCall(call.key[0], call.model, digest.digest(), call.key[2])
+    """Return a call with digests of its inputs and options."""
+    data: dict[str, bytes] = {OPTIONS: repr((call.outputs, sorted(call.parameters.items()), call.sequence)).encode()}
+    for name, tensor in call.inputs.items():
+        array = tensor.as_numpy()
+        content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        data[name] = repr((array.dtype.str, array.shape)).encode() + content
+    digests = [(name, hashlib.blake2b(text, digest_size=16).digest()) for name, text in sorted(data.items())]
+    return ObservedCall(call.key[0], call.model, tuple(digests), call.key[2])
 
 
 def ask(repository: ModelRepository, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any) -> Kept:
@@ -373,16 +353,16 @@ def _kept_response(response: Any) -> KeptResponse:
 
 def _kept(tensors: Sequence[Tensor], error: Any, response: Any) -> KeptResponse:
     outputs = {t._name: np.array(to_cpu(t._array), copy=True) for t in tensors}
-    devices = {t._name: device_of(t._array).index for t in tensors if not t.is_cpu()}
+    tensor_types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in tensors}
     problem = None if error is None else first_line(error.message())
-    return KeptResponse(outputs, problem, devices, getattr(response, "_parameters", "{}"))
+    return KeptResponse(outputs, problem, tensor_types, getattr(response, "_parameters", "{}"))
 
 
-def _response(kept: KeptResponse, datatypes: Mapping[str, str]) -> InferenceResponse:
+def _response(kept: KeptResponse) -> InferenceResponse:
     tensors = []
     for name, array in kept.outputs.items():
-        there = to_gpu(array, kept.devices[name]) if name in kept.devices else array.copy()
-        tensors.append(Tensor._of(name, there, datatypes[name]))
+        datatype, gpu = kept.types[name]
+        tensors.append(Tensor._of(name, array.copy() if gpu is None else to_gpu(array, gpu), datatype))
     response = InferenceResponse(tensors)
     response._parameters = kept.parameters
     return response
@@ -392,22 +372,24 @@ def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     """Whether answers are equal bit by bit; of errors, whether both are."""
     if list(map(len, one)) != list(map(len, other)):
         return False
-    pairs = [(a, b) for kept, again in zip(one, other, strict=True) for a, b in zip(kept, again, strict=True)]
     return all(
         (a.error is None) == (b.error is None)
         and a.outputs.keys() == b.outputs.keys()
         and all(same(array, b.outputs[name]) for name, array in a.outputs.items())
-        for a, b in pairs
+        for kept, again in zip(one, other, strict=True)
+        for a, b in zip(kept, again, strict=True)
     )
 
 
 def _seen(calls: Sequence[RecordedCall]) -> SeenValues:
+    arrays: defaultdict[str, list[Any]] = defaultdict(list)
+    for response in (response for recorded in calls for response in recorded.responses):
+        for name, array in response.outputs.items():
+            arrays[name] += [array.reshape(-1)] * (array.size > 0)
     values: dict[str, Sequence[Any]] = {}
-    outputs = [item for each in calls for response in each.responses for item in response.outputs.items()]
-    for name in dict(outputs):
-        arrays = [array.reshape(-1) for key, array in outputs if key == name and array.size]
-        if arrays and arrays[0].dtype.kind in "iu":
-            values[name] = (min(int(a.min()) for a in arrays), max(int(a.max()) for a in arrays))
-        elif arrays and arrays[0].dtype == object:
-            values[name] = list(dict.fromkeys(item for a in arrays for item in a.tolist()))[:64]
+    for name, flat in arrays.items():
+        if flat and flat[0].dtype.kind in "iu":
+            values[name] = (min(int(a.min()) for a in flat), max(int(a.max()) for a in flat))
+        elif flat and flat[0].dtype == object:
+            values[name] = list(dict.fromkeys(item for a in flat for item in a.tolist()))[:64]
     return SeenValues(values, calls[0].free)

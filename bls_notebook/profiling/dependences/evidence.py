@@ -1,43 +1,46 @@
 """What changed answers have shown about dependences between calls, and which answers to change next. Pure.
 
 Calls are numbered in the order of sending. Answers are changed in groups, so that independent calls cost one run for
-each kind of change; a group is split only if a later call changed and more than one answer can be the cause.
+each change; a group is split only if a later call changed and more than one answer can be the cause.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
 ENOUGH = 2  # changes of an answer that reached a later call, at least, before the two count as independent
-_SINGLY = 5  # answers of a group that are changed one at a time rather than by halves
+_SINGLY, _MOST = 5, 16  # answers that are changed one at a time at once, and after groups have cleared the others
+_MILD = 4  # changes, the mildest ones, that are tried again in smaller groups
 
 
 class ObservedCall(NamedTuple):
-    """A call of a run: the key of its sender's call, the callee, a digest of its inputs, and its number."""
+    """A call of a run: its sender, the callee, digests of its inputs (`OPTIONS` included) by name, its number."""
 
     sender: tuple[object, ...]
     model: str
-    digest: bytes
+    inputs: tuple[tuple[str, bytes], ...]
     number: int
+
+
+OPTIONS = "its parameters"  # listed like an input: parameters, requested outputs, sequence
 
 
 class RunDifference(NamedTuple):
     """How a run differs from the recorded one.
 
-    ``inputs`` are calls with other inputs, ``missing`` those that were not sent although the model went on,
-    ``same`` those that were sent as before; others were not reached. ``added`` are the callees of new calls,
+    ``inputs`` names the inputs that differ of each call that has any; ``missing`` calls were not sent although the
+    model went on; ``same`` ones were sent as before; others were not reached. ``added`` are the callees of new calls,
     ``used`` the calls whose answers were changed.
     """
 
-    inputs: AbstractSet[int]
+    inputs: Mapping[int, tuple[str, ...]]
     missing: AbstractSet[int]
     same: AbstractSet[int]
-    added: tuple[str, ...]
+    added: tuple[str, ...] = ()
     used: AbstractSet[int] = frozenset()
 
     def __bool__(self) -> bool:
@@ -47,28 +50,36 @@ class RunDifference(NamedTuple):
 def difference(
     base: Sequence[ObservedCall], run: Sequence[ObservedCall], failed: Callable[[ObservedCall], bool]
 ) -> RunDifference:
-    """Align a run with the recorded one, by sender and callee, and within these by inputs.
+    """Align a run with the recorded one, by sender and callee: calls with equal inputs first, then by their order.
 
-    `failed` says whether the request that a call belongs to ended with a new error, so that it is not known
-    whether the call would have been sent.
+    `failed` says whether the request that a call belongs to ended with a new error: it is not known then whether the
+    call would have been sent.
     """
-    groups: defaultdict[tuple[object, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, calls in enumerate((base, run)):
-        for place in sorted(range(len(calls)), key=lambda n: calls[n].number):
-            groups[calls[place].sender, calls[place].model][side].append(place)
-    inputs, missing, same = set[int](), set[int](), set[int]()
-    added: list[str] = []
-    for (_, model), (before, after) in groups.items():
-        digests = [base[n].digest for n in before], [run[n].digest for n in after]
-        for kind, a, b, c, d in SequenceMatcher(None, *digests, autojunk=False).get_opcodes():
-            if kind == "equal":
-                same.update(before[a:b])
-                continue
-            both = a + min(b - a, d - c)
-            inputs.update(before[a:both])
-            missing.update(n for n in before[both:b] if not failed(base[n]))
-            added += [model] * (d - c - (both - a))
-    return RunDifference(inputs, missing, same, tuple(added))
+    rest: defaultdict[tuple[object, str], list[ObservedCall]] = defaultdict(list)
+    for sent in sorted(run, key=lambda call: call.number):
+        rest[sent.sender, sent.model].append(sent)
+    same, missing, inputs = set[int](), set[int](), dict[int, tuple[str, ...]]()
+    for number, call in enumerate(base):
+        others = rest[call.sender, call.model]
+        equal = next((place for place, sent in enumerate(others) if sent.inputs == call.inputs), -1)
+        if equal >= 0:
+            del others[equal]
+            same.add(number)
+    for number in sorted(set(range(len(base))) - same, key=lambda n: base[n].number):
+        call = base[number]
+        if others := rest[call.sender, call.model]:
+            inputs[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
+        elif not failed(call):
+            missing.add(number)
+    return RunDifference(inputs, missing, same, tuple(sent.model for others in rest.values() for sent in others))
+
+
+class Finding(NamedTuple):
+    """What showed a dependence: a change of ``together`` answers; the inputs that differed (none: it was not sent)."""
+
+    change: int
+    inputs: tuple[str, ...] = ()
+    together: int = 1
 
 
 @dataclass
@@ -76,18 +87,18 @@ class Evidence:
     """Evidence for each pair of calls.
 
     ``possible`` has for each call the earlier ones of its `execute` whose answers came before it was sent,
-    ``ordered`` those that it has to follow for another reason. ``found`` are dependences (earlier, later) by kind
-    and change; ``tried`` counts the changes of an answer that had no effect on a later call.
+    ``ordered`` those that it follows for another reason. ``found`` are dependences (earlier, later); ``tried``
+    counts the changes of an answer that had no effect on a later call.
     """
 
     possible: list[set[int]]
     ordered: list[set[int]]
-    found: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    found: dict[tuple[int, int], Finding] = field(default_factory=dict)
     tried: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def ancestors(self) -> list[set[int]]:
         """Return for each call those that it depends on, directly or not."""
-        parents = [set(each) for each in self.ordered]
+        parents = [set(calls) for calls in self.ordered]
         for earlier, later in self.found:
             parents[later].add(earlier)
         return closure(parents)
@@ -99,24 +110,6 @@ class Evidence:
             for call, before in enumerate(self.ancestors())
         ]
 
-    def learn(self, change: int, seen: RunDifference, open_: Sequence[set[int]]) -> dict[int, set[int]]:
-        """Take note of a run; return the calls that changed, each with the answers that may be the cause."""
-        suspects: dict[int, set[int]] = {}
-        before = self.ancestors()
-        for call, earlier in enumerate(open_):
-            causes = earlier & seen.used
-            if causes and call in seen.same:
-                self.tried.update((cause, call) for cause in causes)
-            elif causes and (call in seen.inputs or call in seen.missing) and not before[call] & seen.used:
-                suspects[call] = causes
-                if len(causes) == 1:
-                    self.find(causes, call, change, seen)
-        return suspects
-
-    def find(self, causes: set[int], call: int, change: int, seen: RunDifference) -> None:
-        """Take note of a dependence on the single cause, shown by a change."""
-        self.found.setdefault((min(causes), call), ("data" if call in seen.inputs else "control", change))
-
 
 Run = Callable[[set[int], int], RunDifference | None]
 """Runs the model with one change of several answers; None if the change leaves these as they are."""
@@ -126,19 +119,75 @@ def explore(evidence: Evidence, changes: Sequence[int], run: Run) -> None:
     """Change answers until every pair of calls has been tried with every change, or `run` raises."""
     for change in changes:
         left = evidence.open()
-        while any(left):
-            group = _group(left, evidence)
-            _resolve(evidence, change, group, run)
-            now, before = evidence.open(), evidence.ancestors()
-            covered = [set() if before[call] & group else earlier & group for call, earlier in enumerate(left)]
-            if not any(covered):
-                break
-            left = [(earlier - done) & still for earlier, done, still in zip(left, covered, now, strict=True)]
+        while group := _cover(left, evidence.ancestors()):
+            try_change(evidence, change, group, run)
+            before, still = evidence.ancestors(), evidence.open()
+            left = [
+                (answers if before[call] & group else answers - group) & still[call]
+                for call, answers in enumerate(left)
+            ]
+    for change in changes[:_MILD]:  # of a group, one answer may have made the model fail and so have hidden later calls
+        for part in _parts(set().union(*evidence.open(ENOUGH))):
+            if any(answers & part for answers in evidence.open(ENOUGH)):
+                try_change(evidence, change, part, run)
 
 
-def _group(left: Sequence[set[int]], evidence: Evidence) -> set[int]:
+def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> None:
+    """Run with one group changed; find which answers caused a change of later calls, with more runs if need be."""
+    open_ = evidence.open()
+    suspects: dict[int, set[int]] = {}  # answers of which at least one changed the call
+    first: dict[int, set[int]] = {}
+    inputs: dict[int, tuple[str, ...]] = {}
+    explained = set[int]()
+
+    def step(part: set[int]) -> None:
+        difference, before = run(set(part), change), evidence.ancestors()
+        for call, answers in enumerate(open_):
+            if difference is None or not (causes := answers & difference.used):
+                continue
+            if call in difference.same:
+                evidence.tried.update((cause, call) for cause in causes)
+                suspects.get(call, set()).difference_update(causes)
+            elif (call in difference.inputs or call in difference.missing) and not before[call] & difference.used:
+                inputs[call] = difference.inputs.get(call, ())
+                if part is group:
+                    suspects[call], first[call] = causes, set(causes)
+                if len(causes) == 1:
+                    find(call, causes)
+        for call, causes in suspects.items():
+            if len(causes) == 1 and call not in explained:
+                find(call, causes)
+
+    def find(call: int, causes: set[int]) -> None:
+        finding = Finding(change, inputs.get(call, ()), len(causes))
+        evidence.found.update({(cause, call): finding for cause in causes})
+        explained.add(call)
+
+    def unclear() -> set[int]:
+        """Return the suspects that may still be causes, other than those implied by a known one."""
+        before = evidence.ancestors()
+        for call in [*suspects]:
+            suspects[call] -= before[call]
+        return set().union(*suspects.values())
+
+    try:
+        step(group)
+        for part in _parts(unclear()):
+            if unclear() & part:
+                step(part)
+        while answers := set().union(*(causes for causes in suspects.values() if len(causes) <= _MOST)) & unclear():
+            step({max(answers)})  # the latest first, which often implies the earlier ones
+            for causes in suspects.values():
+                causes.discard(max(answers))
+    finally:  # too many, or the runs are used up: each may be the cause
+        for call, causes in [*suspects.items()]:
+            if len(causes) > _MOST or call not in explained:
+                find(call, causes or first[call])
+
+
+def _cover(left: Sequence[set[int]], before: Sequence[set[int]]) -> set[int]:
     """Return answers to change together: for as many pairs as possible, with nothing that masks them."""
-    group, before = set[int](), evidence.ancestors()
+    group = set[int]()
     for call in range(len(left)):
         gain = lost = 0
         for later, earlier in enumerate(left):
@@ -152,67 +201,17 @@ def _group(left: Sequence[set[int]], evidence: Evidence) -> set[int]:
     return group
 
 
-def _resolve(evidence: Evidence, change: int, group: set[int], run: Run) -> None:
-    """Run with one group changed; find which answers were the cause of what changed."""
-    left = evidence.open()
-    first = run(group, change)
-    if first is None:
-        return
-    unclear = {c: causes for c, causes in evidence.learn(change, first, left).items() if len(causes) > 1}
-    explained: set[int] = set()  # calls with a known cause: the rest of their suspects may be innocent
-    reached = first.same | first.inputs | first.missing
-    thin: set[int] = set()  # answers that kept a later call from being sent, and were not tried enough on it
-    for call, earlier in enumerate(evidence.open(ENOUGH)):
-        thin |= set() if call in reached else earlier & first.used
-
-    def narrow(part: set[int]) -> None:
-        seen = run(part, change)
-        found = {} if seen is None else evidence.learn(change, seen, left)
-        before = evidence.ancestors()
-        for call, causes in list(unclear.items()):
-            if len(found.get(call, ())) == 1 or causes & before[call]:
-                explained.add(call)
-            if len(part) == 1 or (seen is not None and call not in found and call in seen.same):
-                causes = causes - part
-            causes = causes - before[call]
-            if call not in explained and len(causes) == 1:
-                evidence.find(causes, call, change, first)
-                causes = set()
-            unclear[call] = causes
-            if not causes:
-                del unclear[call]
-
-    for part in _parts(sorted(first.used)) if unclear or thin else ():
-        if thin & part or any(causes & part and causes - part for causes in unclear.values()):
-            narrow(part)
-    while unclear:  # several causes: the latest first, which often implies the earlier ones
-        narrow({max(map(max, unclear.values()))})
-
-
-def _parts(calls: Sequence[int]) -> Iterator[set[int]]:
+def _parts(answers: set[int]) -> list[set[int]]:
     """Split a group so that each pair of its members is apart in at least one part."""
-    if len(calls) <= _SINGLY:
-        yield from ({call} for call in reversed(calls))
-        return
-    for bit in range((len(calls) - 1).bit_length()):
-        for side in (0, 1):
-            yield {call for place, call in enumerate(calls) if place >> bit & 1 == side}
+    if len(answers) <= _SINGLY:
+        return [{answer} for answer in sorted(answers, reverse=True)]
+    places, bits = list(enumerate(sorted(answers))), range((len(answers) - 1).bit_length())
+    return [{answer for place, answer in places if place >> bit & 1 == side} for bit in bits for side in (0, 1)]
 
 
-def closure(parents: Sequence[set[int]]) -> list[set[int]]:
+def closure(parents: Iterable[set[int]]) -> list[set[int]]:
     """Return for each call its parents, their parents, and so on."""
     out: list[set[int]] = []
-    for each in parents:
-        out.append(each.union(*(out[parent] for parent in each)))
+    for calls in parents:
+        out.append(calls.union(*(out[parent] for parent in calls)))
     return out
-
-
-def stages(blocked: Sequence[set[int]], senders: Sequence[object]) -> list[list[int]]:
-    """Return the calls of each `execute` by the earliest stage in which they can be sent."""
-    depth: list[int] = []
-    out: dict[tuple[int, int], list[int]] = {}
-    order = list(dict.fromkeys(senders))
-    for call, before in enumerate(blocked):
-        depth.append(1 + max((depth[earlier] for earlier in before), default=0))
-        out.setdefault((order.index(senders[call]), depth[call]), []).append(call)
-    return [out[key] for key in sorted(out)]

@@ -1,8 +1,8 @@
-"""Changes of a callee's answer: other values, another length, fewer responses, an error. Pure.
+"""Changes of a callee's answer: other values, another length, another number of responses, an error. Pure.
 
-A change has a number; its effect depends on the data type. Changes of integers and texts begin with values that were
-seen in the recorded run, because answers are often indices or labels. `salt` makes a change differ a little from call
-to call, so that answers which are changed together do not stay equal to one another.
+A change is numbered; its effect depends on the data type. Integers and texts first stay among the values seen in the
+recorded run, because answers are often indices or labels. `salt` varies a change from call to call, so that answers
+changed together do not stay equal to one another.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class KeptResponse:
-    """One response of a callee: its outputs on the CPU and the GPUs that they were on, or its error."""
+    """One response of a callee: its outputs on the CPU, their data types and GPUs; or its error."""
 
     outputs: Mapping[str, Array]
     error: str | None = None
-    devices: Mapping[str, int] = field(default_factory=dict)
+    types: Mapping[str, tuple[str, int | None]] = field(default_factory=dict)
     parameters: str = "{}"
 
 
@@ -33,17 +33,17 @@ Kept = tuple[KeptResponse, ...]
 
 @dataclass(frozen=True)
 class SeenValues:
-    """The least and greatest integer, or the texts, of each output of a callee; its axis of free length."""
+    """The values of each output of a callee (integers: least and greatest; texts: all), and its axis of free length."""
 
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     free: Mapping[str, int] = field(default_factory=dict)
 
 
-def _shifted(a: Array, salt: int, v: Sequence[Any]) -> Array:
-    span = v[1] - v[0] + 1
+def _shifted(array: Array, salt: int, values: Sequence[Any]) -> Array:
+    span = values[1] - values[0] + 1
     if span > 1:
-        return v[0] + (a - v[0] + 1 + salt % (span - 1)) % span  # type: ignore[no-any-return]
-    return a - 1 - salt % 3 if v[0] > 2 else a + 2 + salt % 3
+        return values[0] + (array - values[0] + 1 + salt % (span - 1)) % span  # type: ignore[no-any-return]
+    return array - 1 - salt % 3 if values[0] > 2 else array + 2 + salt % 3
 
 
 def _reversed(array: Array) -> Array:
@@ -58,8 +58,7 @@ def _rotated(char: str, by: int) -> str:
 
 
 _Make = Callable[[Any, int, Any], Any]
-# Of an array, the salt, and its least and greatest value.
-_NUMBERS: dict[str, _Make] = {
+_NUMBERS: dict[str, _Make] = {  # arguments: array, salt, its least and greatest value
     "mirrored": lambda a, s, v: v[0] + v[1] - a,
     "shifted in its range": _shifted,
     "scaled": lambda a, s, v: a * (1.37 + s % 16 / 64) + 0.11,
@@ -69,11 +68,10 @@ _NUMBERS: dict[str, _Make] = {
     "negated": lambda a, s, v: -a - 1,
     "large negative": lambda a, s, v: -1000 * abs(a) - 7 - s % 16,
 }
-# Of one text (of JSON, each leaf), the salt, and all texts seen.
-_TEXTS: dict[str, _Make] = {
+_TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, all texts seen
     "other letters": lambda t, s, v: "".join(_rotated(char, 1 + s % 5) for char in t),
     "another number": lambda t, s, v: str(-int(t) - 1 - s % 5 if t.lstrip("-").isdecimal() else 7 + s % 5),
-    "another answer": lambda t, s, v: [each for each in (*v, "no", "yes") if each != t][s % max(1, len(v) - 1)],
+    "another answer": lambda t, s, v: [text for text in (*v, "no", "yes") if text != t][s % max(1, len(v) - 1)],
     "reversed": lambda t, s, v: t[::-1],
     "empty": lambda t, s, v: "",
     "other case": lambda t, s, v: t.swapcase(),
@@ -91,36 +89,34 @@ SUCCESS = KeptResponse({})
 def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
     """Return the words for a change of an output."""
     names = [*(_TEXTS if dtype is not None and dtype.kind in "OS" else _NUMBERS), ""]
-    return (*names[:_VALUES], *_SHAPES, "an error in its place")[change]
+    return (*names[:_VALUES], *_SHAPES, "replaced by an error")[change]
 
 
 def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None:
-    """Return the answer with one change; None if that leaves it as it is."""
+    """Return the answer with one change; None if the change leaves it as it is."""
     failed = any(response.error is not None for response in kept)
     if change == ERROR:
         return (SUCCESS if failed else KeptResponse({}, "an error in place of the recorded answer"),)
     stream = change - _VALUES - 2
     if failed or (stream >= 0 and len(kept) < 2):
         return None
-    if stream == 0:
-        return kept[:-1]
-    if stream == 1:
-        return (kept[0], *kept)
-    new = [_response(r, 0 if stream == 2 else change, salt, seen) for r in kept]
+    if stream in (0, 1):
+        return kept[:-1] if stream == 0 else (kept[0], *kept)
+    made = [_response(response, 0 if stream == 2 else change, salt, seen) for response in kept]
     if stream == 2:
-        new[:-1] = [None] * (len(kept) - 1)
-    return tuple(n or old for n, old in zip(new, kept, strict=True)) if any(new) else None
+        made[:-1] = [None] * (len(kept) - 1)
+    return tuple(new or old for new, old in zip(made, kept, strict=True)) if any(made) else None
 
 
 def _response(response: KeptResponse, change: int, salt: int, seen: SeenValues) -> KeptResponse | None:
     new = {}
     for name, array in response.outputs.items():
         if change < _VALUES:
-            made = _other_values(array, change, salt, seen.values.get(name, ()))
+            other = _other_values(array, change, salt, seen.values.get(name, ()))
         else:
-            made = _other_length(array, change == _VALUES, seen.free.get(name, -1))
-        if made is not None:
-            new[name] = made
+            other = _other_length(array, change == _VALUES, seen.free.get(name, -1))
+        if other is not None:
+            new[name] = other
     return replace(response, outputs={**response.outputs, **new}) if new else None
 
 
@@ -159,8 +155,8 @@ def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Arr
         return _numbers(array.astype(np.uint8), make, salt, (0, 1)).astype(bool)
     if array.dtype.kind in "iu":
         info = np.iinfo(array.dtype)
-        seen = [int(v) for v in values] or [int(array.min()), int(array.max())]
-        return np.asarray(np.clip(make(array.astype(object), salt, seen), info.min, info.max), array.dtype)
+        limits = [int(value) for value in values] or [int(array.min()), int(array.max())]
+        return np.asarray(np.clip(make(array.astype(object), salt, limits), info.min, info.max), array.dtype)
     wide = array.astype(np.float64)
     return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
 
@@ -183,15 +179,13 @@ def _text(item: Any, make: _Make, salt: int, others: Sequence[str]) -> Any:
         data = json.loads(text)
     except ValueError:
         data = None
-    if isinstance(data, (dict, list)) and make is not _TEXTS["empty"]:
-        new = json.dumps(_leaves(data, make, salt))
-    else:
-        new = make(text, salt, others)
+    is_json = isinstance(data, (dict, list)) and make is not _TEXTS["empty"]
+    new = json.dumps(_leaves(data, make, salt)) if is_json else make(text, salt, others)
     return new.encode() if isinstance(item, bytes) else new
 
 
 def _leaves(data: Any, make: _Make, salt: int) -> Any:
-    """Return JSON data with its leaves changed; keys and lengths stay."""
+    """Return JSON data with other leaves; its keys and lengths stay."""
     if isinstance(data, dict):
         return {key: _leaves(value, make, salt) for key, value in data.items()}
     if isinstance(data, list):

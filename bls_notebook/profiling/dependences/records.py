@@ -14,8 +14,8 @@ from bls_notebook.records.repository import Change
 class SentCall(Record):
     """A call of the recorded run, to the callee ``model``.
 
-    ``request`` numbers the model's own request from 0, ``span`` is the call's id in `Overlap.written` (0
-    if it is not there), ``line`` the line of code that sent it.
+    ``request`` numbers the model's own request from 0, ``span`` is the call's id in `Overlap.written` (0 if it is not
+    there), ``line`` the line of code that sent it.
     """
 
     model: str
@@ -23,30 +23,39 @@ class SentCall(Record):
     span: int = 0
     line: CodeLine | None = None
 
+    def __str__(self) -> str:
+        return f"`{self.model}`" + (f" (line {self.line.line})" if self.line is not None else "")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Dependence(Record):
     """Why call ``later`` has to follow call ``earlier``, or may have to (both index `Overlap.calls`).
 
-    ``kind`` is data (a changed answer changed its inputs), control (it was not sent), sequence (both
-    belong to one sequence), state (the answers of a callee depend on chance or on earlier requests), or
-    unknown. ``reason`` names the change of the answer, or says why it is unknown.
+    ``outcome`` is ``dependent`` (``inputs`` names the inputs of the later call that changed), ``control`` (the later
+    call was not sent) or ``unknown``; a pair without a `Dependence` showed none. ``reason`` names the change of the
+    earlier answer, or says why it is unknown and how to settle it. ``kind`` is ``data``, ``control``, ``sequence``
+    (both belong to one sequence), ``state`` (the callee's answers depend on earlier requests) or ``unknown``.
     """
 
     earlier: int
     later: int
     kind: str
     reason: str = ""
+    inputs: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        return self.kind if self.kind in ("control", "unknown") else "dependent"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CodeChange(Record):
     """The program that sends independent calls together.
 
-    ``source`` is the whole changed model.py and ``change`` its difference; if it is empty, ``reason`` says
-    why and ``template`` shows the form of a change by hand. If the changed model ran with its real
-    callees, ``proof`` is the result, ``proven`` whether its answers were equal and it was faster. ``file``
-    names the source, ``folder`` its folder on disk.
+    ``source`` is the whole changed model.py and ``change`` its difference; if it is empty, ``reason`` says why and
+    ``template`` shows the form of a change by hand. If the changed model ran with its real callees, ``proof`` is the
+    result, ``proven`` whether its answers were equal and it was faster. ``file`` names the source, ``folder`` its
+    folder on disk.
     """
 
     file: str = ""
@@ -63,18 +72,19 @@ class CodeChange(Record):
 class Overlap(Record):
     """Which calls of an `execute` could be in flight together.
 
-    ``calls`` are in the order of sending; pairs without a direct or indirect dependence showed none in at
-    least ``changes`` changed answers. ``stages`` are calls by the earliest stage in which they can be
-    sent, ``together`` those stages whose calls were not in flight together, ``already`` those whose calls
-    were. ``runs`` counts the runs of the model, ``callee_requests`` those to its callees. ``varying`` callees
-    answered equal requests differently at once, ``stateful`` ones after other requests. ``written`` is the
-    session of the recorded run, with `ghosts` where calls could have begun, ``changed`` that of the
-    changed program. ``predicted`` is the speedup by the spans of ``written``, ``speedup`` the measured one
-    (0: not proven). A ``problem`` says why nothing is known.
+    ``outcome`` is ``independent`` (no dependence seen in at least ``changes`` changed answers; also of a single
+    call), ``dependent``, ``control`` or ``unknown`` (``problem`` or ``sentence`` says why); ``sentence`` states it.
+    ``calls`` are in the order of sending, ``stages`` calls by the earliest stage in which they can be sent,
+    ``together`` those stages whose calls were not all in flight together, ``already`` those whose calls were. ``runs``
+    counts the runs of the model, ``callee_requests`` those to its callees. ``varying`` callees answered equal requests
+    differently at once, ``stateful`` ones after other requests. ``written`` is the session of the recorded run, with
+    `ghosts` where calls could have begun, ``changed`` that of the changed program. ``predicted`` is the speedup by the
+    spans of ``written``, ``speedup`` the measured one (0: not run).
     """
 
     model: str
     requests: int
+    outcome: str
     sentence: str
     problem: str
     calls: tuple[SentCall, ...]

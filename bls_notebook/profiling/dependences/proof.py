@@ -1,0 +1,189 @@
+"""The changed program: written by patterns, tried with the kept answers, proven with the real callees."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import pairwise
+from keyword import iskeyword
+from pathlib import Path
+from statistics import median_low
+from typing import Any, NamedTuple
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.verdicts import give_or_take, times
+from bls_notebook.records.measurements import ratio, relative_error
+from bls_notebook.records.visible_text import first_line
+from bls_notebook.repository.source.changes import numbered_change
+from bls_notebook.repository.substitution.variant import with_instances
+
+from .counterfactual import SECONDS, ExhaustedError, ObservedRun, Runs, equal
+from .records import CodeChange, Overlap, SentCall
+from .schedule import WORTH, lacking
+
+_PLACES = 8  # of a program that are tried
+_NO_LIBCST = "writing it needs LibCST, which is not installed: pip install 'bls_notebook[overlap]'"
+
+
+def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> CodeChange:
+    """Return the change that has independent calls in flight together, tried with the kept answers.
+
+    `blocked` has for each call those that it follows, directly or not.
+    """
+    model = runs.host.ready(runs.model)
+    home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
+    file = model.spec.config.default_model_filename or "model.py"
+    written = None if home is None else home.written(str(Path(model.directory, file)))
+    by_hand = CodeChange(template=_template([overlap.calls[n] for n in max(overlap.together, key=len)]))
+    if written is None:
+        return replace(by_hand, reason=f"its source is not in a {file}")
+    text, place = written
+    label = place.label if place.line > 1 else f"{model.name}/{model.version}/{file}"
+    by_hand = replace(by_hand, file=label, folder=runs.repository.record(runs.model).source.removeprefix("cell"))
+    try:
+        from .program_change import NotSimpleError, changed_program  # LibCST is an extra
+    except ImportError:
+        return replace(by_hand, reason=_NO_LIBCST)
+    try:
+        trial = _Trial(runs, blocked)
+        places = changed_program(text, ()).places[:_PLACES]
+        useful = {each for each in places if trial.gains(changed_program(text, {each}).source)}
+        if len(useful) > 1 and not trial.gains(changed_program(text, useful).source):
+            useful = {min(useful)}
+    except NotSimpleError as error:
+        line = f"line {error.line + place.line - 1}: " if error.line else ""
+        return replace(by_hand, reason=f"{line}{error}")
+    except ExhaustedError:
+        return replace(by_hand, reason="trying the changes took too long")
+    if not useful:
+        other = "its calls are not in consecutive statements, a loop or a comprehension"
+        return replace(by_hand, reason=trial.problem or other)
+    source = changed_program(text, useful).source
+    return replace(by_hand, source=source, change=numbered_change("", text, source, place.line), template="")
+
+
+class _Trial:
+    """Runs programs with the kept answers, given in the order of the calls and in the reverse order."""
+
+    def __init__(self, runs: Runs, blocked: Sequence[set[int]]) -> None:
+        runs.allow(4 + 2 * _PLACES, SECONDS)
+        self.problem = ""  # of the last program that was not good
+        self._runs, self._blocked = runs, blocked
+        self._written = runs.replay(hold="last")
+
+    def gains(self, source: str) -> bool:
+        """Whether a program does the same, with more calls in flight together and only independent ones."""
+        pairs: set[tuple[int, int]] = set()
+        for hold in ("first", "last"):
+            try:
+                run = self._runs.replay(source=source, hold=hold)
+            except BLSError as error:
+                self.problem = f"the changed model cannot be loaded: {first_line(str(error))}"
+                return False
+            if Counter(sent[:3] for sent in run.calls) != Counter(sent[:3] for sent in self._written.calls):
+                self.problem = "with its calls gathered, the model sends other requests"
+            elif not equal(run.responses, self._written.responses):
+                self.problem = "with its calls gathered, its answer is another one, or depends on their order"
+            elif any(earlier in self._blocked[later] for earlier, later in _pairs(run)):
+                self.problem = "gathered, calls would run together that were not shown to be independent"
+            else:
+                pairs |= _pairs(run)
+                continue
+            return False
+        return bool(pairs - _pairs(self._written))
+
+
+def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
+    both = [sorted((run.numbers[one], run.numbers[other])) for one, other in run.pairs]
+    return {(earlier, later) for earlier, later in both if earlier >= 0}
+
+
+def _template(group: Sequence[SentCall]) -> str:
+    """Return the form of a change by hand, with the names of the callees and the lines that send to them."""
+    targets, lines, names = list[str](), list[str](), set[str]()
+    models = dict.fromkeys(call.model for call in group)
+    for model in models:
+        calls = [call for call in group if call.model == model]
+        name = "".join(char if char.isalnum() else "_" for char in model)
+        name = name if name.isidentifier() and not iskeyword(name) else f"_{name}"
+        name = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 99))) if each not in names)
+        names.add(name)
+        numbers = sorted({call.line.line for call in calls if call.line is not None})
+        where = f"  # sent at line {', '.join(map(str, numbers))}" if numbers else ""
+        many = f"*[request.async_exec() for request in {name}_requests]"
+        several = many if len(models) == 1 else f"asyncio.gather({many})"
+        targets.append(f"{name}_response" + "s" * (len(calls) > 1))
+        lines.append(f"    {several if len(calls) > 1 else f'{name}_request.async_exec()'},{where}")
+    return "\n".join([f"{', '.join(targets)} = await asyncio.gather(", *lines, ")"])
+
+
+class _Measured(NamedTuple):
+    problem: str
+    changed: Session | None = None
+    speedup: float = 0.0
+    words: str = ""
+
+
+def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
+    """Run the model as it is written and changed, in turns, with its real callees; compare them.
+
+    If the changed program is no faster and its callees lack instances, the runs are repeated with more of them.
+    """
+    code, advice = overlap.code, overlap.advice
+    assert code is not None
+    now = _measured(runs, code.source, repeat)
+    said = f"Proven: equal answers on {repeat + 1} runs, {now.words} (predicted {times(overlap.predicted)})."
+    if now.problem:
+        said = f"{now.problem}. Nothing is applied."
+    elif now.speedup < WORTH:
+        said = f"Equal answers on {repeat + 1} runs, but {now.words}: nothing is applied."
+        instances = lacking(overlap.written, overlap.calls, overlap.together)
+        with ExitStack() as stack:
+            for model, number in instances.items():
+                stack.enter_context(with_instances(runs.repository, [model], number))
+            more = _measured(runs, code.source, repeat) if instances else now
+        if instances:
+            counts = " and ".join(f"`instance_group.count` {n} for `{name}`" for name, n in instances.items())
+            advice = f"Tried with {counts}: {more.problem or 'equal answers, ' + more.words}."
+    code = replace(code, proof=said, proven=not now.problem and now.speedup >= WORTH)
+    speedup = 0.0 if now.problem else now.speedup
+    changed = None if now.problem else now.changed
+    return replace(overlap, code=code, speedup=speedup, changed=changed, advice=advice, runs=runs.count)
+
+
+def _measured(runs: Runs, source: str, repeat: int) -> _Measured:
+    sessions: dict[bool, list[Session]] = {False: [], True: []}
+    with runs.variant() as before, runs.variant(source) as after:
+        for number in range(repeat + 1):
+            answers = {}
+            for is_changed in random.sample((False, True), 2):
+                with (after if is_changed else before).serving():
+                    name = "calls in flight together" if is_changed else "as it is written"
+                    session, answers[is_changed] = runs.profiled(name)
+                if number:  # the first round warms up
+                    sessions[is_changed].append(session)
+            if not equal(answers[False], answers[True]):
+                error = next((r.error for kept in answers[True] for r in kept if r.error is not None), None)
+                return _Measured("Not equal: " + (first_line(error) if error else "the answers differ"))
+    wall = median_low([session.wall for session in sessions[True]])
+    changed = next(session for session in sessions[True] if session.wall == wall)
+    if not _calls_overlap(changed):
+        return _Measured("Not proven: the calls were not in flight together")
+    turns = [(a.wall, b.wall) for a, b in zip(sessions[False], sessions[True], strict=True)]
+    speedup, doubt = ratio(turns), give_or_take(relative_error(turns)) if repeat > 2 else ""
+    return _Measured("", changed, speedup, f"{times(speedup)} times as fast{doubt}")
+
+
+def _calls_overlap(session: Session) -> bool:
+    """Whether a request of a session had two calls in flight at a time."""
+    tree = SpanTree(session)
+    for root in tree.children.get(0, ()):
+        calls = sorted(tree.children.get(root.id, ()), key=lambda span: span.sent)
+        if any(later.sent < before.ended for before, later in pairwise(calls)):
+            return True
+    return False

@@ -1,0 +1,90 @@
+"""When the calls of a recorded run could start, and how long the run would take then. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+
+from bls_notebook.profiling.analysis.queue_simulation import Key, capacities, key_of
+from bls_notebook.profiling.analysis.span_tree import SpanTree
+from bls_notebook.profiling.records.session import Session
+from bls_notebook.profiling.records.spans import Ghost, Span
+from bls_notebook.records.intervals import Interval, gaps, total
+
+from .records import SentCall
+
+WORTH = 1.1  # the least speedup that is worth a change
+_EARLIER = 0.01  # of its caller's time, by which a call could begin earlier
+
+
+def stages(blocked: Sequence[set[int]], senders: Sequence[object]) -> list[tuple[int, ...]]:
+    """Return the calls of each `execute` by the earliest stage in which they can be sent."""
+    depth: list[int] = []
+    out: dict[tuple[int, int], list[int]] = {}
+    order = list(dict.fromkeys(senders))
+    for call, before in enumerate(blocked):
+        depth.append(1 + max((depth[earlier] for earlier in before), default=0))
+        out.setdefault((order.index(senders[call]), depth[call]), []).append(call)
+    return [tuple(out[key]) for key in sorted(out)]
+
+
+def flights(session: Session, calls: Sequence[SentCall], group: Iterable[int]) -> list[Interval]:
+    """Return when the calls of a group were in flight."""
+    spans = {span.id: span for span in session.spans}
+    return [(span.sent, span.ended) for n in group if (span := spans.get(calls[n].span)) is not None]
+
+
+def predicted(
+    session: Session, calls: Sequence[SentCall], blocked: Sequence[set[int]], instances: Mapping[str, int] = {}
+) -> tuple[int, tuple[Ghost, ...]]:
+    """Return the time of the recorded requests (ns) with each call sent once its answers are there, and when.
+
+    Calls queue for the instances of their model, or for as many as `instances` has (times the batch, if a batcher
+    forms batches). The time is no less than the processor time allows.
+    """
+    tree, capacity = SpanTree(session), capacities(session)
+    batch = {key_of(m): m.max_batch_size for m in session.models if m.scheduler == "dynamic_batching"}
+    numbers = {call.span: n for n, call in enumerate(calls)}
+    wall, ghosts = session.wall, list[Ghost]()
+    for root in tree.children.get(0, ()):
+        children = tree.children.get(root.id, ())
+        if not children or any(child.id not in numbers for child in children):
+            continue
+        ends: dict[int, int] = {}
+        busy: dict[Key, list[int]] = {}
+        early, now = list[Ghost](), root.started
+        *before, after = _own_work(root, children)
+        for child, work in zip(children, before, strict=True):
+            now += work
+            key, number = key_of(child), numbers[child.id]
+            begin = max([now, *(ends[n] for n in blocked[number] if n in ends)])
+            queue, most = busy.setdefault(key, []), max(instances.get(key[0], 0), capacity.get(key, len(children)))
+            if len(queue) >= most * max(1, batch.get(key, 1)):
+                begin = max(begin, heappop(queue))
+            end = ends[number] = begin + child.duration - child.queue
+            heappush(queue, end)
+            if child.sent - begin > _EARLIER * root.duration:
+                early.append(Ghost(child.id, begin, end))
+        over = max([now, *ends.values()]) + after + root.compute_output
+        wall -= root.ended - over
+        if early and over < root.ended:
+            ghosts += [Ghost(root.id, root.started, over), *early]
+    least = min(session.wall, round(session.cpu / max(1, session.cores)))
+    return max(wall, least, 1), tuple(ghosts)
+
+
+def _own_work(root: Span, children: Sequence[Span]) -> Iterator[int]:
+    """Return the caller's work before each call, and after the last one, ns."""
+    in_flight, last = [(child.sent, child.ended) for child in children], root.started
+    for moment in (*(child.sent for child in children), root.inferred):
+        yield total(gaps(last, moment, in_flight)) if last < moment else 0
+        last = max(last, moment)
+
+
+def lacking(session: Session, calls: Sequence[SentCall], together: Iterable[Sequence[int]]) -> Counter[str]:
+    """Return how many instances the calls of a group need at once, for models that have fewer."""
+    most, capacity = Counter[str](), {key[0]: n for key, n in capacities(session).items()}
+    for group in together:
+        most |= Counter(calls[n].model for n in group)
+    return Counter({model: n for model, n in most.items() if n > capacity.get(model, n)})
