@@ -21,7 +21,8 @@ from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
-from .counterfactual import RUNS, SECONDS, CalleeStates, ExhaustedError, Runs, callee_states, equal
+from .callee_state import CalleeStates, callee_states
+from .counterfactual import RUNS, SECONDS, ExhaustedError, Runs, equal
 from .evidence import ENOUGH, OPTIONS, Evidence, RunDifference, closure, explore, try_change
 from .perturbation import CHANGES, ERROR, name_of
 from .proof import code_change, proven
@@ -29,7 +30,6 @@ from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, predicted, stages
 
 _FAILURES = 6  # calls whose failure is tried
-_LITTLE = 200_000  # ns of a call, below which passing it to another thread takes a large part of its time
 
 
 def overlap(
@@ -169,8 +169,7 @@ def _overlap(runs: Runs) -> Overlap:
         lack = " and ".join(f"{n} instances of `{model}`" for model, n in instances.items())
         advice = f"Together, these calls would need {lack} to run at once; `apply` tries that."
         result = replace(result, advice=advice)
-    longest = max((span.duration for span in session.spans if span.parent), default=0)
-    if together and possible >= WORTH and longest >= _LITTLE:
+    if together and possible >= WORTH:
         result = replace(result, code=code_change(runs, result, blocked))
     return replace(result, runs=runs.count, seconds=monotonic() - began)
 
@@ -284,6 +283,11 @@ def named(calls: Sequence[SentCall], group: Iterable[int]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
+def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:
+    lines = sorted({line.line for n in group if (line := calls[n].line) is not None})
+    return f" (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))})" if lines else ""
+
+
 def _statement(result: Overlap, dependence: Dependence) -> str:
     """Say why a call follows another one."""
     earlier, later = result.calls[dependence.earlier], result.calls[dependence.later]
@@ -312,14 +316,13 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         spans = {group: flights(result.written, calls, group) for group in result.together}
         group = max(spans, key=lambda group: total(union(spans[group])))
         apart = "one after the other" if len(union(spans[group])) == len(group) else "not all at once"
-        wall = result.written.wall
-        little = ", which is about what passing a call to another thread takes" * (
-            max((end - begin for begin, end in spans[group]), default=0) < _LITTLE
+        wall, speedup = result.written.wall, times(result.predicted)
+        gain = (
+            f"the run is predicted to take {time_of(wall / result.predicted)} instead of {time_of(wall)} ({speedup}×)"
         )
         return "independent", (
-            f"{model} sends {named(calls, group)} {apart}; no dependence between them was seen in {changes} of each "
-            f"answer: together, the run is predicted to take {time_of(wall / result.predicted)} instead of "
-            f"{time_of(wall)} ({times(result.predicted)} times as fast){little}."
+            f"{model} sends {named(calls, group)}{_lines(calls, group)} {apart}. No dependence between them was seen "
+            f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}."
         )
     if result.already:
         already = " and ".join(named(calls, group) + " together" for group in result.already[:3])

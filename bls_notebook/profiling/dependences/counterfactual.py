@@ -1,8 +1,8 @@
 """Run a model with its real callees, then again with the kept answers, some of them changed.
 
 Guarantees: each run has an instance of its own, so what the model keeps in members and globals reaches neither the
-next run nor the serving model; only `record`, `profiled` and `callee_states` reach real callees; what later runs print
-is dropped; runs and their time are limited, and a run that takes longer is cancelled.
+next run nor the serving model; only `record`, `profiled` and `ask` reach real callees; what later runs print is
+dropped; runs and their time are limited, and a run that takes longer is cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from bls_notebook.repository.substitution.call import MADE_UP, Answer, Call, Wai
 from bls_notebook.repository.substitution.variant import Variant, VariantChange
 
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
-from .perturbation import SUCCESS, ZEROS, Kept, KeptResponse, SeenValues, changed, same
+from .perturbation import SUCCESS, Kept, KeptResponse, changed, same
 
 RUNS, SECONDS = 50, 10.0
 _ORDER = 0.2  # seconds that an answer waits for one that came before it in the recorded run
@@ -52,7 +52,10 @@ class ExhaustedError(Exception):
 
 @dataclass
 class RecordedCall:
-    """A call of the first run, its responses, and the order of events: sent, first and last response."""
+    """A call of the first run, its responses, and the order of events: sent, first and last response.
+
+    ``free`` has the axis of free length of each output that has one.
+    """
 
     call: Call
     sent: ObservedCall
@@ -85,7 +88,7 @@ class Runs:
         self.responses: list[Kept] = []
         self._decoupled = repository.record(model).decoupled
         self._most, self._ends = RUNS, float("inf")
-        self._seen: dict[str, SeenValues] = {}
+        self._seen: dict[str, dict[str, Sequence[Any]]] = {}
 
     def record(self) -> Session:
         """Run the model with its real callees; keep its calls, and return the session of a second run."""
@@ -95,10 +98,9 @@ class Runs:
                 self.responses = self._responses()
             session, _ = self.profiled("as it is written")
         self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
+        self._seen = _seen(self.recorded)
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.count, SECONDS)
-        for model in {recorded.call.model for recorded in self.recorded}:
-            self._seen[model] = _seen([recorded for recorded in self.recorded if recorded.call.model == model])
         return session
 
     def profiled(self, name: str) -> tuple[Session, list[Kept]]:
@@ -108,11 +110,17 @@ class Runs:
         def run() -> None:
             with session:
                 session.only_of(cast(Execution, caller_var.get()))
-                responses.extend(ask(self.repository, self.model, inputs, self._decoupled) for inputs in self.inputs)
+                responses.extend(self.ask(self.model, inputs, self._decoupled) for inputs in self.inputs)
 
         self.count += 1
         self.repository.run(run)
         return session.record, responses
+
+    def ask(self, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any) -> Kept:
+        """Send a request to a model in service and return its responses."""
+        if decoupled:
+            return tuple(map(_kept_response, self.repository.stream(model, inputs, **options)))
+        return (_kept_response(self.repository.infer(model, inputs, **options)),)
 
     def allow(self, runs: int, seconds: float) -> None:
         """Allow so many more runs, within so many seconds from now."""
@@ -139,7 +147,8 @@ class Runs:
         answers = {}
         for number in group:
             recorded = self.recorded[number]
-            if new := changed(tuple(recorded.responses), change, number, self._seen[recorded.call.model]):
+            kept, seen = tuple(recorded.responses), self._seen[recorded.call.model]
+            if new := changed(kept, change, number, seen, recorded.free):
                 answers[number] = new
         return self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
 
@@ -213,7 +222,8 @@ class _Player:
 
     def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, Kept], hold: str) -> None:
         self.observed = ObservedRun()
-        self._recorded, self._answers, self._hold = recorded, answers, hold
+        self._recorded, self._answers = recorded, answers
+        self._turn = {"first": min, "last": max}.get(hold)
         self._lock = threading.Lock()
         self._left = set(range(len(recorded)))
         self._waiting: list[int] = []
@@ -223,128 +233,50 @@ class _Player:
         if len(call.chain) > 1:
             yield MADE_UP
             return
-        sent, observed = _sent(call), self.observed
-        with self._lock:
-            number, place = self._number(call, sent), len(observed.calls)
+        sent, observed, recorded = _sent(call), self.observed, self._recorded
+        with self._lock:  # answered by the recorded call with equal inputs, else by one with the same key
+            same_callee = [n for n in self._left if recorded[n].sent[:2] == sent[:2]]
+            ranked = [
+                (recorded[n].sent.inputs != sent.inputs, recorded[n].call.key != call.key, n) for n in same_callee
+            ]
+            number, place = min(ranked)[-1] if ranked else -1, len(observed.calls)
+            self._left.discard(number)
             observed.calls.append(sent)
             observed.numbers.append(number)
             observed.pairs |= {(other, place) for other in self._waiting}
             self._waiting.append(place)
             self._latest = monotonic()
         try:
-            if self._hold:
-                while not self._is_next(place) and wait.sleep(_QUIET / 3):
-                    pass
+            if self._turn is not None:
+                wait.until(lambda: self._turn(self._waiting) == place and monotonic() - self._latest > _QUIET)  # type: ignore[misc]
             elif number >= 0:
-                own = self._recorded[number]
-                before = [o.call.key for o in self._recorded if own.came < o.ended < own.ended]
-                wait.after(*before, seconds=_ORDER)
+                came, ended = recorded[number].came, recorded[number].ended
+                wait.after(*(other.call.key for other in recorded if came < other.ended < ended), seconds=_ORDER)
         finally:
             with self._lock:
                 self._waiting.remove(place)
                 self._latest = monotonic()
-        yield from self._given(number, place, sent)
-
-    def _number(self, call: Call, sent: ObservedCall) -> int:
-        """Return the recorded call that gives the answer: one with equal inputs, else one with the same key; or -1."""
-        same_callee = [(n, self._recorded[n]) for n in self._left if self._recorded[n].sent[:2] == sent[:2]]
-        ranked = [(own.sent.inputs != sent.inputs, own.call.key != call.key, n) for n, own in same_callee]
-        number = min(ranked, default=(-1,))[-1]
-        self._left.discard(number)
-        return number
-
-    def _is_next(self, place: int) -> bool:
-        with self._lock:
-            turn = min(self._waiting) if self._hold == "first" else max(self._waiting)
-            return turn == place and monotonic() - self._latest > _QUIET
-
-    def _given(self, number: int, place: int, sent: ObservedCall) -> Iterator[Answer]:
         if number < 0:  # a new call is answered like the last one to its callee, so that loops end
-            number = max((n for n, own in enumerate(self._recorded) if own.sent.model == sent.model), default=-1)
-            if number >= 0 and place > 2 * len(self._recorded) + 20 and place % 2:
+            number = max((n for n, other in enumerate(recorded) if other.sent.model == sent.model), default=-1)
+            if number >= 0 and place > 2 * len(recorded) + 20 and place % 2:
                 yield TritonError("the changed answers made the model send too many calls")
                 return
-        made_up = (SUCCESS,)
-        for kept in self._answers.get(number, self._recorded[number].responses) if number >= 0 else made_up:
+        for kept in (SUCCESS,) if number < 0 else self._answers.get(number, recorded[number].responses):
             if kept is SUCCESS:
                 yield MADE_UP
             else:
                 yield _response(kept) if kept.error is None else TritonError(kept.error)
 
 
-class CalleeStates(NamedTuple):
-    """Callees by how they answered equal requests.
-
-    ``varying`` ones differently at once, ``stateful`` ones differently after other requests or after runs of
-    the model; ``unasked`` ones were not asked again in time.
-    """
-
-    varying: set[str]
-    stateful: set[str]
-    unasked: set[str]
-
-
-def callee_states(runs: Runs) -> CalleeStates:
-    """Ask each callee again: as before, after other requests, in reverse order, and as before.
-
-    Two different requests to each callee are enough. Requests of sequences are left out, as their order
-    matters anyway.
-    """
-    ends, states = monotonic() + SECONDS, CalleeStates(set(), set(), set())
-    requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
-    for number, recorded in enumerate(runs.recorded):
-        if not recorded.call.sequence[0]:
-            requests[recorded.call.model].setdefault(recorded.sent.inputs, number)
-    chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
-    first: dict[int, Kept] = {}
-
-    def asked(number: int, others: bool = False) -> Kept:
-        runs.asked += 1
-        call = runs.recorded[number].call
-        inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
-        if others:
-            inputs = {name: _other_input(array, number) for name, array in inputs.items()}
-        options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
-        return ask(runs.repository, call.model, inputs, runs.recorded[number].decoupled, **options)
-
-    for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
-        model, others = runs.recorded[number].call.model, len(chosen) <= step < 2 * len(chosen)
-        if monotonic() > ends:
-            asked_again = {runs.recorded[n].call.model for n in first}
-            states.unasked.update(requests.keys() - asked_again)
-            break
-        answer = asked(number, others)
-        expected = first.get(number, tuple(runs.recorded[number].responses))
-        if not others and not equal([answer], [expected]):
-            is_steady = number in first or equal([asked(number)], [answer])
-            (states.stateful if is_steady else states.varying).add(model)
-        first.setdefault(number, answer)
-    return states._replace(stateful=states.stateful - states.varying)
-
-
-def _other_input(array: Any, salt: int) -> Any:
-    """Return another array of the same kind; integers stay in their range, so that they are valid indices."""
-    constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
-    new = changed((KeptResponse({"": array}),), ZEROS if constant else 0, salt, SeenValues())
-    return array if new is None else new[0].outputs[""]
-
-
 def _sent(call: Call) -> ObservedCall:
     """Return a call with digests of its inputs and options."""
-    data: dict[str, bytes] = {OPTIONS: repr((call.outputs, sorted(call.parameters.items()), call.sequence)).encode()}
+    data = {OPTIONS: repr((call.outputs, sorted(call.parameters.items()), call.sequence)).encode()}
     for name, tensor in call.inputs.items():
         array = tensor.as_numpy()
         content = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         data[name] = repr((array.dtype.str, array.shape)).encode() + content
-    digests = [(name, hashlib.blake2b(text, digest_size=16).digest()) for name, text in sorted(data.items())]
+    digests = [(name, hashlib.blake2b(content, digest_size=16).digest()) for name, content in sorted(data.items())]
     return ObservedCall(call.key[0], call.model, tuple(digests), call.key[2])
-
-
-def ask(repository: ModelRepository, model: str, inputs: Mapping[str, Any], decoupled: bool, **options: Any) -> Kept:
-    """Send a request and return its responses."""
-    if decoupled:
-        return tuple(map(_kept_response, repository.stream(model, inputs, **options)))
-    return (_kept_response(repository.infer(model, inputs, **options)),)
 
 
 def _kept_response(response: Any) -> KeptResponse:
@@ -353,9 +285,9 @@ def _kept_response(response: Any) -> KeptResponse:
 
 def _kept(tensors: Sequence[Tensor], error: Any, response: Any) -> KeptResponse:
     outputs = {t._name: np.array(to_cpu(t._array), copy=True) for t in tensors}
-    tensor_types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in tensors}
+    types = {t._name: (t._datatype, None if t.is_cpu() else device_of(t._array).index) for t in tensors}
     problem = None if error is None else first_line(error.message())
-    return KeptResponse(outputs, problem, tensor_types, getattr(response, "_parameters", "{}"))
+    return KeptResponse(outputs, problem, types, getattr(response, "_parameters", "{}"))
 
 
 def _response(kept: KeptResponse) -> InferenceResponse:
@@ -370,9 +302,7 @@ def _response(kept: KeptResponse) -> InferenceResponse:
 
 def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     """Whether answers are equal bit by bit; of errors, whether both are."""
-    if list(map(len, one)) != list(map(len, other)):
-        return False
-    return all(
+    return list(map(len, one)) == list(map(len, other)) and all(
         (a.error is None) == (b.error is None)
         and a.outputs.keys() == b.outputs.keys()
         and all(same(array, b.outputs[name]) for name, array in a.outputs.items())
@@ -381,15 +311,15 @@ def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     )
 
 
-def _seen(calls: Sequence[RecordedCall]) -> SeenValues:
-    arrays: defaultdict[str, list[Any]] = defaultdict(list)
-    for response in (response for recorded in calls for response in recorded.responses):
-        for name, array in response.outputs.items():
-            arrays[name] += [array.reshape(-1)] * (array.size > 0)
-    values: dict[str, Sequence[Any]] = {}
-    for name, flat in arrays.items():
-        if flat and flat[0].dtype.kind in "iu":
-            values[name] = (min(int(a.min()) for a in flat), max(int(a.max()) for a in flat))
-        elif flat and flat[0].dtype == object:
-            values[name] = list(dict.fromkeys(item for a in flat for item in a.tolist()))[:64]
-    return SeenValues(values, calls[0].free)
+def _seen(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, Sequence[Any]]]:
+    """Return the values of each output of each callee, as `perturbation.Seen` has them."""
+    out: dict[str, dict[str, Sequence[Any]]] = defaultdict(dict)
+    for call in recorded:
+        values = out[call.call.model]
+        for name, array in (item for response in call.responses for item in response.outputs.items()):
+            if array.size and array.dtype.kind in "iu":
+                both = [*values.get(name, ()), int(array.min()), int(array.max())]
+                values[name] = (min(both), max(both))
+            elif array.dtype == object:
+                values[name] = list(dict.fromkeys([*values.get(name, ()), *array.reshape(-1).tolist()]))[:64]
+    return out

@@ -29,25 +29,15 @@ class KeptResponse:
 
 Kept = tuple[KeptResponse, ...]
 """The responses of one call; several only if the callee is decoupled."""
+Seen = Mapping[str, Sequence[Any]]
+"""The values of each output of a callee: the least and greatest integer, or all texts."""
 
 
-@dataclass(frozen=True)
-class SeenValues:
-    """The values of each output of a callee (integers: least and greatest; texts: all), and its axis of free length."""
-
-    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    free: Mapping[str, int] = field(default_factory=dict)
-
-
-def _shifted(array: Array, salt: int, values: Sequence[Any]) -> Array:
-    span = values[1] - values[0] + 1
+def _shifted(array: Array, salt: int, limits: Sequence[Any]) -> Array:
+    span = limits[1] - limits[0] + 1
     if span > 1:
-        return values[0] + (array - values[0] + 1 + salt % (span - 1)) % span  # type: ignore[no-any-return]
-    return array - 1 - salt % 3 if values[0] > 2 else array + 2 + salt % 3
-
-
-def _reversed(array: Array) -> Array:
-    return np.asarray(array.reshape(-1)[::-1].reshape(array.shape))
+        return limits[0] + (array - limits[0] + 1 + salt % (span - 1)) % span  # type: ignore[no-any-return]
+    return array - 1 - salt % 3 if limits[0] > 2 else array + 2 + salt % 3
 
 
 def _rotated(char: str, by: int) -> str:
@@ -63,18 +53,14 @@ _NUMBERS: dict[str, _Make] = {  # arguments: array, salt, its least and greatest
     "shifted in its range": _shifted,
     "scaled": lambda a, s, v: a * (1.37 + s % 16 / 64) + 0.11,
     "zeros": lambda a, s, v: a * 0,
-    "reversed": lambda a, s, v: _reversed(a),
     "large": lambda a, s, v: a * 1000 + 7 + s % 16,
-    "negated": lambda a, s, v: -a - 1,
     "large negative": lambda a, s, v: -1000 * abs(a) - 7 - s % 16,
 }
 _TEXTS: dict[str, _Make] = {  # arguments: one text (or a leaf of JSON), salt, all texts seen
     "other letters": lambda t, s, v: "".join(_rotated(char, 1 + s % 5) for char in t),
     "another number": lambda t, s, v: str(-int(t) - 1 - s % 5 if t.lstrip("-").isdecimal() else 7 + s % 5),
     "another answer": lambda t, s, v: [text for text in (*v, "no", "yes") if text != t][s % max(1, len(v) - 1)],
-    "reversed": lambda t, s, v: t[::-1],
     "empty": lambda t, s, v: "",
-    "other case": lambda t, s, v: t.swapcase(),
     "doubled": lambda t, s, v: t + t,
 }
 _SHAPES = ("longer", "shorter", "last response dropped", "first response twice", "last response changed")
@@ -92,8 +78,11 @@ def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
     return (*names[:_VALUES], *_SHAPES, "replaced by an error")[change]
 
 
-def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None:
-    """Return the answer with one change; None if the change leaves it as it is."""
+def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, int]) -> Kept | None:
+    """Return the answer with one change; None if the change leaves it as it is.
+
+    `free` has the axis of free length of each output that has one.
+    """
     failed = any(response.error is not None for response in kept)
     if change == ERROR:
         return (SUCCESS if failed else KeptResponse({}, "an error in place of the recorded answer"),)
@@ -102,22 +91,19 @@ def changed(kept: Kept, change: int, salt: int, seen: SeenValues) -> Kept | None
         return None
     if stream in (0, 1):
         return kept[:-1] if stream == 0 else (kept[0], *kept)
-    made = [_response(response, 0 if stream == 2 else change, salt, seen) for response in kept]
-    if stream == 2:
-        made[:-1] = [None] * (len(kept) - 1)
-    return tuple(new or old for new, old in zip(made, kept, strict=True)) if any(made) else None
-
-
-def _response(response: KeptResponse, change: int, salt: int, seen: SeenValues) -> KeptResponse | None:
-    new = {}
-    for name, array in response.outputs.items():
-        if change < _VALUES:
-            other = _other_values(array, change, salt, seen.values.get(name, ()))
-        else:
-            other = _other_length(array, change == _VALUES, seen.free.get(name, -1))
-        if other is not None:
-            new[name] = other
-    return replace(response, outputs={**response.outputs, **new}) if new else None
+    made = list(kept)
+    for number, response in enumerate(kept):
+        if stream == 2 and number < len(kept) - 1:
+            continue
+        outputs = dict(response.outputs)
+        for name, array in response.outputs.items():
+            if change in (_VALUES, _VALUES + 1):
+                outputs[name] = _other_length(array, change == _VALUES, free.get(name, -1))
+            else:
+                outputs[name] = _other_values(array, 0 if stream == 2 else change, salt, seen.get(name, ()))
+        made[number] = replace(response, outputs=outputs)
+    pairs = [(a.outputs[name], b.outputs[name]) for a, b in zip(kept, made, strict=True) for name in a.outputs]
+    return None if all(same(*pair) for pair in pairs) else tuple(made)
 
 
 def same(one: Array, other: Array) -> bool:
@@ -127,27 +113,26 @@ def same(one: Array, other: Array) -> bool:
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()
 
 
-def _other_length(array: Array, longer: bool, free: int) -> Array | None:
+def _other_length(array: Array, longer: bool, free: int) -> Array:
     if not 0 <= free < array.ndim or array.shape[free] < 2 - longer:
-        return None
-    if longer:
-        return np.concatenate([array, np.take(array, [-1], axis=free)], axis=free)
-    return np.delete(array, -1, axis=free)
+        return array
+    return np.concatenate([array, np.take(array, [-1], free)], free) if longer else np.delete(array, -1, free)
 
 
-def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array | None:
-    is_text = array.dtype.kind in "OS"
-    makes = list((_TEXTS if is_text else _NUMBERS).values())
+def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array:
+    makes = list((_TEXTS if array.dtype.kind in "OS" else _NUMBERS).values())
     if not array.size or change >= len(makes):
-        return None
+        return array
     with np.errstate(all="ignore"):
         try:
-            new = (_texts if is_text else _numbers)(array, makes[change], salt, values)
-            if same(new, array) and not is_text:  # zeros of zeros, one element reversed
+            if array.dtype.kind in "OS":
+                return _texts(array, makes[change], salt, values)
+            new = _numbers(array, makes[change], salt, values)
+            if same(new, array):  # zeros of zeros
                 new = (array + array.dtype.type(1 + change % 3)).astype(array.dtype)
         except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
-            new = _reversed(array)
-    return None if same(new, array) else np.ascontiguousarray(new).reshape(array.shape)
+            new = array[..., ::-1]
+    return np.ascontiguousarray(new).reshape(array.shape)
 
 
 def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
@@ -162,8 +147,6 @@ def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Arr
 
 
 def _texts(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
-    if make is _TEXTS["reversed"] and array.size > 1:
-        return _reversed(array)
     new = np.empty(array.size, object)
     new[:] = [_text(item, make, salt, [_plain(value) for value in values]) for item in array.reshape(-1)]
     return new.reshape(array.shape).astype(array.dtype)
@@ -174,24 +157,20 @@ def _plain(item: Any) -> str:
 
 
 def _text(item: Any, make: _Make, salt: int, others: Sequence[str]) -> Any:
+    """Return another text; of JSON one with other leaves, whose keys and lengths stay."""
+
+    def leaves(data: Any) -> Any:
+        if isinstance(data, (dict, list)):
+            return {k: leaves(v) for k, v in data.items()} if isinstance(data, dict) else [leaves(v) for v in data]
+        if isinstance(data, (bool, int, float)):
+            return not data if isinstance(data, bool) else -data - 1 - salt % 5
+        return make(data, salt, ()) if isinstance(data, str) else data
+
     text = _plain(item)
     try:
         data = json.loads(text)
     except ValueError:
         data = None
     is_json = isinstance(data, (dict, list)) and make is not _TEXTS["empty"]
-    new = json.dumps(_leaves(data, make, salt)) if is_json else make(text, salt, others)
+    new = json.dumps(leaves(data)) if is_json else make(text, salt, others)
     return new.encode() if isinstance(item, bytes) else new
-
-
-def _leaves(data: Any, make: _Make, salt: int) -> Any:
-    """Return JSON data with other leaves; its keys and lengths stay."""
-    if isinstance(data, dict):
-        return {key: _leaves(value, make, salt) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_leaves(value, make, salt) for value in data]
-    if isinstance(data, bool):
-        return not data
-    if isinstance(data, (int, float)):
-        return data + 1 + salt % 5 if make is _TEXTS["other letters"] else -data - 1
-    return make(data, salt, ()) if isinstance(data, str) else data

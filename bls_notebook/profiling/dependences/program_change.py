@@ -116,8 +116,6 @@ class _Writer(m.MatcherDecoratableTransformer):
         self._taken.add(name)
         return name
 
-    # -- coroutines --------------------------------------------------------------------------------
-
     def leave_FunctionDef(self, original: cst.FunctionDef, updated: cst.FunctionDef) -> cst.FunctionDef:
         sends = original in self._senders and updated.asynchronous is None
         return updated.with_changes(asynchronous=cst.Asynchronous()) if sends else updated
@@ -138,8 +136,6 @@ class _Writer(m.MatcherDecoratableTransformer):
     def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
         return _parenthesized(updated, "value")
 
-    # -- a comprehension ---------------------------------------------------------------------------
-
     def leave_GeneratorExp(self, original: cst.GeneratorExp, updated: cst.GeneratorExp) -> Any:
         awaits = m.findall(updated, m.Await())  # a generator would become an asynchronous one
         return self.leave_ListComp(original, cst.ListComp(updated.elt, updated.for_in)) if awaits else updated
@@ -150,14 +146,16 @@ class _Writer(m.MatcherDecoratableTransformer):
         calls = [call for element in elements for call in _calls(element) or ()]
         if len(calls) != 1 or loop.inner_for_in or loop.asynchronous or m.findall(loop, m.Await()):
             return updated
-        needs = set().union(*(_names(_replaced(element, calls[0], "_")) for element in elements)) & _stored(loop.target)
+        needs = set().union(*(_names(element.deep_replace(calls[0], cst.Name("_"))) for element in elements)) & _stored(
+            loop.target
+        )
         if (needs and (loop.ifs or not _is_repeatable(loop.iter))) or not self._wanted("comprehension", original):
             return updated
         gather = f"await asyncio.gather(*[{_code(calls[0].expression)}{_code(loop)}])"
         if isinstance(updated, cst.ListComp) and updated.elt is calls[0]:
             return cst.parse_expression(gather)
         answer = self._variable("answer")
-        new = ": ".join(_code(_replaced(element, calls[0], answer)) for element in elements)
+        new = ": ".join(_code(element.deep_replace(calls[0], cst.Name(answer))) for element in elements)
         both = _answers_of(loop, loop.iter, answer, gather) if needs else f"{answer} in {gather}"
         return cst.parse_expression(
             f"[{new} for {both}]" if isinstance(updated, cst.ListComp) else f"{{{new} for {both}}}"
@@ -168,8 +166,6 @@ class _Writer(m.MatcherDecoratableTransformer):
 
     def leave_DictComp(self, original: cst.DictComp, updated: cst.DictComp) -> Any:
         return self.leave_ListComp(original, updated)
-
-    # -- loops and consecutive statements ------------------------------------------------------------
 
     def leave_IndentedBlock(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
         body: list[Any] = []
@@ -186,13 +182,13 @@ class _Writer(m.MatcherDecoratableTransformer):
             return [loop]
         if any(m.findall(each, _JUMPS) for each in before) or any(m.findall(s, m.Await() | m.Break()) for s in after):
             return [loop]
-        rest = [_replaced(body[at], calls[0], "_"), *after]
+        rest = [body[at].deep_replace(calls[0], cst.Name("_")), *after]
         loaded = set().union(*map(_names, rest))
         if set().union(*map(_stored, before)) & loaded or not self._wanted("loop", original):
             return [loop]
         target = _target(body[at], calls[0])
         answer = target or self._variable("answer")
-        rest = after if target else [_replaced(body[at], calls[0], answer), *after]
+        rest = after if target else [body[at].deep_replace(calls[0], cst.Name(answer)), *after]
         calls_name, items, out = self._variable("calls"), loop.iter, []
         needs = loaded & _stored(loop.target)
         if needs and not _is_repeatable(items):
@@ -260,9 +256,6 @@ class _Writer(m.MatcherDecoratableTransformer):
         return [gather.with_changes(leading_lines=statements[0].leading_lines), *out]
 
 
-# -- questions about code ------------------------------------------------------------------------
-
-
 def _calls(node: Any) -> list[Any] | None:
     """Return the awaited calls of code in order; None if one is conditional, repeated, or needs another."""
     found: list[Any] = list(m.findall(node, m.Await()))
@@ -324,12 +317,7 @@ class _Replacer(cst.CSTTransformer):
         self._names = names
 
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
-        name = self._names.get(original_node)
-        return cst.Name(name) if name is not None else updated_node
-
-
-def _replaced(node: Any, call: Any, name: str) -> Any:
-    return node.visit(_Replacer({call: name}))
+        return cst.Name(self._names[original_node]) if original_node in self._names else updated_node
 
 
 def _parenthesized(node: Any, field: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
@@ -142,18 +142,25 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
         said = f"{now.problem}. Nothing is applied."
     elif now.speedup < WORTH:
         said = f"Equal answers on {repeat + 1} runs, but {now.words}: nothing is applied."
-        instances = lacking(overlap.written, overlap.calls, overlap.together)
-        with ExitStack() as stack:
-            for model, number in instances.items():
-                stack.enter_context(with_instances(runs.repository, [model], number))
-            more = _measured(runs, code.source, repeat) if instances else now
-        if instances:
+        if instances := lacking(overlap.written, overlap.calls, overlap.together):
             counts = " and ".join(f"`instance_group.count` {n} for `{name}`" for name, n in instances.items())
-            advice = f"Tried with {counts}: {more.problem or 'equal answers, ' + more.words}."
+            advice = f"Tried with {counts}: {_with_instances(runs, code.source, repeat, instances)}."
     code = replace(code, proof=said, proven=not now.problem and now.speedup >= WORTH)
     speedup = 0.0 if now.problem else now.speedup
     changed = None if now.problem else now.changed
     return replace(overlap, code=code, speedup=speedup, changed=changed, advice=advice, runs=runs.count)
+
+
+def _with_instances(runs: Runs, source: str, repeat: int, instances: Mapping[str, int]) -> str:
+    """Return what more instances brought, or why they could not be tried."""
+    try:
+        with ExitStack() as stack:
+            for model, number in instances.items():
+                stack.enter_context(with_instances(runs.repository, [model], number))
+            more = _measured(runs, source, repeat)
+    except BLSError as error:
+        return first_line(str(error))
+    return more.problem or f"equal answers, {more.words}"
 
 
 def _measured(runs: Runs, source: str, repeat: int) -> _Measured:

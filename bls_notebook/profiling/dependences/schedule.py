@@ -16,6 +16,7 @@ from .records import SentCall
 
 WORTH = 1.1  # the least speedup that is worth a change
 _EARLIER = 0.01  # of its caller's time, by which a call could begin earlier
+_HANDOVER = 200_000  # ns of the caller's time, at most, that sending a call from an event loop takes more than `exec`
 
 
 def stages(blocked: Sequence[set[int]], senders: Sequence[object]) -> list[tuple[int, ...]]:
@@ -62,9 +63,11 @@ def predicted(
             queue, most = busy.setdefault(key, []), max(instances.get(key[0], 0), capacity.get(key, len(children)))
             if len(queue) >= most * max(1, batch.get(key, 1)):
                 begin = max(begin, heappop(queue))
+            is_early = child.sent - begin > _EARLIER * root.duration
+            now, begin = now + _HANDOVER * is_early, begin + _HANDOVER * is_early
             end = ends[number] = begin + child.duration - child.queue
             heappush(queue, end)
-            if child.sent - begin > _EARLIER * root.duration:
+            if is_early:
                 early.append(Ghost(child.id, begin, end))
         over = max([now, *ends.values()]) + after + root.compute_output
         wall -= root.ended - over
