@@ -24,7 +24,6 @@ import bls_notebook as bls
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.profiling.overlap_graphs import CONFIG, GRAPHS, Graph, define_callees, source_of
-from tests.profiling.overlap_traps import TRAPS
 
 TARGET = 0.15  # error of the predicted speedup, relative to the measured one
 
@@ -59,7 +58,7 @@ def main() -> None:
     rows = []
     with bls.ModelRepository() as repo, TemporaryDirectory() as place:
         define_callees(repo, place, min(options.delay, 0.01) if options.quick else options.delay, instances=4)
-        for graph in (*GRAPHS, *TRAPS)[:: 4 if options.quick else 1]:
+        for graph in GRAPHS[:: 4 if options.quick else 1]:
             if re.search(options.only, graph.name):
                 rows.append(measure(repo, graph, 1 if options.quick else None, place))
                 row = rows[-1]

@@ -38,9 +38,9 @@ def overlap() -> Overlap:
     now = setting(0, {"a": Model([10 * MS])})
     calls = (SentCall("b"), SentCall("b"), SentCall("c"))
     return Overlap(
-        "a", 1, "independent", "`a` waits.", "", calls, (Dependence(0, 2, "data", "scaled"),), ((0, 1), (2,)), ((0, 1),), (),
-        7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",), advice="With more.",
-        code=CodeChange(proof="Proven."),
+        "a", 1, "independent", "`a` waits.", "", calls, (Dependence(0, 2, "data", "scaled", ("IN",)),),
+        ((0, 1), (2,)), ((0, 1),), (), 7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",),
+        advice="With more.", code=CodeChange(proof="Proven."),
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import threading
 import warnings
 from collections import defaultdict
@@ -164,10 +163,7 @@ class Runs:
 
     def variant(self, source: str = "") -> Variant:
         """Return an instance without any state, of the model or of a changed source."""
-        config = json.loads(self.host.ready(self.model).spec.json)
-        if source:
-            config["default_model_filename"] = ""  # a changed source is loaded as model.py
-        return self.host.variant({self.model: VariantChange(source=source or None, config=config)})
+        return self.host.variant({self.model: VariantChange(source=source or None)})
 
     def _substituted(self, answers: Any) -> Any:
         names = {row.name for row in self.repository.index() if row.state == "READY"} - {self.model}

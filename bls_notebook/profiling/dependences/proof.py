@@ -39,7 +39,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
     file = model.spec.config.default_model_filename or "model.py"
     written = None if home is None else home.written(str(Path(model.directory, file)))
-    by_hand = CodeChange(template=_template([overlap.calls[n] for n in max(overlap.together, key=len)]))
+    by_hand = CodeChange(template=template([overlap.calls[n] for n in max(overlap.together, key=len)]))
     if written is None:
         return replace(by_hand, reason=f"its source is not in a {file}")
     text, place = written
@@ -103,16 +103,16 @@ def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
     return {(earlier, later) for earlier, later in both if earlier >= 0}
 
 
-def _template(group: Sequence[SentCall]) -> str:
+def template(group: Sequence[SentCall]) -> str:
     """Return the form of a change by hand, with the names of the callees and the lines that send to them."""
-    targets, lines, names = list[str](), list[str](), set[str]()
+    targets, lines, names = list[str](), list[str](), list[str]()
     models = dict.fromkeys(call.model for call in group)
     for model in models:
         calls = [call for call in group if call.model == model]
         name = "".join(char if char.isalnum() else "_" for char in model)
         name = name if name.isidentifier() and not iskeyword(name) else f"_{name}"
-        name = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 99))) if each not in names)
-        names.add(name)
+        names.append(name)
+        name += f"_{names.count(name)}" * (name in names[:-1])
         numbers = sorted({call.line.line for call in calls if call.line is not None})
         where = f"  # sent at line {', '.join(map(str, numbers))}" if numbers else ""
         many = f"*[request.async_exec() for request in {name}_requests]"

@@ -114,7 +114,8 @@ class InstanceMaker:
             config.runtime = RUNTIME
 
         def new_modules() -> ModuleHome:
-            places = None if source.place is None else {str(self._folder / RUNTIME): source.place}
+            code = config.default_model_filename if config.backend == "python" else ""
+            places = None if source.place is None else {str(self._folder / (code or RUNTIME)): source.place}
             searched = [self._folder, source.folder] if backend_folder is None else [backend_folder]
             home = ModuleHome(source.name, self._version, searched, places)
             self._homes.append(home)
