@@ -72,7 +72,7 @@ def test_calls_that_could_overlap(sender) -> None:
     caller = SLEEPER.replace("sleeper", "caller").replace("time.sleep(0.02)", calls)
     sender(caller)
     shown = sender("found = %blsprofile caller IN=[1.0] --overlap --repeat 1\nfound")
-    assert "waits for `sleeper` and `other`, one after the other; no dependence" in words(shown.text)
+    assert "one after the other. No dependence between them was seen" in words(shown.text)
     assert "the code to write, in Cell In[" in words(shown.text)
     assert "calls.append(call.async_exec())" in shown.text
     assert "calls.append(call.async_exec())" in shown.html
