@@ -284,7 +284,8 @@ def test_answers_may_come_in_any_order(slow: bls.ModelRepository) -> None:
     assert "depends on their order" in code.reason
 
 
-def test_more_instances_are_tried_before_they_are_named(place: str) -> None:
+def test_more_instances_are_tried_before_they_are_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "WORTH", 2.0)  # above the noise of one measurement
     body = "return ok(sum(out(ask('a', x + i).exec()) for i in range(3)))"
     with bls.ModelRepository() as repo:
         define_callees(repo, place, delay=0.02)
@@ -293,7 +294,7 @@ def test_more_instances_are_tried_before_they_are_named(place: str) -> None:
         assert "no gain is predicted" in found.sentence
         tried = found_of(repo, graph(body), apply=True, repeat=1)
     assert tried.code is not None
-    assert (tried.code.proven, tried.speedup < 1.1) == (False, True)
+    assert "nothing is applied" in tried.code.proof
     assert "Tried with `instance_group.count` 3 for `a`: equal answers, " in tried.advice
 
 
