@@ -74,7 +74,7 @@ def difference(
     return RunDifference(inputs, missing, same, tuple(sent.model for others in rest.values() for sent in others))
 
 
-class Finding(NamedTuple):
+class DependenceEvidence(NamedTuple):
     """What showed a dependence: a change of ``together`` answers; the inputs that differed (none: it was not sent)."""
 
     change: int
@@ -93,7 +93,7 @@ class Evidence:
 
     possible: list[set[int]]
     ordered: list[set[int]]
-    found: dict[tuple[int, int], Finding] = field(default_factory=dict)
+    found: dict[tuple[int, int], DependenceEvidence] = field(default_factory=dict)
     tried: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def ancestors(self) -> list[set[int]]:
@@ -159,7 +159,7 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
                 find(call, causes)
 
     def find(call: int, causes: set[int]) -> None:
-        finding = Finding(change, inputs.get(call, ()), len(causes))
+        finding = DependenceEvidence(change, inputs.get(call, ()), len(causes))
         evidence.found.update({(cause, call): finding for cause in causes})
         explained.add(call)
 
