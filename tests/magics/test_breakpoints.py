@@ -8,6 +8,7 @@ import pytest
 
 from tests.magics.debugged_kernel import DebuggedKernel, debugged_kernel
 
+pytestmark = pytest.mark.slow
 TENSORS = '--input "IN FP32 [-1]" --output "OUT FP32 [-1]"'
 PLAIN = f"""\
 %%tritonmodel NAME {TENSORS}
@@ -151,14 +152,12 @@ def test_breakpoint_opens_the_cell(kernel: DebuggedKernel) -> None:
     assert kernel.go() is None
 
 
-@pytest.mark.slow
 def test_a_cell_that_was_edited_and_not_run(kernel: DebuggedKernel) -> None:
     kernel.break_at(CELLS["plain"] + "# edited\n", 8)
     assert kernel.run("%bls plain IN=[3]") is None
     assert "[6.0]" in kernel.output
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "async"])
 def test_an_interrupt_at_a_breakpoint(kernel: DebuggedKernel, name: str) -> None:
     kernel.break_at(CELLS[name], 8)

@@ -13,6 +13,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+pytestmark = pytest.mark.slow
 SECONDS = 60
 OUTPUTS = ("execute_result", "display_data", "update_display_data", "error", "stream")
 ROOT = Path(__file__).resolve().parents[2]
@@ -299,7 +300,6 @@ task = asyncio.create_task(call())
 """
 
 
-@pytest.mark.slow
 def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
     assert kernel.run(LOGS)[0]["status"] == "ok"
     _, outputs = kernel.run("%bls logs -q")
@@ -307,7 +307,6 @@ def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == "before\n[info] logs: in between\nafter\n"
 
 
-@pytest.mark.slow
 def test_a_request_that_outlives_its_cell_logs_under_it_all_the_same(kernel: Kernel) -> None:
     kernel.run(LOGS)
     streams: list[dict[str, Any]] = []

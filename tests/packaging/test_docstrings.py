@@ -1,4 +1,4 @@
-"""Every public name can be asked for help."""
+"""Every public name has a docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""environment.yml, for conda, and pyproject.toml, for pip, ask for the same things."""
+"""environment.yml (conda) and pyproject.toml (pip) require the same packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Packages that conda-forge calls by another name: PyPI's name -> conda-forge's.
+# Packages with different names: on PyPI, on conda-forge.
 CONDA_NAMES = {
     "cupy-cuda12x": "cupy",
     "cupy-cuda13x": "cupy",
@@ -39,7 +39,7 @@ def environment() -> dict[str, Any]:
 
 
 def wanted() -> dict[str, SpecifierSet]:
-    """Every requirement of the project and its extras, by conda-forge's name."""
+    """Return the requirements of the project and its extras by their names on conda-forge."""
     extras = dict(project()["optional-dependencies"])
     for_checks = [Requirement(line) for line in extras.pop("test")]
     found: dict[str, SpecifierSet] = {}
@@ -50,7 +50,7 @@ def wanted() -> dict[str, SpecifierSet]:
         name = canonicalize_name(requirement.name)
         name = CONDA_NAMES.get(name, name)
         if requirement in for_checks and name in found and requirement.specifier != found[name]:
-            found[name] &= requirement.specifier  # the checks may want it narrower
+            found[name] &= requirement.specifier  # the checks may need narrower bounds
             continue
         assert found.setdefault(name, requirement.specifier) == requirement.specifier, (
             f"pyproject.toml asks for {name} twice, with different bounds"
@@ -59,7 +59,7 @@ def wanted() -> dict[str, SpecifierSet]:
 
 
 def offered() -> dict[str, SpecifierSet]:
-    """Every package of environment.yml with its bounds, those under `pip:` included."""
+    """Return the packages of environment.yml, including those under `pip:`, with their bounds."""
     found: dict[str, SpecifierSet] = {}
     for entry in environment()["dependencies"]:
         for line in entry["pip"] if isinstance(entry, dict) else [entry]:

@@ -1,4 +1,4 @@
-"""The example project, copied as a user would: what its CI file runs passes there."""
+"""The commands of the example project's CI file pass in a copy of it."""
 
 from __future__ import annotations
 

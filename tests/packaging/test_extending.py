@@ -1,4 +1,4 @@
-"""The capability that docs/extending.md builds works, from the document's own text."""
+"""The capability that docs/extending.md builds works; its code is read from the document."""
 
 from __future__ import annotations
 

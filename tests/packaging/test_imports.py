@@ -1,7 +1,4 @@
-"""What `import bls_notebook` and loading the extension bring into a process, and what they must not.
-
-Each case runs in an interpreter of its own. How long it takes is benchmarks/import_time.py's business.
-"""
+"""The modules that `import bls_notebook` and loading the extension import, each in a new interpreter."""
 
 from __future__ import annotations
 
@@ -13,23 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Slow to import or not installed everywhere: loaded by the feature that uses it, when it is used.
+# Slow to import or not installed everywhere: the feature that uses one imports it.
 HEAVY = {
-    "anywidget",
-    "cupy",
-    "grpc",
-    "ipywidgets",
-    "matplotlib",
-    "onnx",
-    "onnxruntime",
-    "pandas",
-    "PIL",
-    "scipy",
-    "sklearn",
-    "torch",
-    "tritonclient.grpc",
-    "tritonclient.http",
-}
+    "anywidget", "cupy", "grpc", "ipywidgets", "matplotlib", "onnx", "onnxruntime", "pandas", "PIL", "scipy", "sklearn",
+    "torch", "tritonclient.grpc", "tritonclient.http",
+}  # fmt: skip
 
 LOAD_EXTENSION = """
 import IPython, numpy
@@ -43,7 +28,7 @@ assert "bls_notebook" in shell.extension_manager.loaded
 
 
 def loaded_modules(code: str, tmp_path: Path) -> set[str]:
-    """The modules that a fresh interpreter holds after `code`, less those in its set `before`."""
+    """Return the modules that `code` imports in a new interpreter, except those in its set `before`."""
     script = (
         "import json, sys\nbefore = set()\n" + code + "\nprint('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
     )
@@ -52,15 +37,8 @@ def loaded_modules(code: str, tmp_path: Path) -> set[str]:
 
 def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -82,5 +60,5 @@ def test_the_models_module_exists_once_the_package_is_imported(tmp_path: Path) -
 
 
 def test_the_models_module_does_not_exist_otherwise(tmp_path: Path) -> None:
-    """A real Triton stub in the same environment has to find its own."""
+    """A real Triton stub process in the same environment must import its own."""
     run("import importlib.util; assert importlib.util.find_spec('triton_python_backend_utils') is None", tmp_path)

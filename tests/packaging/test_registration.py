@@ -1,4 +1,4 @@
-"""What capabilities register can be imported, and the generated files say the same."""
+"""Everything that capabilities register can be imported, and the generated files list it."""
 
 from __future__ import annotations
 

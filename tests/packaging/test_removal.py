@@ -1,7 +1,4 @@
-"""Each capability can be removed: the core works, the rest passes its quick tests, missing names say so.
-
-A capability's folder is deleted from a copy of the package, together with the capabilities that need it.
-"""
+"""Without a capability and those that need it, the core and the others work, and missing names have clear errors."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from bls_notebook.capabilities import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPABILITIES = {each.name: set(each.needs) for each in registry().enabled() if each.name != "core"}
-# A few quick tests of each: they run once for every removal, without those that try many examples.
+# Quick tests of each capability; they run in every removal.
 QUICK = {
     "core": ["repository/source/test_layout.py"],
     "simulation": ["devices/test_stacks.py"],
@@ -54,7 +51,7 @@ def test_the_rest_works_without(capability: str, tmp_path: Path) -> None:
     for name in ("widgets", "tests", "pyproject.toml", "pytest_bls_notebook.py"):
         (tmp_path / name).symlink_to(ROOT / name)
     quick = [f"tests/{test}" for name, tests in QUICK.items() if name not in removed for test in tests]
-    # One process for all. Of pytest's plugins only those that the tests need: nbval alone takes seconds to import.
+    # One process for all tests, with few plugins: importing the others takes seconds.
     environ = {
         **os.environ, "PYTHONPATH": str(tmp_path), "IPYTHONDIR": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every file of the repository keeps to: nobody's paths, small modules, links that lead somewhere."""
+"""Rules for every file of the repository: no private paths, small modules, links to existing files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAX_LINES = 600
 
-# Folders of one person or one machine. A notebook that was run somewhere shows such paths in its
-# tracebacks and warnings.
+# Folders of one person or machine. Notebooks show them in tracebacks and warnings.
 PRIVATE_PATH = re.compile(
     r"(?<![\w.\-/])/(?:root|work|home/[A-Za-z][\w.\-]*|Users/[A-Za-z][\w.\-]*|tmp/ipykernel_\d+)/[\w.]"
     r"|\b[A-Z]:\\{1,2}Users\\"
@@ -23,13 +22,9 @@ MARKDOWN_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 @cache
 def text_files() -> dict[Path, str]:
-    """The text of every file that is, or would be, committed."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
+    """Return the text of every file that git has or would add."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if listing.returncode:
         pytest.skip("not a git checkout")
     texts = {}

@@ -1,4 +1,4 @@
-"""What editors and type checkers know of `triton_python_backend_utils`: Triton's names, and nothing else."""
+"""Editors and type checkers see exactly Triton's names in `triton_python_backend_utils`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def test_the_modules_own_modules_do_not_show() -> None:
     ],
 )
 def test_an_editor_completes_it(begun: str, of: object, tmp_path: Path) -> None:
-    """As Jedi does, with nothing imported."""
     editor = jedi.Script(MODEL + begun + ".", project=jedi.Project(tmp_path, added_sys_path=[str(ROOT)]))
     offered = {each.name for each in editor.complete() if not each.name.startswith("_")}
     assert offered == {name for name in dir(of) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""What is put into the wheel."""
+"""The contents of the wheel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
-    """In particular no top-level triton_python_backend_utils, which would shadow a real Triton's."""
+    """A top-level triton_python_backend_utils would shadow a real Triton's."""
     stubs, plugin = "triton_python_backend_utils-stubs", "pytest_bls_notebook.py"
     folders = {name.partition("/")[0] for name in names}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"bls_notebook", stubs, plugin}

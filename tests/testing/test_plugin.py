@@ -9,6 +9,8 @@ import pytest
 
 from tests.testing.conftest import INI
 
+pytestmark = pytest.mark.slow
+
 START = """
 import numpy as np
 import pytest
@@ -17,7 +19,6 @@ X = {"X": np.arange(3, dtype=np.float32)}
 """
 
 
-@pytest.mark.slow
 def test_models_load_with_what_they_call(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
@@ -59,7 +60,6 @@ def test_many(triton_repository, size):
     project.runpytest_inprocess().assert_outcomes(passed=7)
 
 
-@pytest.mark.slow
 def test_failures_show_the_chain_with_its_lines_and_what_differs(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
@@ -170,7 +170,6 @@ OTHER = {"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}], "back
     result.stdout.fnmatch_lines(["*nowhere' is no folder*"])
 
 
-@pytest.mark.slow
 def test_it_does_not_touch_what_does_not_ask_for_it(project: pytest.Pytester) -> None:
     project.makeconftest(
         """
@@ -210,7 +209,6 @@ def test_without_it(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*fixture 'triton_repository' not found*"])
 
 
-@pytest.mark.slow
 def test_unittest(project: pytest.Pytester) -> None:
     file = project.makepyfile(
         test_cases="""
@@ -240,7 +238,6 @@ class TestFront(TritonTestCase):
     assert (project.path / "snapshots" / "a.json").exists()
 
 
-@pytest.mark.slow
 def test_a_breakpoint_in_a_model_stops_there(project: pytest.Pytester) -> None:
     model = project.path / "models" / "double" / "1" / "model.py"
     model.write_text(model.read_text().replace("if x.size > 5:", "breakpoint()\n            if x.size > 5:"))
@@ -258,7 +255,6 @@ def test_stops(triton_repository, model):
     result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*", "*the debugger was quit*"])
 
 
-@pytest.mark.slow
 def test_coverage_counts_models_under_their_own_paths(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
