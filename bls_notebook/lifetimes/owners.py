@@ -63,7 +63,7 @@ owner_kinds.update({
 class SearchRoot:
     """A named object where the search begins.
 
-    ``kind`` and ``name`` are those of `Holder`. ``remedy`` is what to type to release it; empty for a variable
+    ``kind`` and ``name`` have the values of `Holder`. ``remedy`` is what to type to release it; empty for a variable
     means ``del`` and its path.
     """
 
@@ -167,7 +167,7 @@ class _Search:
         return tuple(out.values())[:MOST]
 
     def _inside(self, value: Any) -> Iterable[Any]:
-        """Return the objects that an object refers to, except those that lead into all of Python."""
+        """Return the objects that an object refers to, except objects that lead into all of Python."""
         if issubclass(type(value), np.ndarray):
             return _of_array(value)
         if issubclass(type(value), types.FunctionType):
@@ -290,7 +290,7 @@ def _key(key: Any) -> str:
 
 
 def frame_roots(asking: str) -> Iterator[SearchRoot]:
-    """Yield the variables of the functions that run now, in any thread, except those of the module `asking`."""
+    """Yield the variables of the functions that run now, in any thread, except functions of the module `asking`."""
     skipped = (asking, __name__, stacks.__module__)
     running = chain.from_iterable(stacks().values())
     yield from _variables_of_frames(f for f in running if f.f_globals.get("__name__", "") not in skipped)

@@ -37,7 +37,7 @@ class Stay(Record):
     """A block of memory as a tensor of a model or of the notebook (``at``), from ``ns`` on.
 
     ``role`` is input (a model's input), output (a response that its requester got) or view (exported by
-    DLPack). ``shape`` may be that of a part of the block.
+    DLPack). ``shape`` may describe only a part of the block.
     """
 
     ns: int
@@ -238,7 +238,7 @@ class Lifetimes(Record, LifetimesAnalysis):
     """The blocks of memory that were alive during a recording. Times are nanoseconds since it began.
 
     ``lives`` are in the order of birth. Beyond the limit the oldest dead blocks are dropped, then the
-    smallest: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that are still alive.
+    smallest: ``dropped`` counts them, and ``dropped_bytes`` are the bytes of dropped blocks that are still alive.
     """
 
     lives: tuple[Life, ...] = ()
