@@ -25,9 +25,9 @@ QUICK = {
     "checking": ["checking/test_memory.py"],
     "trying": ["trying/test_example.py"],
     "network": ["network/kserve/test_http_client.py::test_an_answer"],
-    "shipping": ["display/test_exported.py"],
+    "shipping": ["shipping/test_display.py"],
     "testing": ["testing/test_snapshots.py::test_what_else_may_differ"],
-    "course": ["course/test_completion.py"],
+    "course": ["course/test_magics.py"],
 }
 
 
@@ -65,3 +65,5 @@ def test_the_rest_works_without(capability: str, tmp_path: Path) -> None:
 
 def test_every_capability_has_quick_tests() -> None:
     assert QUICK.keys() == {"core", *CAPABILITIES}
+    files = {ROOT / "tests" / test.partition("::")[0] for tests in QUICK.values() for test in tests}
+    assert [file.name for file in files if not file.is_file()] == []
