@@ -37,10 +37,10 @@ from .records.verdicts import WORTH
 from .stack_sampler import StackSampler
 
 Inputs = Mapping[str, Any]
-_THREADS = 8  # at most, to see what the processors get done in parallel
-_SHORT, _LONG = 0.02, 0.1  # seconds that this takes, at least and at most
-_BUSY = 0.2  # of the time at work: that matters
-# Rounds, each of both ways, where nobody said how many: until the doubt is so small, or for so many seconds.
+_THREADS = 8  # at most, to measure parallel throughput of the processors
+_SHORT, _LONG = 0.02, 0.1  # seconds of that measurement, at least and at most
+_BUSY = 0.2  # part of the wall time with a busy processor from which its parallel throughput matters
+# Default number of rounds of both ways: until the relative error is below _SURE, or for _LONGEST seconds.
 LEAST, _MOST, _SURE, _LONGEST = 5, 25, 0.03, 4.0
 
 
@@ -74,7 +74,7 @@ class Round(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """How many of its requests failed."""
+        """Number of failed requests."""
         return failures(self.sequential.session) + failures(self.gathered.session)
 
 
@@ -90,14 +90,14 @@ class Workload:
         self._decoupled = repository.record(model).decoupled
 
     def both(self) -> Round:
-        """Send them in both ways, either first."""
+        """Send the requests in both ways, in random order."""
         runs: dict[bool, Run] = {}
         for together in random.sample((False, True), 2):
             runs[together] = self.gathered() if together else self.sequential()
         return Round(runs[False], runs[True])
 
     def answered(self, response: Response) -> None:
-        """Take note of an answer of a sequential run; nothing by default."""
+        """Receive an answer of a sequential run; nothing by default."""
 
     def sequential(self, name: str = "exec, one after the other") -> Run:
         repository, model = self.repository, self.model
@@ -143,8 +143,7 @@ class Workload:
 
 
 def measure(workload: Workload, count: int, repeat: int | None, gil_share: float, warmed: Round) -> MeasuredSetting:
-    # Requests that fail are quick or slow for reasons of their own: a round in which some do is the last, and
-    # the only one.
+    # The time of a failed request says nothing about async, so a round with failures is the only one.
     rounds: list[Round] = [warmed] if warmed.failed else []
     speeds: list[tuple[float, float]] = []
     threads = min(cores(), _THREADS)
@@ -201,7 +200,7 @@ def _kept(run: Run, share: float) -> int:
 
 
 def _enough(rounds: Sequence[Round], repeat: int | None, ends: float) -> bool:
-    """Whether there are as many rounds as requested, or as the speed-up needs."""
+    """Whether the requested number of rounds, or the wanted precision, is reached."""
     done = len(rounds)
     if done and rounds[-1].failed:
         return True
@@ -217,7 +216,7 @@ def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) 
     """Return how much more work several threads did than one; 0 if that was not measured."""
     if not speeds:
         return 0.0
-    # Beside other programs a thread gets much or nothing for a while, so that only the sums say something.
+    # Other programs starve a thread for a while, so only the sums are meaningful.
     together, alone = (sum(each) for each in zip(*speeds, strict=True))
     found = together / alone if disturbed else ratio(speeds)
     return min(max(1.0, found), float(threads))
@@ -244,15 +243,14 @@ def compare(
     inputs : mapping of str to array, or sequence of these
         As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
     n : int, optional
-        How many requests, from one caller: 8 by default.
+        Number of requests of one caller; 8 by default.
     instances : iterable of int, optional
-        Instance counts to measure too, such as ``(1, 2, 4)``: of the models that requests queue for, else of
-        `model`. They are loaded again for it, and are as they were afterwards.
+        Other instance counts to measure, such as ``(1, 2, 4)``, of the models that requests queue for, else of
+        `model`. These models are reloaded and restored afterwards.
     repeat : int, optional
-        How often each is run. By default five times, and where that leaves the speed-up in doubt, because
-        what else the machine does changes it from run to run, up to 25 times within a few seconds.
+        Number of runs of each way. By default 5, and up to 25 within a few seconds if the speedup varies.
     verify : bool
-        Whether to run the change that is predicted to help most, if it is one of instance counts.
+        Whether to run with the instance count that is predicted to help most.
     repo : ModelRepository, optional
         By default the current one.
 
@@ -280,7 +278,7 @@ def compare(
     check_numbers("compare", n, repeat)
     counts = _counts(instances)
     repository = current_repository() if repo is None else repo
-    repository.config(model)  # a name that is not there is told now
+    repository.config(model)  # raises for an unknown name
     each = inputs_of_each(inputs, n)
     workload = Workload(repository, model, each)
     with alone("compare"), workload.told:
@@ -288,7 +286,7 @@ def compare(
 
 
 def check_numbers(who: str, n: object, repeat: object) -> None:
-    """Refuse what is no number of requests or of runs."""
+    """Raise a BLSError unless both are whole numbers from 1."""
     for name, value in ("n", n), ("repeat", LEAST if repeat is None else repeat):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise BLSError(f"{who}: {name}: got {value!r}, expected a whole number from 1 on")
@@ -296,7 +294,7 @@ def check_numbers(who: str, n: object, repeat: object) -> None:
 
 @contextmanager
 def alone(who: str) -> Iterator[None]:
-    """Measure, beside nobody else of this process who does."""
+    """Allow one comparison at a time in this process."""
     # Within this, Ctrl-C ends models and waits, and nothing between them.
     with critical():
         if not _comparing.acquire(blocking=False):
@@ -311,7 +309,7 @@ def alone(who: str) -> Iterator[None]:
 
 
 class Judged(NamedTuple):
-    """A workload with the models as they are: what was measured, and why."""
+    """The measurement of a workload with the present instance counts, and its verdict."""
 
     setting: MeasuredSetting
     verdict: Verdict
@@ -319,7 +317,7 @@ class Judged(NamedTuple):
 
 
 def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Judged:
-    """Measure a workload as the models are, and say why it takes so long."""
+    """Measure a workload with the present instance counts, and return the verdict."""
     warmed = workload.both()
     gil_share = -1.0 if warmed.failed else gil_share_of(workload.sequential)
     now = measure(workload, 0, repeat, gil_share, warmed)
@@ -347,7 +345,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
         try:
             changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, gil_share)
         except BLSError as error:
-            # What was measured until now is worth being seen.
+            # Keep the measurements made so far.
             verification = Verification(models, found.count, found.predicted, 0.0, str(error))
         else:
             # Against exec at the same time: what else the machine does may have changed since.
@@ -361,7 +359,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
 
 
 def with_line(found: Verdict, workload: Workload) -> Verdict:
-    """Say where instances that wait for each other stand, in the advice of a verdict."""
+    """Add the line where instances wait for each other to the advice of a verdict."""
     with StackSampler(_loaded(workload, workload.gathered().session)) as standing:
         workload.gathered()
     line = standing.line(found.model)
@@ -372,7 +370,7 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
 
 
 def _as_it_proved(found: Verdict, verification: Verification, changed: MeasuredSetting) -> Verdict:
-    """Return the verdict of a run with more instances if these wait for each other."""
+    """Return the verdict of the run with more instances if these wait for each other."""
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found
     then = verdict(changed.sequential, changed.gathered, changed.measured)

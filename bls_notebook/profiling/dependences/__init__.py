@@ -1,1 +1,1 @@
-"""Which calls of a model depend on which answers, found by counterfactual replay; and the change to write."""
+"""Find independent calls of a model by counterfactual replay, and write the program that gathers them."""

@@ -1,7 +1,4 @@
-"""`overlap`: which calls of a model could be in flight together, what that would bring, and the change to write.
-
-Calls are found dependent by counterfactual replay; `apply` proves the changed program with the real callees.
-"""
+"""`overlap`: find independent calls by counterfactual replay, predict the gain, and propose a changed program."""
 
 from __future__ import annotations
 
@@ -41,39 +38,39 @@ def overlap(
     apply: bool = False,
     repo: ModelRepository | None = None,
 ) -> Overlap:
-    """Find which calls of a model's `execute` are independent, and what running them together would bring.
+    """Find which calls of a model's `execute` are independent, and predict the gain of running them together.
 
-    The model runs with its real callees, and then again with the kept answers, some of them changed: other
-    inputs of a later call show a data dependence, a missing call a control dependence. Callees are asked
-    again, too, to find those with state. What else the model does, such as writing files, happens in each of
-    its runs: at most 50 within 10 s, and some more to try the change. A run that takes longer is cancelled.
+    The model runs with its real callees, and then again with the recorded answers, some of them changed: other inputs
+    of a later call show a data dependence, a missing call a control dependence. Callees are asked again, too, to find
+    those with state. Each run repeats the model's side effects, such as writing files. There are at most 50 runs
+    within 10 s, and up to 20 more to try the change; a run that takes longer is cancelled.
 
     Parameters
     ----------
     model : str
         Name of the model whose calls are examined.
     inputs : mapping of str to array, or sequence of these
-        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
+        As `ModelRepository.infer` takes them; the requests take them in turn.
     n : int
         Number of requests, sent one after the other.
     repeat : int, optional
-        How often the changed model is measured with `apply`; 5 by default.
+        Number of measurements of the changed model with `apply`; 5 by default.
     apply : bool
-        Run the changed model with its real callees, too: `code.proof` says whether its answers are equal and
-        it is faster; if its callees lack instances, `advice` says what more of them brought. No file is written;
-        the model as it is written serves afterwards.
+        Also run the changed model with its real callees: `code.proof` states whether its answers are equal and it is
+        faster; `advice` states the gain of more instances if its callees lack them. No file is written, and the
+        loaded model keeps serving.
     repo : ModelRepository, optional
         By default the current one.
 
     Returns
     -------
     Overlap
-        `outcome` and `sentence` say it; `code` is the change, if there is a gain.
+        `outcome` and `sentence` state the result; `code` is the change, if it gains time.
 
     Raises
     ------
     BLSError
-        A bad argument, a model that is not loaded, or one that has no `execute` in Python.
+        A bad argument, a model that is not loaded, or one without an `execute` in Python.
 
     Examples
     --------
@@ -175,7 +172,7 @@ def _overlap(runs: Runs) -> Overlap:
 
 
 def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:
-    """Return the calls with their spans: those of the same number among the calls to a callee."""
+    """Match each recorded call with its span: the n-th call to a callee has its n-th span."""
     roots = [span.id for span in session.spans if not span.parent]
     spans: dict[tuple[int, str], list[Span]] = {}
     for span in sorted(session.spans, key=lambda span: span.sent):
@@ -196,7 +193,7 @@ def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:
 
 
 def _replayed(runs: Runs, notes: list[str]) -> str:
-    """Run twice with the kept answers; return why nothing can be known, empty if something can."""
+    """Run twice with the recorded answers; return why the analysis is impossible, or an empty string."""
     model = f"`{runs.model}`"
     errors = [r.error for kept in runs.responses for r in kept if r.error is not None]
     if errors:
@@ -211,7 +208,7 @@ def _replayed(runs: Runs, notes: list[str]) -> str:
 
 
 def _evidence(runs: Runs) -> Evidence:
-    """Return which calls may depend on which before any change: those sent after an answer came."""
+    """Return the possible dependences before any change: on each answer that came before the call was sent."""
     possible: list[set[int]] = [set() for _ in runs.recorded]
     ordered: list[set[int]] = [set() for _ in runs.recorded]
     for number, later in enumerate(runs.recorded):
@@ -224,7 +221,7 @@ def _evidence(runs: Runs) -> Evidence:
 
 
 def _try_failures(runs: Runs, evidence: Evidence, notes: list[str]) -> None:
-    """Let calls fail, and failed ones succeed; note what is sent, or not sent, then."""
+    """Make calls fail, and failed calls succeed; note the calls that disappear or appear."""
 
     def run(group: set[int], change: int) -> RunDifference | None:
         difference = runs.changed(group, change)
@@ -248,7 +245,7 @@ def _listed(models: Iterable[str]) -> str:
 
 
 def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: str) -> Iterator[Dependence]:
-    """Return what is known, and what is not known, of pairs of calls."""
+    """Return the dependences between calls; a pair without one was tried often enough and showed none."""
     uncertain = states.varying | states.stateful
     for later, before in enumerate(evidence.ancestors()):
         for earlier in sorted(evidence.possible[later] | evidence.ordered[later]):
@@ -272,7 +269,7 @@ def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: st
                 elif one in uncertain and other in uncertain:
                     why = f"{_listed((one, other))} answered equal requests differently; stubs settle it"
                 elif evidence.tried[earlier, later] < needed:
-                    why = limit or "with its changed answers the model stops before that; drop its check to settle it"
+                    why = limit or "with its changed answers the model stops earlier; drop its check to settle it"
                 if why:
                     yield Dependence(earlier, later, "unknown", why)
 
@@ -289,7 +286,7 @@ def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:
 
 
 def _statement(result: Overlap, dependence: Dependence) -> str:
-    """Say why a call follows another one."""
+    """Explain why a call follows another one."""
     earlier, later = result.calls[dependence.earlier], result.calls[dependence.later]
     if dependence.kind == "data":
         inputs = " and ".join(name if name == OPTIONS else f"input `{name}`" for name in dependence.inputs)
@@ -337,7 +334,7 @@ def _verdict(result: Overlap) -> tuple[str, str]:
 
 
 def _others(result: Overlap) -> Iterator[str]:
-    """Say what is known of the other pairs of calls, except for data and control dependences."""
+    """Describe the pairs of calls that the sentence leaves out, except for data and control dependences."""
     if result.varying:
         yield (
             f"{_listed(result.varying)} answered equal requests differently (by chance, or because of state): "

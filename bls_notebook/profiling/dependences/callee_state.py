@@ -11,8 +11,9 @@ from .perturbation import ZEROS, Kept, KeptResponse, changed
 
 
 class CalleeStates(NamedTuple):
-    """Callees that answered equal requests differently at once (``varying``), or after other requests or runs of the
-    model (``stateful``); ``unasked`` ones were not asked again in time.
+    """Callees whose answers to equal requests differ at once (``varying``) or after other requests (``stateful``).
+
+    The time limit left no time for the ``unasked`` callees.
     """
 
     varying: set[str]

@@ -1,8 +1,8 @@
-"""Run a model with its real callees, then again with the kept answers, some of them changed.
+"""Run a model with its real callees, then again with the recorded answers, some of them changed.
 
-Guarantees: each run has an instance of its own, so what the model keeps in members and globals reaches neither the
-next run nor the serving model; only `record`, `profiled` and `ask` reach real callees; what later runs print is
-dropped; runs and their time are limited, and a run that takes longer is cancelled.
+Guarantees: each run has a fresh instance, so members and globals of the model reach neither the next run nor the
+serving model; only `record`, `profiled` and `ask` reach real callees; the output of replays is dropped; runs and their
+time are limited, and a run that takes longer is cancelled.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import SUCCESS, Kept, KeptResponse, changed, same
 
 RUNS, SECONDS = 50, 10.0
-_ORDER = 0.2  # seconds that an answer waits for one that came before it in the recorded run
-_QUIET = 0.01  # seconds without a new call, after which answers that are held back are given
+_ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
+_QUIET = 0.01  # seconds without a new call before a delayed answer is sent
 
 
 class ExhaustedError(Exception):
@@ -90,7 +90,7 @@ class Runs:
         self._seen: dict[str, dict[str, Sequence[Any]]] = {}
 
     def record(self) -> Session:
-        """Run the model with its real callees; keep its calls, and return the session of a second run."""
+        """Record the calls of a run with real callees; return the session of a second run."""
         recorder = _Recorder()
         with self.variant() as fresh, fresh.serving():
             with self._substituted(recorder):
@@ -126,9 +126,9 @@ class Runs:
         self._most, self._ends = self.count + runs, monotonic() + seconds
 
     def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", hold: str = "") -> ObservedRun:
-        """Run the model, or a changed `source`, with the kept answers, except for those given by number.
+        """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
-        `hold` keeps answers back until no other call comes, and then gives the ``first`` or the ``last`` one.
+        `hold` delays answers until no other call comes, and then sends the ``first`` or the ``last`` one.
         """
         if self.count >= self._most or monotonic() > self._ends:
             raise ExhaustedError
@@ -142,7 +142,7 @@ class Runs:
         return player.observed
 
     def changed(self, group: set[int], change: int) -> RunDifference | None:
-        """Run with one change of the answers to some calls; None if that leaves these as they are."""
+        """Run with one change of the answers to some calls; None if the change alters none of them."""
         answers = {}
         for number in group:
             recorded = self.recorded[number]
@@ -187,7 +187,7 @@ class Runs:
 
 
 class _Recorder:
-    """Passes calls on to the real callees, and keeps the answers."""
+    """Passes calls to the real callees and records the answers."""
 
     def __init__(self) -> None:
         self.recorded: list[RecordedCall] = []
@@ -214,7 +214,7 @@ class _Recorder:
 
 
 class _Player:
-    """Gives kept answers, in the order in which they came."""
+    """Gives recorded answers, in the order in which they came."""
 
     def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, Kept], hold: str) -> None:
         self.observed = ObservedRun()
@@ -297,7 +297,7 @@ def _response(kept: KeptResponse) -> InferenceResponse:
 
 
 def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
-    """Whether answers are equal bit by bit; of errors, whether both are."""
+    """Whether answers are equal bit by bit, or both errors."""
     return list(map(len, one)) == list(map(len, other)) and all(
         (a.error is None) == (b.error is None)
         and a.outputs.keys() == b.outputs.keys()

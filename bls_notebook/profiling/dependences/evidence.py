@@ -1,4 +1,4 @@
-"""What changed answers have shown about dependences between calls, and which answers to change next. Pure.
+"""Infer dependences between calls from runs with changed answers, and choose the answers to change next. Pure.
 
 Calls are numbered in the order of sending. Answers are changed in groups, so that independent calls cost one run for
 each change; a group is split only if a later call changed and more than one answer can be the cause.
@@ -30,7 +30,7 @@ OPTIONS = "its parameters"  # listed like an input: parameters, requested output
 
 
 class RunDifference(NamedTuple):
-    """How a run differs from the recorded one.
+    """The difference between a run and the recorded one.
 
     ``inputs`` names the inputs that differ of each call that has any; ``missing`` calls were not sent although the
     model went on; ``same`` ones were sent as before; others were not reached. ``added`` are the callees of new calls,
@@ -75,7 +75,7 @@ def difference(
 
 
 class DependenceEvidence(NamedTuple):
-    """What showed a dependence: a change of ``together`` answers; the inputs that differed (none: it was not sent)."""
+    """The change of ``together`` answers that showed a dependence; ``inputs`` differed (none: the call was missing)."""
 
     change: int
     inputs: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class DependenceEvidence(NamedTuple):
 class Evidence:
     """Evidence for each pair of calls.
 
-    ``possible`` has for each call the earlier ones of its `execute` whose answers came before it was sent,
-    ``ordered`` those that it follows for another reason. ``found`` are dependences (earlier, later); ``tried``
-    counts the changes of an answer that had no effect on a later call.
+    ``possible`` lists for each call the earlier calls of its `execute` that were answered before it was sent,
+    ``ordered`` its predecessors in a sequence. ``found`` are dependences (earlier, later); ``tried`` counts the
+    changes of an answer without effect on a later call.
     """
 
     possible: list[set[int]]
@@ -97,7 +97,7 @@ class Evidence:
     tried: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def ancestors(self) -> list[set[int]]:
-        """Return for each call those that it depends on, directly or not."""
+        """Return the direct and indirect dependences of each call."""
         parents = [set(calls) for calls in self.ordered]
         for earlier, later in self.found:
             parents[later].add(earlier)
@@ -112,7 +112,7 @@ class Evidence:
 
 
 Run = Callable[[set[int], int], RunDifference | None]
-"""Runs the model with one change of several answers; None if the change leaves these as they are."""
+"""Runs the model with one change of several answers; None if the change alters none of them."""
 
 
 def explore(evidence: Evidence, changes: Sequence[int], run: Run) -> None:
@@ -164,7 +164,7 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
         explained.add(call)
 
     def unclear() -> set[int]:
-        """Return the suspects that may still be causes, other than those implied by a known one."""
+        """Return the possible causes that no known dependence implies."""
         before = evidence.ancestors()
         for call in [*suspects]:
             suspects[call] -= before[call]

@@ -79,9 +79,9 @@ def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
 
 
 def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, int]) -> Kept | None:
-    """Return the answer with one change; None if the change leaves it as it is.
+    """Return the answer with one change, or None if the change has no effect on it.
 
-    `free` has the axis of free length of each output that has one.
+    `free` maps outputs to their axis of free length.
     """
     failed = any(response.error is not None for response in kept)
     if change == ERROR:
@@ -107,7 +107,7 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
 
 
 def same(one: Array, other: Array) -> bool:
-    """Whether two arrays are equal bit by bit."""
+    """Whether two arrays have equal dtypes, shapes and bits."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()

@@ -1,8 +1,7 @@
 """Write the program that sends calls together: LibCST turns `exec` into awaited calls, and gathers them.
 
 Three patterns are rewritten: calls in consecutive statements, a call in the body of a `for` loop, a call in a
-comprehension. Whether a rewritten place keeps the answers is not decided here: `proof` runs it. Other forms
-raise `NotSimpleError`.
+comprehension. Other forms raise `NotSimpleError`. `proof` runs the result to check that the answers are equal.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def changed_program(source: str, gathered: Collection[Place]) -> ChangedProgram:
 
 
 def _senders(wrapper: MetadataWrapper) -> set[cst.FunctionDef]:
-    """Return the functions that send calls, themselves or by other functions; check that they can wait."""
+    """Return the functions that send calls, directly or indirectly; check that they can become coroutines."""
     parents, positions = wrapper.resolve(ParentNodeProvider), wrapper.resolve(PositionProvider)
     every: Any = m.findall(wrapper.module, m.FunctionDef())
     functions = {node.name.value: node for node in every}
@@ -130,11 +129,10 @@ class _Writer(m.MatcherDecoratableTransformer):
     def leave_Await(self, original: cst.Await, updated: cst.Await) -> Any:
         return updated.expression if isinstance(updated.expression, cst.Await) else updated
 
-    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
+    def leave_Attribute(self, original: Any, updated: Any) -> Any:
         return _parenthesized(updated, "value")
 
-    def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
-        return _parenthesized(updated, "value")
+    leave_Subscript = leave_Attribute
 
     def leave_GeneratorExp(self, original: cst.GeneratorExp, updated: cst.GeneratorExp) -> Any:
         awaits = m.findall(updated, m.Await())  # a generator would become an asynchronous one
@@ -161,11 +159,7 @@ class _Writer(m.MatcherDecoratableTransformer):
             f"[{new} for {both}]" if isinstance(updated, cst.ListComp) else f"{{{new} for {both}}}"
         )
 
-    def leave_SetComp(self, original: cst.SetComp, updated: cst.SetComp) -> Any:
-        return self.leave_ListComp(original, updated)
-
-    def leave_DictComp(self, original: cst.DictComp, updated: cst.DictComp) -> Any:
-        return self.leave_ListComp(original, updated)
+    leave_SetComp = leave_DictComp = leave_ListComp
 
     def leave_IndentedBlock(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
         body: list[Any] = []
@@ -204,10 +198,10 @@ class _Writer(m.MatcherDecoratableTransformer):
         return [out[0].with_changes(leading_lines=loop.leading_lines), *out[1:]]
 
     def _consecutive(self, body: Sequence[Any], original: cst.IndentedBlock) -> list[Any]:
-        """Gather calls of which none needs another; what uses their answers comes after them."""
+        """Gather independent calls, and move the statements that use their answers behind them."""
         out: list[Any] = []
         group: list[tuple[Any, list[Any]]] = []  # statements that send, and their calls
-        after: list[Any] = []  # these and those that use their answers
+        after: list[Any] = []  # the group, and statements that use its answers
         bound: set[str] = set()
         used: set[str] = set()
 
@@ -299,7 +293,7 @@ def _stored(node: Any) -> set[str]:
 
 
 def _is_repeatable(items: Any) -> bool:
-    """Whether an expression can be iterated twice."""
+    """Whether a second iteration of an expression yields the same items."""
     plain = m.Name() | m.Attribute() | m.Subscript() | m.Tuple() | m.List() | m.Call(m.Name("range"))
     return m.matches(items, plain)
 

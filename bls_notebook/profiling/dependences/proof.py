@@ -1,4 +1,4 @@
-"""The changed program: written by patterns, tried with the kept answers, proven with the real callees."""
+"""Propose the changed program, try it with the recorded answers, prove it with the real callees."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import pairwise
 from keyword import iskeyword
 from pathlib import Path
 from statistics import median_low
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import give_or_take, times
+from bls_notebook.records.intervals import union
 from bls_notebook.records.measurements import ratio, relative_error
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.source.definition_changes import numbered_change
@@ -33,7 +32,7 @@ _NO_LIBCST = "writing it needs LibCST, which is not installed: pip install 'bls_
 def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> CodeChange:
     """Return the change that has independent calls in flight together, tried with the kept answers.
 
-    `blocked` has for each call those that it follows, directly or not.
+    `blocked` lists the direct and indirect predecessors of each call.
     """
     model = runs.host.ready(runs.model)
     home: Any = next((i.modules for i in (*model.instances, *model.passive) if i.modules is not None), None)
@@ -68,34 +67,32 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
 
 
 class _Trial:
-    """Runs programs with the kept answers, given in the order of the calls and in the reverse order."""
+    """Runs programs with the recorded answers, sent in the order of the calls and in reverse."""
+
+    problem = ""  # of the last program that was not good
 
     def __init__(self, runs: Runs, blocked: Sequence[set[int]]) -> None:
         runs.allow(4 + 2 * _PLACES, SECONDS)
-        self.problem = ""  # of the last program that was not good
         self._runs, self._blocked = runs, blocked
         self._written = runs.replay(hold="last")
 
     def gains(self, source: str) -> bool:
-        """Whether a program does the same, with more calls in flight together and only independent ones."""
-        pairs: set[tuple[int, int]] = set()
-        for hold in ("first", "last"):
-            try:
-                run = self._runs.replay(source=source, hold=hold)
-            except BLSError as error:
-                self.problem = f"the changed model cannot be loaded: {first_line(str(error))}"
-                return False
-            if Counter(sent[:3] for sent in run.calls) != Counter(sent[:3] for sent in self._written.calls):
-                self.problem = "with its calls gathered, the model sends other requests"
-            elif not equal(run.responses, self._written.responses):
-                self.problem = "with its calls gathered, its answer is another one, or depends on their order"
-            elif any(earlier in self._blocked[later] for earlier, later in _pairs(run)):
-                self.problem = "gathered, calls would run together that were not shown to be independent"
-            else:
-                pairs |= _pairs(run)
-                continue
+        """Whether a program gives equal answers, with more and only independent calls in flight together."""
+        try:
+            observed = [self._runs.replay(source=source, hold=hold) for hold in ("first", "last")]
+        except BLSError as error:
+            self.problem = f"the changed model cannot be loaded: {first_line(str(error))}"
             return False
-        return bool(pairs - _pairs(self._written))
+        written, pairs = self._written, set().union(*map(_pairs, observed))
+        if any(Counter(c[:3] for c in run.calls) != Counter(c[:3] for c in written.calls) for run in observed):
+            self.problem = "with its calls gathered, the model sends other requests"
+        elif not all(equal(run.responses, written.responses) for run in observed):
+            self.problem = "with its calls gathered, its answer is another one, or depends on their order"
+        elif any(earlier in self._blocked[later] for earlier, later in pairs):
+            self.problem = "gathered, calls would run together that were not shown to be independent"
+        else:
+            return bool(pairs - _pairs(written))
+        return False
 
 
 def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
@@ -130,7 +127,7 @@ class _Measured(NamedTuple):
 
 
 def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
-    """Run the model as it is written and changed, in turns, with its real callees; compare them.
+    """Run the original and the changed model in turns with their real callees, and compare them.
 
     If the changed program is no faster and its callees lack instances, the runs are repeated with more of them.
     """
@@ -152,7 +149,7 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
 
 
 def _with_instances(runs: Runs, source: str, repeat: int, instances: Mapping[str, int]) -> str:
-    """Return what more instances brought, or why they could not be tried."""
+    """Return the result with more instances, or why they could not be tried."""
     try:
         with ExitStack() as stack:
             for model, number in instances.items():
@@ -187,10 +184,7 @@ def _measured(runs: Runs, source: str, repeat: int) -> _Measured:
 
 
 def _calls_overlap(session: Session) -> bool:
-    """Whether a request of a session had two calls in flight at a time."""
-    tree = SpanTree(session)
-    for root in tree.children.get(0, ()):
-        calls = sorted(tree.children.get(root.id, ()), key=lambda span: span.sent)
-        if any(later.sent < before.ended for before, later in pairwise(calls)):
-            return True
-    return False
+    """Whether two calls of one request were in flight at the same time."""
+    roots = {span.id for span in session.spans if not span.parent}
+    calls = [(span.sent, span.ended) for span in session.spans if span.parent in roots]
+    return len(union(calls)) < len(calls)

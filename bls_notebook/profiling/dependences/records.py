@@ -52,10 +52,9 @@ class Dependence(Record):
 class CodeChange(Record):
     """The program that sends independent calls together.
 
-    ``source`` is the whole changed model.py and ``change`` its difference; if it is empty, ``reason`` says why and
-    ``template`` shows the form of a change by hand. If the changed model ran with its real callees, ``proof`` is the
-    result, ``proven`` whether its answers were equal and it was faster. ``file`` names the source, ``folder`` its
-    folder on disk.
+    ``source`` is the whole changed file and ``change`` its diff; without it, ``reason`` says why and ``template``
+    shows the calls to write. ``proof`` is the result of a run with the real callees, ``proven`` whether its answers
+    were equal and it was faster. ``file`` names the source, ``folder`` its folder on disk.
     """
 
     file: str = ""
@@ -70,16 +69,16 @@ class CodeChange(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Overlap(Record):
-    """Which calls of an `execute` could be in flight together.
+    """The independent calls of an `execute`, and the gain of running them together.
 
     ``outcome`` is ``independent`` (no dependence seen in at least ``changes`` changed answers; also of a single
-    call), ``dependent``, ``control`` or ``unknown`` (``problem`` or ``sentence`` says why); ``sentence`` states it.
-    ``calls`` are in the order of sending, ``stages`` calls by the earliest stage in which they can be sent,
-    ``together`` those stages whose calls were not all in flight together, ``already`` those whose calls were. ``runs``
-    counts the runs of the model, ``callee_requests`` those to its callees. ``varying`` callees answered equal requests
-    differently at once, ``stateful`` ones after other requests. ``written`` is the session of the recorded run, with
-    `ghosts` where calls could have begun, ``changed`` that of the changed program. ``predicted`` is the speedup by the
-    spans of ``written``, ``speedup`` the measured one (0: not run).
+    call), ``dependent``, ``control`` or ``unknown``; ``sentence`` states it, ``problem`` why the analysis failed.
+    ``calls`` are in the order of sending, ``stages`` groups them by the earliest stage in which they can be sent;
+    the calls of ``together`` stages did not all run together, those of ``already`` stages did. ``runs`` counts runs
+    of the model, ``callee_requests`` requests to its callees. ``varying`` callees answered equal requests differently
+    at once, ``stateful`` callees after other requests. ``written`` is the session of the recorded run, with `ghosts`
+    where calls could start, ``changed`` that of the changed program. ``predicted`` is the speedup by the spans of
+    ``written``, ``speedup`` the measured one (0: not run).
     """
 
     model: str
