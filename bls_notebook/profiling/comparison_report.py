@@ -332,7 +332,7 @@ def tuning_widget(tuning: Tuning, width: int) -> Any:
 
 
 _CODE_LINES, _CALL_ROWS = 40, 30  # lines of a change, rows of calls
-_DEPENDENCE_KINDS = {"control": " (decides)", "sequence": " (sequence)", "state": " (state)", "unknown": " (not known)"}
+_DEPENDENCE_KINDS = {"control": " (decides)", "sequence": " (sequence)", "state": " (state)", "unknown": " (unknown)"}
 
 
 def overlap_document(overlap: Overlap, *, widget: Any = None) -> doc.Document:

@@ -18,8 +18,7 @@ from bls_notebook.records.raw_events import CodeLine
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
-from .callee_state import CalleeStates, callee_states
-from .counterfactual import RUNS, SECONDS, ExhaustedError, Runs, equal
+from .counterfactual import RUNS, SECONDS, CalleeStates, ExhaustedError, Runs, callee_states, equal
 from .evidence import ENOUGH, OPTIONS, Evidence, RunDifference, closure, explore, try_change
 from .perturbation import CHANGES, ERROR, name_of
 from .proof import code_change, proven
@@ -97,7 +96,8 @@ def _overlap(runs: Runs) -> Overlap:
     began = monotonic()
     session = runs.record()
     recorded, calls = runs.recorded, _calls(runs, session)
-    evidence, states, limit, notes = _evidence(runs), CalleeStates(set(), set(), set()), "", list[str]()
+    evidence, limit, notes = _evidence(runs), "", list[str]()
+    states = CalleeStates(set(), set(), {call.model for call in calls} if any(evidence.possible) else set())
     try:
         problem = _replayed(runs, notes)
     except ExhaustedError:
@@ -108,9 +108,7 @@ def _overlap(runs: Runs) -> Overlap:
             _try_failures(runs, evidence, notes)
         except ExhaustedError:
             limit = f"the limit of {RUNS} runs" if runs.count >= RUNS else f"the limit of {SECONDS:.0f} s"
-            limit += (
-                " was reached before its answer was changed often enough; a request with fewer calls would settle it"
-            )
+            limit += " was reached before its answer was changed often enough; a request with fewer calls settles it"
         runs.allow(2, SECONDS)
         with suppress(ExhaustedError):
             if not runs.cancelled:  # so that callees which read the model's files are found, too
@@ -135,28 +133,17 @@ def _overlap(runs: Runs) -> Overlap:
     )
     wall, ghosts = predicted(session, calls, blocked)
     pairs = [(one, other) for group in together or several for one in group for other in group if one < other]
-    if states.unasked:
-        notes.append(f"no time was left to ask {_listed(sorted(states.unasked))} again, which may have state")
+    already = tuple(stage for stage in several if stage not in together)
+    changes = min((evidence.tried[pair] for pair in pairs if pair[0] in evidence.possible[pair[1]]), default=0)
+    speedup, written = 1.0, session
+    if together:
+        speedup, written = max(1.0, session.wall / wall), replace(session, ghosts=ghosts)
     result = Overlap(
-        model=runs.model,
-        requests=len(runs.inputs),
-        outcome="",
-        sentence="",
-        problem=problem,
-        calls=calls,
-        dependences=tuple(dependences),
-        stages=tuple(levels),
-        together=together,
-        already=tuple(stage for stage in several if stage not in together),
-        changes=min((evidence.tried[pair] for pair in pairs if pair[0] in evidence.possible[pair[1]]), default=0),
-        runs=runs.count,
-        callee_requests=runs.asked,
-        seconds=0.0,
-        predicted=max(1.0, session.wall / wall) if together else 1.0,
-        written=replace(session, ghosts=ghosts) if together else session,
-        varying=tuple(sorted(states.varying)),
-        stateful=tuple(sorted(states.stateful)),
-    )
+        model=runs.model, requests=len(runs.inputs), outcome="", sentence="", problem=problem, calls=calls,
+        dependences=tuple(dependences), stages=tuple(levels), together=together, already=already, changes=changes,
+        runs=runs.count, callee_requests=runs.asked, seconds=0.0, predicted=speedup, written=written,
+        varying=tuple(sorted(states.varying)), stateful=tuple(sorted(states.stateful)),
+    )  # fmt: skip
     outcome, sentence = _verdict(result)
     notes += [f"{words[:1].upper()}{words[1:]}." for words in _others(result) if words[1:] not in sentence]
     result = replace(result, outcome=outcome, sentence=sentence, notes=tuple(dict.fromkeys(notes)))
@@ -263,9 +250,10 @@ def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: st
                 why = ""
                 if one == other and one in states.stateful:
                     yield Dependence(earlier, later, "state", f"`{one}` keeps state")
-                elif {one, other} & states.stateful:
-                    who = _listed({one, other} & states.stateful)
-                    why = f"{who} keeps state that both may use; its code settles it"
+                elif keeping := _listed({one, other} & states.stateful):
+                    why = f"{keeping} keeps state that both may use; its code settles it"
+                elif both := _listed({one, other} & states.unasked):
+                    why = f"no time was left to ask {both} again, which may keep state; a smaller request settles it"
                 elif one in uncertain and other in uncertain:
                     why = f"{_listed((one, other))} answered equal requests differently; stubs settle it"
                 elif evidence.tried[earlier, later] < needed:
@@ -290,10 +278,13 @@ def _statement(result: Overlap, dependence: Dependence) -> str:
     earlier, later = result.calls[dependence.earlier], result.calls[dependence.later]
     if dependence.kind == "data":
         inputs = " and ".join(name if name == OPTIONS else f"input `{name}`" for name in dependence.inputs)
-        return f"{later} needs the answer of {earlier}: with that changed ({dependence.reason}), {inputs} changed, too"
+        needs = "may need" if "together" in dependence.reason else "needs"
+        return (
+            f"{later} {needs} the answer of {earlier}: with that changed ({dependence.reason}), {inputs} changed, too"
+        )
     if dependence.kind == "control":
-        changed = f"with that answer changed ({dependence.reason}), it was not"
-        return f"whether {later} is sent depends on the answer of {earlier}: {changed}"
+        depends = f"whether {later} is sent depends on the answer of {earlier}"
+        return f"{depends}: with that changed ({dependence.reason}), it was not sent"
     if dependence.kind == "sequence":
         return f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
     if dependence.kind == "state":
@@ -314,9 +305,7 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         group = max(spans, key=lambda group: total(union(spans[group])))
         apart = "one after the other" if len(union(spans[group])) == len(group) else "not all at once"
         wall, speedup = result.written.wall, times(result.predicted)
-        gain = (
-            f"the run is predicted to take {time_of(wall / result.predicted)} instead of {time_of(wall)} ({speedup}×)"
-        )
+        gain = f"predicted {time_of(wall / result.predicted)} instead of {time_of(wall)} for the run ({speedup}×)"
         return "independent", (
             f"{model} sends {named(calls, group)}{_lines(calls, group)} {apart}. No dependence between them was seen "
             f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}."
@@ -325,6 +314,8 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         already = " and ".join(named(calls, group) + " together" for group in result.already[:3])
         return "independent", f"{model} already runs {already}; no other call was shown to be able to start earlier."
     kinds = {dependence.outcome for dependence in result.dependences}
+    if not kinds:
+        return "independent", f"No dependence between the calls of {model} was seen; they have different senders."
     outcome = next(outcome for outcome in ("unknown", "dependent", "control") if outcome in kinds)
     shown = [_statement(result, each) for each in result.dependences if each.outcome == outcome]
     more = f" (and {len(shown) - 1} more such pairs)" * (len(shown) > 1)
@@ -340,8 +331,7 @@ def _others(result: Overlap) -> Iterator[str]:
             f"{_listed(result.varying)} answered equal requests differently (by chance, or because of state): "
             "whether the order of these calls matters is unknown, and equal answers cannot be proven"
         )
-    if result.stateful:
-        yield f"the answers of {_listed(result.stateful)} depend on earlier requests (state)"
+    yield from [f"the answers of {_listed(result.stateful)} depend on earlier requests (state)"] * bool(result.stateful)
     for kind in ("sequence", "state", "unknown"):
         if pairs := [dependence for dependence in result.dependences if dependence.kind == kind]:
             yield _statement(result, pairs[0]) + f" (and {len(pairs) - 1} more such pairs)" * (len(pairs) > 1)

@@ -129,10 +129,11 @@ class _Writer(m.MatcherDecoratableTransformer):
     def leave_Await(self, original: cst.Await, updated: cst.Await) -> Any:
         return updated.expression if isinstance(updated.expression, cst.Await) else updated
 
-    def leave_Attribute(self, original: Any, updated: Any) -> Any:
+    def leave_Attribute(self, original: cst.Attribute, updated: cst.Attribute) -> Any:
         return _parenthesized(updated, "value")
 
-    leave_Subscript = leave_Attribute
+    def leave_Subscript(self, original: cst.Subscript, updated: cst.Subscript) -> Any:
+        return _parenthesized(updated, "value")
 
     def leave_GeneratorExp(self, original: cst.GeneratorExp, updated: cst.GeneratorExp) -> Any:
         awaits = m.findall(updated, m.Await())  # a generator would become an asynchronous one
@@ -159,7 +160,11 @@ class _Writer(m.MatcherDecoratableTransformer):
             f"[{new} for {both}]" if isinstance(updated, cst.ListComp) else f"{{{new} for {both}}}"
         )
 
-    leave_SetComp = leave_DictComp = leave_ListComp
+    def leave_SetComp(self, original: cst.SetComp, updated: cst.SetComp) -> Any:
+        return self.leave_ListComp(original, updated)
+
+    def leave_DictComp(self, original: cst.DictComp, updated: cst.DictComp) -> Any:
+        return self.leave_ListComp(original, updated)
 
     def leave_IndentedBlock(self, original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
         body: list[Any] = []
