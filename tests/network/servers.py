@@ -21,6 +21,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
     def __init__(self) -> None:
         self.go = threading.Event()
         self.go.set()
+        self.gone = False  # over HTTP: close the connection instead of an answer
         self.came = threading.Semaphore(0)
         self.requests: list[pb.ModelInferRequest] = []
         self.metadata: list[dict[str, str]] = []
@@ -115,3 +116,22 @@ def serving_http(answer: Callable[[str, dict[str, Any]], tuple[int, Any]]) -> It
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def serving_echo(service: Service) -> Iterator[int]:
+    described = {"name": "X", "datatype": "FP32", "shape": [-1]}
+
+    def answer(path: str, document: dict[str, Any]) -> tuple[int, Any]:
+        if not path.endswith("/infer"):
+            return 200, {"name": "echo", "inputs": [described], "outputs": [described]}
+        service.came.release()
+        service.go.wait(30)
+        return 0 if service.gone else 200, {"outputs": document["inputs"]}
+
+    with serving_http(answer) as port:
+        yield port
+        service.go.set()
+
+
+SERVING = {"grpc": serving, "http": serving_echo}

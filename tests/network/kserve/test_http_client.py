@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import os
-import signal
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,12 +23,11 @@ from bls_notebook.network.kserve.client import ServerError
 from bls_notebook.network.kserve.http_client import HttpClient, HttpExchange
 from bls_notebook.network.remote_models import open_link
 from bls_notebook.pb_utils import InferenceRequest
-from tests.network.servers import serving_http
+from tests.network.servers import Service, serving_echo
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNKS = b"3\r\nabc\r\nB;x=1\r\nd\r\n\r\nefghij\r\n0\r\n"
-TENSOR = {"name": "X", "datatype": "INT32", "shape": [1]}
 
 
 @contextmanager
@@ -180,61 +177,21 @@ def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         open_link(address_of("grpc://127.0.0.1:9"))
 
 
-class Server:
-    def __init__(self) -> None:
-        self.came = threading.Semaphore(0)
-        self.go = threading.Event()
-        self.go.set()
-        self.gone = False
-
-    def answer(self, path: str, document: dict[str, Any]) -> tuple[int, Any]:
-        if not path.endswith("/infer"):
-            return 200, {"name": "m", "inputs": [TENSOR], "outputs": [TENSOR]}
-        self.came.release()
-        if not self.go.wait(20):
-            self.go.set()  # for the test to see
-        return 0 if self.gone else 200, {"outputs": document["inputs"]}
+@pytest.fixture
+def service() -> Service:
+    return Service()
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server()
-
-
-@pytest.fixture
-def repo(server: Server) -> Iterator[bls.ModelRepository]:
-    with serving_http(server.answer) as port, bls.ModelRepository() as repo:
-        bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+def repo(service: Service) -> Iterator[bls.ModelRepository]:
+    with serving_echo(service) as port, bls.ModelRepository() as repo:
+        bls.connect(f"http://127.0.0.1:{port}", "echo", repo=repo)
         yield repo
-        server.go.set()
-
-
-def wanted(repo: bls.ModelRepository, value: int) -> Any:
-    return repo.infer_async("m", {"X": np.array([value], np.int32)})
 
 
 async def gathered(repo: bls.ModelRepository, count: int) -> list[Any]:
-    answers = await asyncio.gather(*[wanted(repo, i) for i in range(count)])
+    answers = await asyncio.gather(*[repo.infer_async("echo", {"X": np.array([i], np.float32)}) for i in range(count)])
     return [a.error or int(a["X"].as_numpy()[0]) for a in answers]
-
-
-def test_ctrl_c_ends_a_wait_for_a_server(repo: bls.ModelRepository, server: Server) -> None:
-    assert repo.infer("m", {"X": np.array([0], np.int32)}).error is None
-    server.came.acquire()
-    server.go.clear()
-
-    def press() -> None:
-        server.came.acquire()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    pressing = threading.Thread(target=press)
-    pressing.start()
-    with pytest.raises(KeyboardInterrupt):
-        repo.infer("m", {"X": np.array([1], np.int32)})
-    assert not server.go.is_set()
-    pressing.join()
-    server.go.set()
-    assert asyncio.run(gathered(repo, 2)) == [0, 1]
 
 
 def test_awaited_requests_go_over_connections_that_are_kept(
@@ -247,36 +204,8 @@ def test_awaited_requests_go_over_connections_that_are_kept(
     assert len(opened) <= 5
 
 
-def awaiting(repo: bls.ModelRepository, server: Server, then: Callable[[Any], None]) -> Any:
-    async def all_of_it() -> Any:
-        await wanted(repo, 0)
-        server.came.acquire()
-        server.go.clear()
-        task = asyncio.ensure_future(wanted(repo, 1))
-        await asyncio.to_thread(server.came.acquire)
-        then(task)
-        await asyncio.wait([task], timeout=20)
-        return task
-
-    return asyncio.run(all_of_it())
-
-
-def test_an_awaited_request_whose_connection_is_closed(repo: bls.ModelRepository, server: Server) -> None:
-    def close(_: Any) -> None:
-        server.gone = True
-        server.go.set()
-
-    error = awaiting(repo, server, close).result().error
-    assert "the connection was lost during the request" in error.message()
-
-
-def test_an_awaited_request_that_is_given_up(repo: bls.ModelRepository, server: Server) -> None:
-    assert awaiting(repo, server, lambda task: task.cancel()).cancelled()
-    server.go.set()
+def test_an_awaited_request_whose_connection_is_closed(repo: bls.ModelRepository, service: Service) -> None:
     assert asyncio.run(gathered(repo, 2)) == [0, 1]
-
-
-def test_closing_answers_what_is_awaited(repo: bls.ModelRepository, server: Server) -> None:
-    task = awaiting(repo, server, lambda _: repo.close(0))
-    message = task.result().error.message()
-    assert "closed" in message or "cancelled" in message  # whichever comes first of what closing does
+    service.gone = True
+    (error,) = asyncio.run(gathered(repo, 1))
+    assert "the connection was lost during the request" in error.message()
