@@ -25,7 +25,6 @@ from bls_notebook.network.kserve import grpc_codec, json_codec
 from bls_notebook.network.kserve.address import AddressError, address_of
 from bls_notebook.network.kserve.tensors import AnswerError
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
-from bls_notebook.testing import RepositoryUnderTest
 from tests.engine.harness import until
 from tests.network.servers import SERVING, Service, pb, serving, serving_http
 
@@ -120,17 +119,6 @@ def test_errors_keep_text_and_code(connection: bls.Connection, repo: bls.ModelRe
     error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
     assert (error.message(), error.code().name) == (f"it is {code}", ours)
     assert not connection.lost
-
-
-def test_assertions_on_what_it_was_asked(service: Service) -> None:
-    with serving(service) as port, RepositoryUnderTest() as repo:
-        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
-        repo.define("caller", CALLER)
-        for answer in (repo.infer("caller", {"X": X}), asyncio.run(repo.infer_async("echo", {"X": X}))):
-            assert answer.error is None
-        repo.assert_called("echo", 2, inputs={"X": X})
-        repo.assert_called("echo", 1, caller="caller")
-        repo.assert_called_in_order("caller", "echo", "echo")
 
 
 def test_a_server_that_is_lost_and_comes_back(service: Service, repo: bls.ModelRepository) -> None:

@@ -33,7 +33,7 @@ from bls_notebook.network.records import EndpointModel, EndpointRecord
 from bls_notebook.records.errors import ErrorRecord
 from tests.shipping.fake_tritonserver import linux
 
-TWICE = """
+HEAD = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -45,25 +45,23 @@ class TritonPythonModel:
         config.set_max_batch_size(0)
         return config
 
+"""
+DECOUPLED_HEAD = "import bls_endpoint_gate as gate\n" + HEAD.replace(
+    "return", 'config.set_model_transaction_policy({"decoupled": True})\n        return'
+)
+TWICE = (
+    HEAD
+    + """
     def execute(self, requests):
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("Y", FACTOR * r.inputs()[0].as_numpy())])
             for r in requests
         ]
 """
-WAITS = """
-import triton_python_backend_utils as pb_utils
-import bls_endpoint_gate as gate
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
-        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [1]})
-        config.set_max_batch_size(0)
-        config.set_model_transaction_policy({"decoupled": True})
-        return config
-
+)
+WAITS = (
+    DECOUPLED_HEAD
+    + """
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
@@ -75,6 +73,7 @@ class TritonPythonModel:
             gate.ended.set()
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
+)
 
 
 def twice(factor: int = 2) -> str:
@@ -247,20 +246,9 @@ def test_a_client_that_goes_away_cancels_its_request(endpoint: Endpoint, gate: G
     assert gate.cancelled == [True]
 
 
-MANY = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-import bls_endpoint_gate as gate
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
-        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [-1]})
-        config.set_max_batch_size(0)
-        config.set_model_transaction_policy({"decoupled": True})
-        return config
-
+MANY = (
+    DECOUPLED_HEAD
+    + """
     def execute(self, requests):
         sender = requests[0].get_response_sender()
         for n in range(400):
@@ -268,6 +256,7 @@ class TritonPythonModel:
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         gate.ended.set()
 """
+)
 
 
 def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
