@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import queue
 import shutil
 import sys
 import threading
@@ -147,29 +146,6 @@ def test_messages_can_be_compressed(client: Client, algorithm: str) -> None:
 def test_a_client_need_not_wait_longer_than_it_wants(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
         client.infer("echo", {"FP32": ONE}, client_timeout=0.05, parameters={"wait": 0.5})
-
-
-def test_requests_that_are_sent_ahead(client: Client) -> None:
-    numbers = [{"INT64": np.array([number])} for number in range(20)]
-    if client.kind == "http":
-        sent = [client.raw.async_infer("echo", [client.input("INT64", n["INT64"])]) for n in numbers]
-        results = [each.get_result() for each in sent]
-    elif client.kind == "grpc":
-        came: queue.Queue[Any] = queue.Queue()
-        for at, inputs in enumerate(numbers):
-            client.raw.async_infer(
-                "echo", [client.input("INT64", inputs["INT64"])], request_id=str(at),
-                callback=lambda result, error: came.put(error or result),
-            )  # fmt: skip
-        results = sorted((came.get(timeout=30) for _ in numbers), key=lambda r: int(r.get_response().id))
-    else:
-        made = [[client.input("INT64", inputs["INT64"])] for inputs in numbers]
-        results = client.run(gathered(client.raw.infer("echo", each) for each in made))
-    assert [int(each.as_numpy("INT64")[0]) for each in results] == list(range(20))
-
-
-async def gathered(coroutines: Any) -> list[Any]:
-    return await asyncio.gather(*coroutines)
 
 
 def count(number: int, **options: Any) -> dict[str, Any]:

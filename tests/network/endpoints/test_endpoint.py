@@ -49,19 +49,14 @@ class TritonPythonModel:
 DECOUPLED_HEAD = "import bls_endpoint_gate as gate\n" + HEAD.replace(
     "return", 'config.set_model_transaction_policy({"decoupled": True})\n        return'
 )
-TWICE = (
-    HEAD
-    + """
+TWICE = f"""{HEAD}
     def execute(self, requests):
         return [
             pb_utils.InferenceResponse([pb_utils.Tensor("Y", FACTOR * r.inputs()[0].as_numpy())])
             for r in requests
         ]
 """
-)
-WAITS = (
-    DECOUPLED_HEAD
-    + """
+WAITS = f"""{DECOUPLED_HEAD}
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
@@ -73,7 +68,6 @@ WAITS = (
             gate.ended.set()
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-)
 
 
 def twice(factor: int = 2) -> str:
@@ -246,9 +240,7 @@ def test_a_client_that_goes_away_cancels_its_request(endpoint: Endpoint, gate: G
     assert gate.cancelled == [True]
 
 
-MANY = (
-    DECOUPLED_HEAD
-    + """
+MANY = f"""{DECOUPLED_HEAD}
     def execute(self, requests):
         sender = requests[0].get_response_sender()
         for n in range(400):
@@ -256,7 +248,6 @@ MANY = (
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
         gate.ended.set()
 """
-)
 
 
 def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(

@@ -50,15 +50,16 @@ def passes(*command: object) -> None:
 
 
 @BOTH
-def test_hadolint_takes_the_dockerfile(record: Exported, tools: Path, tmp_path: Path) -> None:
-    written("docker", record, tmp_path)
-    passes(tools / "hadolint", tmp_path / "Dockerfile")
-
-
-@BOTH
-def test_kubernetes_takes_its_files(record: Exported, tools: Path, tmp_path: Path) -> None:
-    written("kubernetes", record, tmp_path)
-    passes(tools / "kubernetes-validate", "--strict", tmp_path / "kubernetes.yaml")
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [("docker", ["hadolint", "Dockerfile"]), ("kubernetes", ["kubernetes-validate", "--strict", "kubernetes.yaml"])],
+)
+def test_the_targets_own_checker_accepts_the_files(
+    target: str, command: list[str], record: Exported, tools: Path, tmp_path: Path
+) -> None:
+    written(target, record, tmp_path)
+    program, *options, file = command
+    passes(tools / program, *options, tmp_path / file)
 
 
 @BOTH
