@@ -146,7 +146,7 @@ def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
          "unable to load model 'm', configuration expects 2 inputs, model provides 1"),
     ],
 )  # fmt: skip
-def test_a_config_that_is_not_the_graphs(repo: bls.ModelRepository, config: Any, words: str) -> None:
+def test_a_config_that_contradicts_the_graph_is_refused(repo: bls.ModelRepository, config: Any, words: str) -> None:
     error = refused(repo, identity("INT32", ("n", 4)), **config)
     assert words in str(error)
     assert "UNAVAILABLE state: Invalid argument: " in error.reason
@@ -180,7 +180,7 @@ def test_other_graphs_and_configurations_that_are_refused(
     assert words in str(refused(repo, data, **config))
 
 
-def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
+def test_outputs_that_are_not_tensors_are_refused(repo: bls.ModelRepository) -> None:
     made = helper.make_graph(
         [helper.make_node("SequenceConstruct", ["IN"], ["OUT"])],
         "graph",
@@ -192,7 +192,7 @@ def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
     assert "Unsupported: Unsupported ONNX Type" in error.reason
 
 
-def test_a_type_that_triton_has_not(repo: bls.ModelRepository) -> None:
+def test_a_data_type_that_triton_lacks_is_refused(repo: bls.ModelRepository) -> None:
     kind = TensorProto.FLOAT8E4M3FN
     made = helper.make_model(
         helper.make_graph(
@@ -208,7 +208,7 @@ def test_a_type_that_triton_has_not(repo: bls.ModelRepository) -> None:
         load(repo, made)
 
 
-def test_a_gpu_that_is_not_there(repo: bls.ModelRepository) -> None:
+def test_a_missing_gpu_is_refused(repo: bls.ModelRepository) -> None:
     with pytest.raises(bls.BLSError, match="KIND_GPU"):
         load(repo, add_sub(), instance_group=[{"kind": "KIND_GPU"}])
 
@@ -310,13 +310,13 @@ def test_parameters_that_are_refused(file: Path, values: dict[str, str], words: 
     ("name", "words"),
     [("fast", "unknown Execution Accelerator 'fast' is requested"), ("openvino", "needs OpenVINOExecutionProvider")],
 )
-def test_accelerators_that_are_not_there(file: Path, name: str, words: str) -> None:
+def test_missing_accelerators_are_refused(file: Path, name: str, words: str) -> None:
     config = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": name}]}}}
     with pytest.raises(BackendError, match=words):
         new_session(file, config, "CPU", 0)
 
 
-def test_without_the_package_one_line_says_how_to_get_it(
+def test_without_onnxruntime_the_error_says_how_to_install_it(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)

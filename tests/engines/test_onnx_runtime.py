@@ -72,7 +72,7 @@ def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
     np.testing.assert_array_equal(repo.infer("m", {"IN": array})["OUT"].as_numpy(), array)
 
 
-def test_bytes_that_are_no_text_are_an_error(repo: bls.ModelRepository) -> None:
+def test_bytes_that_are_not_utf8_are_an_error(repo: bls.ModelRepository) -> None:
     load(repo, identity("BYTES", ("n", 2)))
     error = repo.infer("m", {"IN": np.array([[b"ok", b"\xff"]], np.object_)}).error
     assert "input 'IN': element 1 is not UTF-8 text" in error.message()
@@ -121,7 +121,7 @@ def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository)
     assert repo.infer("m", {"IN": [1.0, 2.0], "BY": [10.0]})["OUT"].as_numpy().tolist() == [10.0, 20.0]
 
 
-def test_only_what_is_asked_for_is_fetched(repo: bls.ModelRepository) -> None:
+def test_only_requested_outputs_are_fetched(repo: bls.ModelRepository) -> None:
     instance = load(repo, add_sub())
     session = counted(instance)
     (answer,) = instance.backend._inner.execute(

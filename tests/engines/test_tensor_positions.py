@@ -34,7 +34,7 @@ def config(inputs: list[str], outputs: list[str], **more: Any) -> dict[str, Any]
         (["x__²", "y__1"], {"x__²": 0, "y__1": 1}),  # digits of ASCII only
     ],
 )
-def test_places_of_inputs(names: list[str], expected: dict[str, int]) -> None:
+def test_positions_of_inputs(names: list[str], expected: dict[str, int]) -> None:
     assert positions_of(config(names, ["OUT"]), arguments("a", "b")).inputs == expected
 
 
@@ -46,7 +46,7 @@ def test_places_of_inputs(names: list[str], expected: dict[str, int]) -> None:
         (["OUT__2", "x"], {"OUT__2": 0, "x": 1}),
     ],
 )
-def test_places_of_outputs(names: list[str], expected: dict[str, int]) -> None:
+def test_positions_of_outputs(names: list[str], expected: dict[str, int]) -> None:
     assert positions_of(config(["a"], names), arguments("a")).outputs == expected
 
 
@@ -117,7 +117,7 @@ def test_parameters() -> None:
     assert (other.cache_cleaning, other.weight_sharing) == (True, True)
 
 
-def test_what_would_change_the_notebooks_own_pytorch_is_told_and_not_done() -> None:
+def test_parameters_of_the_whole_process_are_reported_and_not_applied() -> None:
     (warning,) = settings_of(parameters(INTRA_OP_THREAD_COUNT="1", ENABLE_JIT_PROFILING="false")).warnings
     assert "not applied here: ENABLE_JIT_PROFILING, INTRA_OP_THREAD_COUNT." in warning
 

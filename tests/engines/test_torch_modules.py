@@ -66,7 +66,7 @@ def test_weights_are_not_needed_and_torchscript_will_do(repo: bls.ModelRepositor
     assert repo.infer("m", {"x": X})["y"].as_numpy().tolist() == X.tolist()
 
 
-def test_instances_and_reloads_have_code_of_their_own(repo: bls.ModelRepository) -> None:
+def test_instances_and_reloads_have_their_own_code(repo: bls.ModelRepository) -> None:
     two = {"instance_group": [{"kind": "KIND_CPU", "count": 2}]}
     for by in (10, 7):
         load(repo, {"model.py": NET.encode(), "helper.py": f"BY = {by}\n".encode()}, **two)

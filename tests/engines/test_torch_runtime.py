@@ -85,7 +85,7 @@ def test_text_is_a_list_of_strings(repo: bls.ModelRepository) -> None:
     assert [t.as_numpy().tolist() for t in second.output_tensors()] == [["1!"], [[1]]]
 
 
-def test_bytes_that_are_no_text_go_in_and_do_not_come_out(repo: bls.ModelRepository) -> None:
+def test_bytes_that_are_not_utf8_are_inputs_but_not_outputs(repo: bls.ModelRepository) -> None:
     given = {"x": np.array([b"\xff\x00", b"ok"], np.object_)}
     text = tensor("x", "STRING", (-1,))
     load(repo, scripted(modules.Lengths()), input=[text], output=[tensor("y", "INT64", (-1,))])
@@ -109,7 +109,7 @@ def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> No
     assert [(a.shape, float(a[0, 0])) for a in arrays] == [((1, 3), 2.0), ((3, 3), 4.0), ((1, 2), 2.0)]
 
 
-def test_instances_have_buffers_of_their_own_unless_they_share(repo: bls.ModelRepository) -> None:
+def test_instances_have_their_own_buffers_unless_they_share(repo: bls.ModelRepository) -> None:
     groups = {"instance_group": [{"count": 2, "kind": "KIND_CPU"}], "output": [tensor("y", dims=(1,))]}
     load(repo, scripted(modules.Counter()), **groups)
     assert backend(repo, 0)._module is not backend(repo, 1)._module
@@ -185,7 +185,7 @@ def test_inference_mode(repo: bls.ModelRepository, mode: str, expected: bool) ->
     assert torch._C._get_graph_executor_optimize()
 
 
-def test_parameters_that_are_not_applied_are_told_with_the_model(repo: bls.ModelRepository) -> None:
+def test_parameters_that_are_not_applied_are_reported(repo: bls.ModelRepository) -> None:
     threads = torch.get_num_threads()
     record = load(repo, scripted(modules.Identity()), parameters={"INTRA_OP_THREAD_COUNT": {"string_value": "7"}})
     assert ["not applied here: INTRA_OP_THREAD_COUNT" in line for line in record.warnings] == [True]
@@ -254,7 +254,7 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
          "The output z__3 in the model configuration refers to an output index which doesn't exist. This"),
     ],
 )  # fmt: skip
-def test_what_forward_may_not_return(
+def test_invalid_results_of_forward_are_errors(
     repo: bls.ModelRepository, module: Any, config: dict[str, Any], message: str
 ) -> None:
     load(repo, scripted(module()), **config)
@@ -293,7 +293,7 @@ def test_the_samples_file_is_what_its_script_makes(tmp_path: Path) -> None:
     assert [(n, w.tolist()) for n, w in made.state_dict().items()] == [(n, w.tolist()) for n, w in weights.items()]
 
 
-def test_the_samples_file_holds_no_path_of_a_machine() -> None:
+def test_the_samples_file_contains_no_path_of_a_machine() -> None:
     with zipfile.ZipFile(SAMPLE / "1" / "model.pt") as archive:
         assert not any(b".py" in archive.read(n) for n in archive.namelist() if "/code/" not in n)
         assert not [n for n in archive.namelist() if n.endswith(".debug_pkl")]
@@ -337,7 +337,7 @@ def damaged() -> bytes:
         (damaged, "failed to load model 'm': model.pt: "),
     ],
 )  # fmt: skip
-def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
+def test_files_of_other_formats_are_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
     with pytest.raises(bls.ModelLoadError) as caught:
         load(repo, make())
     assert message in str(caught.value)
@@ -400,7 +400,7 @@ def test_a_module_without_forward(repo: bls.ModelRepository) -> None:
         load(repo, scripted(Other()))
 
 
-def test_without_pytorch_one_line_says_what_to_install(
+def test_without_pytorch_the_error_says_what_to_install(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

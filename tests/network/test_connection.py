@@ -83,7 +83,7 @@ def asked(repo: bls.ModelRepository, **more: Any) -> Any:
     return response.error.message() if response.error is not None else response["X"].as_numpy().tolist()
 
 
-def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository) -> None:
+def test_a_request_carries_its_options_headers_and_trace(service: Service, repo: bls.ModelRepository) -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo, headers={"Authorization": "Bearer t"})
@@ -158,7 +158,7 @@ def test_a_server_that_stops_answering(
         until(lambda: not connection.lost)
 
 
-def test_what_is_given_up_is_given_up_there_too(
+def test_a_cancelled_request_is_cancelled_on_the_server(
     service: Service, repo: bls.ModelRepository, connection: bls.Connection, scheme: str
 ) -> None:
     service.go.clear()
@@ -220,7 +220,7 @@ def test_a_long_wait_for_a_server_is_reported_once(
     assert "interrupt (Ctrl-C) to get out" in report
 
 
-def test_a_lost_server_is_told_of_where_nobody_keeps_the_connection(
+def test_a_lost_server_is_reported_without_a_reference_to_the_connection(
     service: Service, repo: bls.ModelRepository
 ) -> None:
     with serving(service) as port:
@@ -253,7 +253,7 @@ def test_closing_leaves_nothing(service: Service, repo: bls.ModelRepository, sch
     until(lambda: not any(t.is_alive() for t in left))
 
 
-def test_many_requests_are_under_way_at_a_time(
+def test_many_requests_run_concurrently(
     service: Service, repo: bls.ModelRepository, connection: bls.Connection
 ) -> None:
     service.go.clear()
@@ -333,7 +333,7 @@ def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
 
 
 @pytest.mark.parametrize("where", ["/v2", "/v2/models/m", "/v2/models/m/config"])
-def test_what_is_no_server_of_models(repo: bls.ModelRepository, where: str) -> None:
+def test_malformed_metadata_is_refused(repo: bls.ModelRepository, where: str) -> None:
     said: Any = None
     right: dict[str, Any] = {"extensions": ["model_configuration"]}
     wrong = [[], 7, "x", *([{"inputs": [7]}, {"inputs": [{}]}, {"versions": 7}] if where.endswith("m") else [])]
@@ -343,7 +343,7 @@ def test_what_is_no_server_of_models(repo: bls.ModelRepository, where: str) -> N
                 bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
 
 
-def test_a_newer_server_may_say_more_of_a_model(repo: bls.ModelRepository) -> None:
+def test_unknown_fields_of_a_newer_servers_config_are_ignored(repo: bls.ModelRepository) -> None:
     config = {"name": "m", "max_batch_size": 4, "of_next_year": {"a": 1}}
     said = {"/v2": {"extensions": ["model_configuration"]}, "/v2/models/m/config": config}
     with serving_http(lambda path, _: (200, said.get(path, {}))) as port:
@@ -351,7 +351,7 @@ def test_a_newer_server_may_say_more_of_a_model(repo: bls.ModelRepository) -> No
         assert repo.config("m").max_batch_size == 4
 
 
-def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepository) -> None:
+def test_a_taken_name_is_refused_and_other_names_work(service: Service, repo: bls.ModelRepository) -> None:
     repo.define("echo", CALLER)
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
@@ -366,9 +366,7 @@ def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepositor
         assert [row.name for row in repo.index()] == ["echo"]
 
 
-def test_an_export_leaves_remote_models_where_they_are(
-    service: Service, repo: bls.ModelRepository, tmp_path: Path
-) -> None:
+def test_an_export_omits_remote_models(service: Service, repo: bls.ModelRepository, tmp_path: Path) -> None:
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
         bls.connect(url, "echo", repo=repo)
@@ -381,7 +379,9 @@ def test_an_export_leaves_remote_models_where_they_are(
         assert "echo" not in bls.check(repo=repo).models
 
 
-def test_its_configuration_is_its_servers(connection: bls.Connection, repo: bls.ModelRepository) -> None:
+def test_the_configuration_of_a_remote_model_cannot_be_changed(
+    connection: bls.Connection, repo: bls.ModelRepository
+) -> None:
     with pytest.raises(bls.BLSError, match="its configuration cannot be changed here"):
         repo.set_config("echo", "max_batch_size: 4")
     assert asked(repo) == X.tolist()
@@ -395,7 +395,7 @@ def test_its_configuration_is_its_servers(connection: bls.Connection, repo: bls.
 
 
 @pytest.mark.parametrize("damage", [b"\x32\xff\xff\x03", b"\xff" * 12, b"\x0f", b"\x32\x01\x00"])
-def test_answers_that_are_none(damage: bytes) -> None:
+def test_damaged_grpc_answers_are_refused(damage: bytes) -> None:
     with pytest.raises(AnswerError):
         grpc_codec.decode_response(damage)
 
@@ -406,13 +406,13 @@ def test_answers_that_are_none(damage: bytes) -> None:
     {"shape": [float("inf")]}, {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}},
     {"parameters": 7}, {"shape": 2}, {"shape": [1 << 63] * 45000, "data": []},
 ])  # fmt: skip
-def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
+def test_malformed_json_outputs_are_refused(wrong: dict[str, Any]) -> None:
     output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
     with pytest.raises(AnswerError):
         json_codec.decode_response(json.dumps({"outputs": [output]}).encode(), None)
 
 
-def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(service: Service, repo: bls.ModelRepository) -> None:
+def test_a_shape_that_numpy_lacks_fails_only_its_request(service: Service, repo: bls.ModelRepository) -> None:
     def answer(_: pb.ModelInferRequest) -> pb.ModelInferResponse:
         out = pb.ModelInferResponse()
         out.outputs.add(name="X", datatype="FP32", shape=[1] * 70)
@@ -431,7 +431,7 @@ def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(service: Service,
 @pytest.mark.parametrize(
     "url", ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None]
 )
-def test_what_is_no_address(url: Any) -> None:
+def test_invalid_urls_are_refused(url: Any) -> None:
     with pytest.raises(AddressError, match="url"):
         address_of(url)
 
@@ -445,7 +445,7 @@ def test_addresses() -> None:
             address_of("grpc://h", wrong)
 
 
-def test_a_check_says_where_a_callee_is(repo: bls.ModelRepository, service: Service) -> None:
+def test_a_check_names_the_server_of_a_remote_callee(repo: bls.ModelRepository, service: Service) -> None:
     with serving(service) as port:
         bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
         repo.define("caller", CALLER)
@@ -455,7 +455,7 @@ def test_a_check_says_where_a_callee_is(repo: bls.ModelRepository, service: Serv
 
 
 @pytest.mark.parametrize(("server", "asked"), [("triton 2.51.0", "a%41b c"), ("other 1", "a%2541b c")])
-def test_triton_undoes_no_quoting_of_names_over_http(server: str, asked: str) -> None:
+def test_model_names_are_quoted_as_the_server_expects(server: str, asked: str) -> None:
     paths: list[str] = []
 
     def answer(path: str, _: Any) -> tuple[int, Any]:

@@ -117,7 +117,7 @@ def test_only_the_requested_outputs_come(client: Client) -> None:
     assert result.as_numpy("ABOUT") is None
 
 
-def test_an_output_can_come_as_its_highest_classes(client: Client) -> None:
+def test_an_output_can_be_returned_as_classes(client: Client) -> None:
     result = client.infer("echo", {"FP32": ONE}, outputs=[client.output("FP32", class_count=2)])
     assert result.as_numpy("FP32").tolist() == [b"5.000000:1:bee", b"3.000000:2:cat"]
 
@@ -143,7 +143,7 @@ def test_messages_can_be_compressed(client: Client, algorithm: str) -> None:
 
 
 @only("grpc", "grpc-aio")
-def test_a_client_need_not_wait_longer_than_it_wants(client: Client) -> None:
+def test_a_clients_timeout_ends_its_wait(client: Client) -> None:
     with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
         client.infer("echo", {"FP32": ONE}, client_timeout=0.05, parameters={"wait": 0.5})
 
@@ -321,7 +321,7 @@ def test_statistics_count_requests(client: Client) -> None:
 
 
 @pytest.mark.parametrize("method", ["get_model_metadata", "get_model_config", "get_inference_statistics", "load_model"])
-def test_an_unknown_model_has_nothing_to_say(client: Client, method: str) -> None:
+def test_queries_for_an_unknown_model_are_refused(client: Client, method: str) -> None:
     with pytest.raises(InferenceServerException) as caught:
         getattr(client, method)("nowhere")
     assert "nowhere" in caught.value.message()
@@ -351,7 +351,7 @@ SENT_CONFIG = {
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc-aio"])
-def test_models_come_and_go(kind: str, target: Target, run: Runner) -> None:
+def test_models_can_be_loaded_and_unloaded(kind: str, target: Target, run: Runner) -> None:
     client = Client(kind, target.http, target.grpc, run)
 
     def load(source: str) -> None:

@@ -129,7 +129,7 @@ def number(value: int = 3) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("given", [None, "Bearer wrong", "Bearer ", "Basic x", "Bearer \xfc"])
-def test_without_the_token_nothing_is_told(endpoint: Endpoint, given: str | None) -> None:
+def test_http_requests_without_the_token_are_refused(endpoint: Endpoint, given: str | None) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
     for path in ("/v2", "/v2/models/twice", "/nowhere", "/metrics", "/v2/health/live"):
         connection.request("GET", path, headers={} if given is None else {"authorization": given})
@@ -139,7 +139,7 @@ def test_without_the_token_nothing_is_told(endpoint: Endpoint, given: str | None
     connection.close()
 
 
-def test_without_the_token_grpc_says_so(endpoint: Endpoint) -> None:
+def test_grpc_requests_without_the_token_are_refused(endpoint: Endpoint) -> None:
     with grpc.insecure_channel(endpoint.grpc_url) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         for call in (
@@ -153,7 +153,7 @@ def test_without_the_token_grpc_says_so(endpoint: Endpoint) -> None:
         assert live.live
 
 
-def test_pages_of_the_web_are_refused_where_there_is_no_token() -> None:
+def test_web_pages_are_refused_if_there_is_no_token() -> None:
     with bls.ModelRepository() as repo, bls.endpoint(repo, token="") as endpoint:
         assert endpoint.headers == {}
         assert ask(endpoint, "/v2")[0] == 200
@@ -164,7 +164,7 @@ def test_pages_of_the_web_are_refused_where_there_is_no_token() -> None:
         assert "any program on this machine" in shown.text
 
 
-def test_it_takes_no_more_than_its_limits(endpoint: Endpoint) -> None:
+def test_requests_above_the_limits_are_refused(endpoint: Endpoint) -> None:
     path, room = "/v2/models/twice/infer", 1 << 20
     packed = gzip.compress(bytes(64 * room))
     assert ask(endpoint, path, bytes(room + 1))[0] == 413
@@ -180,7 +180,7 @@ def test_it_takes_no_more_than_its_limits(endpoint: Endpoint) -> None:
     client.close()
 
 
-def test_a_client_that_sends_nothing_more_is_let_go() -> None:
+def test_a_client_that_stops_sending_is_disconnected() -> None:
     with bls.ModelRepository() as repo, bls.endpoint(repo, patience=0.2) as endpoint:
         host = ("127.0.0.1", endpoint.http_port)
         with socket.create_connection(host, timeout=20) as silent, socket.create_connection(host) as slow:
@@ -219,7 +219,7 @@ def test_a_client_that_gives_up_cancels_its_request(endpoint: Endpoint, gate: Ga
 
 
 @pytest.mark.parametrize("way", ["http", "grpc"])
-def test_a_client_that_goes_away_cancels_its_request(endpoint: Endpoint, gate: Gate, way: str) -> None:
+def test_a_client_that_disconnects_cancels_its_stream(endpoint: Endpoint, gate: Gate, way: str) -> None:
     if way == "http":
         connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
         connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
@@ -250,7 +250,7 @@ MANY = f"""{DECOUPLED_HEAD}
 """
 
 
-def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
+def test_a_client_that_does_not_read_is_reported_and_loses_nothing(
     endpoint: Endpoint, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(ticket, "UNREAD_BYTES", 8 << 20)
@@ -291,7 +291,7 @@ def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: Endpoi
     assert len(found) >= 4
 
 
-def test_too_many_at_once_are_told_so(gate: Gate) -> None:
+def test_requests_above_max_requests_are_refused(gate: Gate) -> None:
     with bls.ModelRepository() as repo:
         repo.define("waits", WAITS)
         repo.define("twice", twice())
@@ -310,7 +310,7 @@ def test_too_many_at_once_are_told_so(gate: Gate) -> None:
 
 
 @linux
-def test_keys_name_shared_memory_and_nothing_else(endpoint: Endpoint, tmp_path: Any) -> None:
+def test_keys_can_only_name_shared_memory(endpoint: Endpoint, tmp_path: Any) -> None:
     file = tmp_path / "file"
     file.write_bytes(bytes(64))
     path = "/v2/systemsharedmemory/region/r/register"
@@ -338,7 +338,7 @@ def test_keys_name_shared_memory_and_nothing_else(endpoint: Endpoint, tmp_path: 
         link.unlink()
 
 
-def test_statistics_of_models_that_are_its_own_by_another_way() -> None:
+def test_an_endpoint_can_serve_models_connected_to_itself() -> None:
     with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
         repo.define("twice", twice())
         bls.connect(f"grpc://{endpoint.grpc_url}", repo=repo, prefix="far_", headers=endpoint.headers)
@@ -398,7 +398,7 @@ def test_wrong_arguments_get_one_line(wrong: str, options: dict[str, Any]) -> No
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_shown() -> None:
+def test_the_display_of_an_endpoint() -> None:
     models = (EndpointModel("a", 1, "READY", "", False, 1200, 3), EndpointModel("b", 2, "GONE", "why"))
     record = EndpointRecord("READY", "http://127.0.0.1:1", "127.0.0.1:2", "secret", models, 4)
     assert EndpointRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record

@@ -164,7 +164,9 @@ SHAPE = "Unable to parse 'data': Shape does not match true shape of 'data' field
         ("models/one/generate", b"[]", 400, "attempt to get members for non-object"),
     ],
 )  # fmt: skip
-def test_what_is_refused(connection: http.client.HTTPConnection, path: str, body: Any, status: int, words: str) -> None:
+def test_requests_are_refused_as_by_triton(
+    connection: http.client.HTTPConnection, path: str, body: Any, status: int, words: str
+) -> None:
     assert ask(connection, path, body) == (status, {"error": words})
 
 
@@ -186,7 +188,7 @@ def test_what_is_refused(connection: http.client.HTTPConnection, path: str, body
          [("Y", "BYTES", [2, 1], ["3.000000:0", "5.000000:1"])]),
     ],
 )  # fmt: skip
-def test_what_is_answered(
+def test_requests_are_answered_as_by_triton(
     connection: http.client.HTTPConnection, model: str, body: Any, outputs: list[Any] | None
 ) -> None:
     if outputs is None:
@@ -207,7 +209,7 @@ def test_what_is_answered(
     [("one", 1, 1.0), ("one", [1, 2], [1.0, 2.0]), ("pairs", [1, 2], [1.0, 2.0]), ("two", [1, 2], [1.0, 2.0]),
      ("text", "a", "a"), ("count", 1, 0)],
 )  # fmt: skip
-def test_what_is_generated(connection: http.client.HTTPConnection, model: str, given: Any, output: Any) -> None:
+def test_generate_answers(connection: http.client.HTTPConnection, model: str, given: Any, output: Any) -> None:
     said = {"Y": output, "model_name": model, "model_version": "1"}
     for body in ({"X": given}, {"parameters": {"X": given}}):
         assert ask(connection, f"models/{model}/generate", body) == (200, said)

@@ -117,7 +117,9 @@ JUNK = st.recursive(
 @pytest.mark.slow
 @FUZZ
 @given(st.dictionaries(PATHS, JUNK, min_size=1, max_size=1), st.data())
-def test_bodies_that_say_anything(endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject) -> None:
+def test_any_json_body_gets_an_answer(
+    endpoint: Endpoint, changes: dict[tuple[Any, ...], Any], data: st.DataObject
+) -> None:
     body, length = body_of(changes)
     kept = data.draw(st.just(len(body)) | st.integers(0, len(body)), "bytes that are sent")
     told = data.draw(st.just(length) | st.integers(-1, len(body) + 1) | st.text(max_size=3), "JSON's length")
@@ -129,7 +131,7 @@ def test_bodies_that_say_anything(endpoint: Endpoint, changes: dict[tuple[Any, .
 @example(b"[" * LIMIT)
 @example(b'{"inputs":' * (LIMIT // 10))
 @example(b'{"inputs":[{"name":"INT64","shape":[1],"datatype":"INT64","data":[' + b"9" * 5000 + b"]}]}")
-def test_bodies_that_are_no_json(endpoint: Endpoint, body: bytes) -> None:
+def test_bodies_that_are_not_json_are_refused(endpoint: Endpoint, body: bytes) -> None:
     assert 400 <= speaks(endpoint, request(body, len(body))) < 500
 
 
@@ -161,7 +163,7 @@ PACKED = gzip.compress(BODY)
     ],
     ids=lambda value: None if isinstance(value, set) else str(len(value)),
 )
-def test_requests_that_are_no_requests(endpoint: Endpoint, sent: bytes, statuses: set[int]) -> None:
+def test_damaged_http_requests_are_refused(endpoint: Endpoint, sent: bytes, statuses: set[int]) -> None:
     assert speaks(endpoint, sent, end=0 in statuses) in statuses
 
 
@@ -200,7 +202,7 @@ def status(channel: grpc.Channel, message: bytes, way: str = INFER) -> str:
     st.integers(0, len(MESSAGE)),
     st.sampled_from([INFER, STREAM]),
 )
-def test_messages_with_other_bytes(channel: grpc.Channel, changes: dict[int, int], kept: int, way: str) -> None:
+def test_damaged_grpc_messages_are_refused(channel: grpc.Channel, changes: dict[int, int], kept: int, way: str) -> None:
     message = bytearray(MESSAGE)
     for at, value in changes.items():
         message[at] = value
@@ -216,7 +218,7 @@ def test_a_stream_answers_a_request_of_wrong_size(channel: grpc.Channel) -> None
     assert status(channel, message.SerializeToString()) == "INVALID_ARGUMENT"
 
 
-def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -> None:
+def test_a_stream_whose_client_does_not_read_is_paused(channel: grpc.Channel) -> None:
     message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
     total, sent, seen = 600, 0, -1
 
@@ -236,7 +238,7 @@ def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -
 
 @linux
 @pytest.mark.parametrize(("offset", "size"), [(-1, 12), (0, -1), (60, 12), (0, 2**62), (2**62, 2**62)])
-def test_regions_that_end_somewhere_else(endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int) -> None:
+def test_parts_outside_a_region_are_refused(endpoint: Endpoint, channel: grpc.Channel, offset: int, size: int) -> None:
     key = f"/bls_notebook_malformed_{os.getpid()}"
     memory = Path(f"/dev/shm{key}")
     memory.write_bytes(bytes(64))

@@ -98,7 +98,7 @@ def test_an_answer(data: bytes, body: bytes) -> None:
         (OK + b"Content-Length: " + b"9" * 18 + b"\r\n\r\nab", "exceeds the limit of 67,108,864 bytes"),
     ],
 )
-def test_what_is_no_answer(data: bytes, error: str) -> None:
+def test_malformed_answers_are_errors(data: bytes, error: str) -> None:
     with answering(data) as link, pytest.raises(ServerError, match=error):
         HttpExchange(link, "GET", "/v2", (), {}).answer(20)
 
@@ -110,7 +110,7 @@ def test_an_answer_that_never_ends_is_an_error_at_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("data", "endless"), [(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), (CHUNKED, b"1\r\n \r\n")])
-def test_an_answer_that_trickles_is_an_error_after_its_time(data: bytes, endless: bytes) -> None:
+def test_an_answer_that_trickles_is_an_error_after_the_timeout(data: bytes, endless: bytes) -> None:
     with answering(data, endless) as link, pytest.raises(ServerError, match=r"no answer within 0\.2 s|more than"):
         HttpExchange(link, "GET", "/v2", (), {}).answer(0.2)
 
@@ -136,7 +136,7 @@ def asked() -> Iterator[tuple[HttpClient, HttpExchange, socket.socket, socket.so
         link.close()
 
 
-def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(asked: Any) -> None:
+def test_cancelling_an_answered_request_keeps_the_connection_open(asked: Any) -> None:
     link, exchange, here, there = asked
     answering = threading.Thread(target=lambda: there.recv(1 << 16) and there.send(OK + b"Content-Length: 1\r\n\r\na"))
     answering.start()
@@ -149,7 +149,7 @@ def test_what_is_given_up_once_it_is_answered_leaves_the_connection_to_others(as
     assert there.recv(1) == b"x"
 
 
-def test_nothing_is_sent_over_a_link_that_is_closed(asked: Any) -> None:
+def test_a_closed_client_sends_nothing(asked: Any) -> None:
     link, exchange, here, there = asked
     link.closed = True  # and not yet hung up
     with pytest.raises(ServerError, match="was closed before"):
@@ -158,7 +158,7 @@ def test_nothing_is_sent_over_a_link_that_is_closed(asked: Any) -> None:
     assert there.recv(1) == b""
 
 
-def test_what_is_given_up_is_not_sent_without_its_encryption(asked: Any) -> None:
+def test_a_cancelled_tls_request_sends_nothing_unencrypted(asked: Any) -> None:
     _, exchange, _, _ = asked
     here, there = socket.socketpair()
     context = ssl.create_default_context()
@@ -170,7 +170,7 @@ def test_what_is_given_up_is_not_sent_without_its_encryption(asked: Any) -> None
             encrypted.unwrap()
 
 
-def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_grpc_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "bls_notebook.network.kserve.grpc_client", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(BackendError, match=r"needs grpc.*pip install 'bls_notebook\[network\]'"):
@@ -194,9 +194,7 @@ async def gathered(repo: bls.ModelRepository, count: int) -> list[Any]:
     return [a.error or int(a["X"].as_numpy()[0]) for a in answers]
 
 
-def test_awaited_requests_go_over_connections_that_are_kept(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_awaited_requests_reuse_connections(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     opened, opening = [], http_client.Connections.open
     monkeypatch.setattr(http_client.Connections, "open", lambda *given: opened.append(opening(*given)) or opened[-1])
     for _ in range(3):

@@ -79,7 +79,7 @@ def test_a_shell_takes_the_scripts(target: str, record: Exported, tmp_path: Path
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_gpus_and_memory_are_asked_for(target: str) -> None:
+def test_the_files_request_gpus_and_memory(target: str) -> None:
     with_gpu, plain = ("\n".join(files_for(target, record).values()) for record in (RECORD, PLAIN))
     assert "875" in with_gpu or (target == "docker" and "--shm-size=875m" in with_gpu)
     assert "64" in plain
@@ -88,13 +88,13 @@ def test_gpus_and_memory_are_asked_for(target: str) -> None:
         assert "gpu" not in plain
 
 
-def test_models_that_keep_state_stay_on_one_server() -> None:
+def test_models_with_sequences_get_one_replica() -> None:
     for target, name in (("kubernetes", "kubernetes.yaml"), ("kserve", "inferenceservice.yaml")):
         assert "maxReplicas: 1\n" in files_for(target, RECORD)[name]
         assert "maxReplicas: 4\n" in files_for(target, PLAIN)[name]
 
 
-def test_replicas_stand_behind_haproxy(tools: Path, tmp_path: Path) -> None:
+def test_replicas_get_haproxy(tools: Path, tmp_path: Path) -> None:
     files = files_for("compose", PLAIN, replicas=3)
     assert files.keys() == {"Dockerfile", "compose.yaml", "haproxy.cfg"}
     for name, text in files.items():
@@ -118,11 +118,11 @@ def test_replicas_stand_behind_haproxy(tools: Path, tmp_path: Path) -> None:
         ("compose", "3", PLAIN, "got '3', expected a number from 1"),
     ],
 )
-def test_replicas_that_cannot_be(target: str, replicas: int, record: Exported, words: str) -> None:
+def test_invalid_numbers_of_replicas_are_refused(target: str, replicas: int, record: Exported, words: str) -> None:
     with pytest.raises(BLSError, match=words):
         refuse_replicas(target, replicas, record)
 
 
-def test_a_name_with_a_space_is_copied_as_one() -> None:
+def test_a_name_with_a_space_is_quoted() -> None:
     line = f"COPY {json.dumps(['read pages', '/models/read pages'])}\n"
     assert line in files_for("docker", RECORD)["Dockerfile"]

@@ -61,7 +61,7 @@ def repo() -> Iterator[bls.ModelRepository]:
         ("self.callee", {"parameters": {"callee": {"string_value": "twice"}}}),
     ],
 )
-def test_what_code_or_configuration_names_comes_along(
+def test_models_named_in_code_or_configuration_are_exported(
     repo: bls.ModelRepository, tmp_path: Path, source: str, more: dict[str, Any]
 ) -> None:
     name, _, rest = source.partition("\n")
@@ -77,7 +77,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_what_was_called_comes_along(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_called_models_are_exported(repo: bls.ModelRepository, tmp_path: Path) -> None:
     assert repo.infer("caller", {"X": [3.0]})["Y"].as_numpy() == [6.0]
     record = bls.export(tmp_path / "out", "caller", repo=repo)
     assert [(m.name, m.asked, m.calls) for m in record.models] == [("caller", True, ("twice",)), ("twice", False, ())]
@@ -90,7 +90,7 @@ def test_what_was_called_comes_along(repo: bls.ModelRepository, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("names", [("digit_reader",), ()], ids=["one", "all"])
-def test_exported_loaded_and_exported_it_is_the_same(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_export_of_an_export_is_identical(names: tuple[str, ...], tmp_path: Path) -> None:
     with bls.ModelRepository(SAMPLES) as repo:
         digits = ("digit_reader", "digit_preprocess", "digit_classifier", "digit_expert")
         for name in (*digits, "add_sub", "bls_sync"):
@@ -109,7 +109,7 @@ def test_exported_loaded_and_exported_it_is_the_same(names: tuple[str, ...], tmp
     assert packed == {name: data for name, data in first.items() if name != writing.MANIFEST}
 
 
-def test_a_configuration_given_while_loading_ships(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_a_configuration_passed_to_load_is_exported(repo: bls.ModelRepository, tmp_path: Path) -> None:
     repo.load("twice", config={**CONFIG, "max_batch_size": 8, "dynamic_batching": {}})
     bls.export(tmp_path / "out", "twice", repo=repo)
     with bls.ModelRepository(tmp_path / "out") as again:
@@ -118,7 +118,7 @@ def test_a_configuration_given_while_loading_ships(repo: bls.ModelRepository, tm
         assert again.infer("twice", {"X": np.ones((3, 1), np.float32)})["Y"].shape() == [3, 1]
 
 
-def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> None:
+def test_a_configuration_is_exported_as_written_or_completed(tmp_path: Path) -> None:
     with bls.ModelRepository(SAMPLES) as repo:
         repo.load("add_sub")
         given = (SAMPLES / "add_sub/config.pbtxt").read_text()
@@ -128,7 +128,7 @@ def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> 
         assert "instance_group" in (tmp_path / "whole/add_sub/config.pbtxt").read_text()
 
 
-def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_an_ensemble_is_exported_with_its_steps(repo: bls.ModelRepository, tmp_path: Path) -> None:
     step = {"model_name": "twice", "model_version": -1, "input_map": {"X": "X"}, "output_map": {"Y": "Y"}}
     repo.set_config("both", {**CONFIG, "platform": "ensemble", "ensemble_scheduling": {"step": [step]}})
     record = bls.export(tmp_path / "out", "both", repo=repo)
@@ -146,7 +146,9 @@ def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelReposi
         (f"import bls_notebook as bls\n{TWICE}", "model 'unfit', 1/model.py, line 1: it imports"),
     ],
 )
-def test_what_cannot_ship_is_refused(repo: bls.ModelRepository, tmp_path: Path, source: str, told: str) -> None:
+def test_models_that_would_fail_on_a_server_are_refused(
+    repo: bls.ModelRepository, tmp_path: Path, source: str, told: str
+) -> None:
     repo.define("unfit", source, CONFIG, notebook_names=["factor"])
     with pytest.raises(bls.BLSError, match="nothing was written") as caught:
         bls.export(tmp_path / "out", repo=repo)
@@ -155,7 +157,7 @@ def test_what_cannot_ship_is_refused(repo: bls.ModelRepository, tmp_path: Path, 
 
 
 @linux
-def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
+def test_links_are_followed_and_modes_kept(tmp_path: Path) -> None:
     real, model = tmp_path / "real", tmp_path / "models/linked"
     (real / "weights").mkdir(parents=True)
     (real / "model.py").write_text(TWICE)
@@ -186,7 +188,7 @@ def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
     assert not os.access(exported / "model.py", os.X_OK)
 
 
-def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_models_that_are_not_loaded_are_named(repo: bls.ModelRepository, tmp_path: Path) -> None:
     with pytest.raises(bls.BLSError, match="'twise' is not loaded; did you mean"):
         bls.export(tmp_path / "out", "twise", repo=repo)
     repo.infer("caller", {"X": [3.0]})
@@ -216,7 +218,7 @@ def write(path: Path, text: str = "mine") -> None:
         (lambda out: (out / writing.MANIFEST).write_text("[]"), "which no export wrote"),
     ],
 )
-def test_nothing_is_written_over_what_is_not_ours(
+def test_an_export_overwrites_only_exported_files(
     repo: bls.ModelRepository, tmp_path: Path, spoil: Any, told: str
 ) -> None:
     out = tmp_path / "out"
@@ -232,7 +234,7 @@ def test_nothing_is_written_over_what_is_not_ours(
     assert files_in(out) == before
 
 
-def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: Path) -> None:
+def test_other_files_and_archives_are_not_overwritten(repo: bls.ModelRepository, tmp_path: Path) -> None:
     write(tmp_path / "out")
     with pytest.raises(bls.BLSError, match="is not a folder"):
         bls.export(tmp_path / "out", repo=repo)
@@ -243,7 +245,7 @@ def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["out", "out.zip"])
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_leaves_the_old_export(
     repo: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     bls.export(tmp_path / name, "twice", repo=repo)
@@ -276,7 +278,7 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "which no export wrote" in capsys.readouterr().err
 
 
-def test_a_stub_stays_here(tmp_path: Path) -> None:
+def test_a_stub_cannot_be_exported(tmp_path: Path) -> None:
     tensors = "input { %s } output { %s }" % (('name: "X" data_type: TYPE_FP32 dims: 1',) * 2)
     write(tmp_path / "models/engine/config.pbtxt", f'platform: "tensorrt_plan" {tensors}')
     repo, _ = bls.try_repository(tmp_path / "models", tell=lambda line: None)

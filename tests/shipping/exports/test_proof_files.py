@@ -96,7 +96,7 @@ def one(datatype: str, array: Any, name: str = "OUT") -> list[Answer]:
     return [("", {name: (name, datatype, list(array.shape), array.tobytes())})]
 
 
-def test_what_the_script_tells_apart() -> None:
+def test_the_script_distinguishes_answers() -> None:
     nan, other = np.float32([np.nan, 1]), np.float32([-np.nan, 1])
     assert not list(differences(one("FP32", nan), one("FP32", nan), 0))
     assert list(differences(one("FP32", [np.float32(0)]), one("FP32", [np.float32(-0.0)]), 0))

@@ -145,7 +145,7 @@ class Load:
         assert not self.thread.is_alive()
 
 
-def test_a_lost_replica_costs_no_more_than_what_it_had_begun(running: Running) -> None:
+def test_a_lost_replica_fails_only_its_requests_in_flight(running: Running) -> None:
     at = running.topology
     lost = at.servers[0]
     loads = [

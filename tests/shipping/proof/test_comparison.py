@@ -55,7 +55,7 @@ def test_unequal(here: list[ProofAnswer], there: list[ProofAnswer], words: str) 
     assert differences(here, there)[0] == (words,)
 
 
-def test_what_is_allowed_counts_for_every_element() -> None:
+def test_the_tolerance_applies_to_every_element() -> None:
     here, there = one([1, np.inf]), one([1, 1])
     for allowed in (Allowed(0.5), Allowed(0.0, 1000), Allowed(0.5, 1000)):
         assert differences(here, there, allowed)[0]

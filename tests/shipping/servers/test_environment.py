@@ -22,7 +22,7 @@ from bls_notebook.shipping.servers.environment import (
 from tests.shipping.fake_tritonserver import linux
 
 
-def test_the_folder_is_in_the_users_cache_or_where_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_is_in_the_users_cache_or_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BLS_NOTEBOOK_TRITON_ENV", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_environment_folder() == tmp_path / "bls_notebook" / "tritonserver"
@@ -113,7 +113,7 @@ def test_an_unfinished_environment_is_finished(tmp_path: Path) -> None:
 
 
 @linux
-def test_without_network_one_line_says_so(tmp_path: Path) -> None:
+def test_without_network_the_error_is_one_line(tmp_path: Path) -> None:
     pip = (
         "echo 'WARNING: Retrying after connection broken'; "
         "echo 'ERROR: No matching distribution found for it' >&2; exit 1"
@@ -142,7 +142,7 @@ def test_a_python_without_stub_or_library_is_named(tmp_path: Path) -> None:
 
 
 @linux
-def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_suitable_python_is_found_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(environments, "PYTHONS", ("2.6", "2.7"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TritonServerError, match=r"need Python 2\.6 or 2\.7; this is 3\.\d+, and PATH has none"):

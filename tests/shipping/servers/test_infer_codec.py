@@ -44,7 +44,7 @@ arrays = dtypes.flatmap(
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), arrays, max_size=3))
-def test_arrays_survive_the_way_there_and_back(inputs: dict[str, np.ndarray]) -> None:
+def test_arrays_survive_a_round_trip(inputs: dict[str, np.ndarray]) -> None:
     result = decode_response(*answer_of(*encode_request(inputs, request_id="r1")))
     assert (result.model, result.version, result.request_id) == ("m", "3", "r1")
     assert list(result.outputs) == list(inputs)

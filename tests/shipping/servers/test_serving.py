@@ -42,7 +42,7 @@ def test_it_serves_and_leaves_nothing(samples: bls.ModelRepository, tmp_path: Pa
 
 
 @linux
-def test_a_server_that_died_says_so(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+def test_a_server_that_died_reports_its_signal(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
     server = bls.serve(repo=samples, environment=stand_in(tmp_path))
     assert server.pid is not None
     os.kill(server.pid, signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_a_server_that_died_says_so(samples: bls.ModelRepository, tmp_path: Path
 
 @linux
 @pytest.mark.parametrize("how", ["dies", "interrupted", "never ready"])
-def test_what_does_not_start_leaves_nothing(
+def test_a_failed_start_leaves_nothing(
     how: str, samples: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = stand_in(tmp_path, "never ready" if how == "interrupted" else how)
@@ -73,7 +73,9 @@ def test_what_does_not_start_leaves_nothing(
     assert not list(private.iterdir())
 
 
-def test_what_cannot_be_served_is_refused(samples: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+def test_models_that_the_server_cannot_run_are_refused(
+    samples: bls.ModelRepository, tmp_path: Path, private: Path
+) -> None:
     made = stand_in(tmp_path)
     with pytest.raises(bls.BLSError, match="'nobody' is not loaded"):
         bls.serve("nobody", repo=samples, environment=made)
@@ -126,7 +128,7 @@ def _of_group(run: Path) -> list[int]:
 
 
 @pytest.mark.triton
-def test_the_real_one(samples: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
+def test_the_real_server_answers_and_replays(samples: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
     config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
     samples.define(
         "from_a_cell", (SAMPLES / "add_sub" / "1" / "model.py").read_text(), config.replace('name: "add_sub"', "")
@@ -199,7 +201,7 @@ def calls(notes: Path) -> list[list[str]]:
 
 
 @linux
-def test_a_container_serves_and_goes(samples: bls.ModelRepository, docker: Path, private: Path) -> None:
+def test_a_container_serves_and_is_removed(samples: bls.ModelRepository, docker: Path, private: Path) -> None:
     with bls.serve("add_sub", repo=samples, container="registry/triton:1") as server:
         assert isinstance(server.environment, Container)
         name, child = server.environment.name, server.metadata()["child"]
@@ -229,7 +231,7 @@ def test_a_container_serves_and_goes(samples: bls.ModelRepository, docker: Path,
 
 
 @linux
-def test_a_container_goes_with_a_process_that_is_killed(
+def test_a_container_is_removed_if_this_process_is_killed(
     samples: bls.ModelRepository, docker: Path, private: Path
 ) -> None:
     server = bls.serve("add_sub", repo=samples, container=True)
@@ -242,7 +244,7 @@ def test_a_container_goes_with_a_process_that_is_killed(
     server.stop()
 
 
-def test_why_there_is_no_container(
+def test_errors_of_docker_are_reported(
     samples: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = fake_docker(tmp_path, monkeypatch, broken=True)

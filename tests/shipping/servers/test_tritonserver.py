@@ -39,7 +39,7 @@ def test_stopping_leaves_nothing(tmp_path: Path, behaviour: str) -> None:
 
 
 @linux
-def test_a_server_that_is_not_held_any_more_ends(tmp_path: Path) -> None:
+def test_a_collected_server_is_stopped(tmp_path: Path) -> None:
     server = server_of(tmp_path).start()
     pid, child, paths = server.pid, server.metadata()["child"], leftovers(server)
     assert pid is not None
@@ -82,7 +82,7 @@ def test_a_forked_child_leaves_the_server_alone(tmp_path: Path) -> None:
 
 
 @linux
-def test_a_server_that_dies_at_the_start_tells_why(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_start_has_the_log(tmp_path: Path) -> None:
     server = server_of(tmp_path, "dies")
     with pytest.raises(TritonServerError) as caught:
         server.start()
@@ -94,7 +94,7 @@ def test_a_server_that_dies_at_the_start_tells_why(tmp_path: Path) -> None:
 
 
 @linux
-def test_a_port_taken_meanwhile_is_not_the_end(tmp_path: Path) -> None:
+def test_a_taken_port_is_replaced(tmp_path: Path) -> None:
     with server_of(tmp_path, "port taken") as server:
         assert server.ready()
     assert (tmp_path / "flag").exists()
