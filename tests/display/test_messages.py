@@ -19,13 +19,10 @@ optional: true
 @pytest.mark.parametrize(
     ("kind", "mark", "cls"),
     [
-        ("done", "✓", "bls-message-done"),
-        ("info", "·", ""),
-        ("warning", "!", "bls-message-warning"),
-        ("error", "✗", "bls-message-wrong"),
-        ("nonsense", "·", ""),
+        ("done", "✓", "bls-message-done"), ("info", "·", ""), ("warning", "!", "bls-message-warning"),
+        ("error", "✗", "bls-message-wrong"), ("nonsense", "·", ""),
     ],
-)
+)  # fmt: skip
 def test_marks(kind: str, mark: str, cls: str) -> None:
     record = MessageRecord("m loaded", kind, "see also", 0.0031)
     assert as_text(record) == f"{mark} m loaded  3.10 ms\n  see also"
@@ -33,9 +30,6 @@ def test_marks(kind: str, mark: str, cls: str) -> None:
     assert page.text == f"{mark} m loaded 3.10 mssee also"
     assert len(page.find("span", cls or "bls-message-mark")) > 0
     assert len(page.find("span", "bls-time")) == 1
-
-
-def test_one_line_stays_one_line() -> None:
     assert as_text(MessageRecord("unloaded")) == "✓ unloaded"
 
 

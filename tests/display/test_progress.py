@@ -110,7 +110,7 @@ def test_nobody_is_asked_twice_where_nobody_looks(bar: Seen, monkeypatch: pytest
     assert asked == [1]
 
 
-def test_a_line_says_how_far_it_is_and_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_says_how_far_it_is_with_nested_steps_and_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(module, "monotonic", lambda: clock.now)
     one = Progress("a", 10, "run")
@@ -119,9 +119,6 @@ def test_a_line_says_how_far_it_is_and_how_long_it_took(monkeypatch: pytest.Monk
     assert module._words([one]) == "a: run 3 of 10, 7 s so far"
     clock.now = 600.0
     assert module._words([one]) == "a: run 3 of 10, 10 min so far"
-
-
-def test_the_steps_of_the_inner_count_for_the_outer() -> None:
     outer, inner = Progress("models", 4), Progress("loading b", 2, "instance")
     levels = [outer, inner]
     outer.done, inner.done = 1, 1

@@ -57,22 +57,19 @@ def test_size(number: int, shown: str) -> None:
     assert size(number).replace("1.0 MiB", "1 MiB") == shown
 
 
-def test_small_units() -> None:
+def test_counts_shapes_and_clipped_text() -> None:
     assert shape((1, -1)) == "[1, -1]"
     assert shape((), batch=True) == "[batch]"
     assert (count(1, "error"), count(1200, "error")) == ("1 error", "1,200 errors")
+    assert clip("abc", 3) == "abc"
+    assert clip("abcd", 3) == "ab…"
+    assert clip("数字数字", 5) == "数字…"
+    assert clip("ab cdef", 4) == "ab…"
 
 
 def test_wide_and_combining_characters_keep_columns_straight() -> None:
     lines = table([["数字", "x"], ["e\u0301e", "y"], ["abcd", "z"]], indent="")
     assert [cells(line[: line.index(c)]) for line, c in zip(lines, "xyz", strict=True)] == [6, 6, 6]
-
-
-def test_clip() -> None:
-    assert clip("abc", 3) == "abc"
-    assert clip("abcd", 3) == "ab…"
-    assert clip("数字数字", 5) == "数字…"
-    assert clip("ab cdef", 4) == "ab…"
 
 
 def test_empty_columns_vanish_and_short_rows_reach_to_the_right_edge() -> None:
@@ -89,9 +86,6 @@ def test_the_last_column_is_clipped_or_wrapped() -> None:
     wrapped = table(rows, width=40, last="wrap")
     assert " ".join(wrapped).split().count("word") == 20
     assert max(map(len, wrapped)) <= 40
-
-
-def test_notes_hang_under_themselves() -> None:
     assert note("warning", "one two three four five six", 36) == [
         "  warning: one two three four five",
         "           six",

@@ -77,18 +77,12 @@ def test_suggestions(cells, complete: Complete) -> None:
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    "line",
-    [
-        "%bls times IN=image_of_m",
-        "%blsinspect image_of_m",
-        "%%bls\nimage_of_m",
-        "%bls times IN=[image_of_m",
-        "image_of_m",
-    ],
-)
-def test_pythons_own_names_still_come(complete: Complete, line: str) -> None:
-    assert complete(line) == [line.replace("image_of_m", "image_of_mine")]
+def test_pythons_names_and_those_of_magics_come_from_ipython(complete: Complete) -> None:
+    for start in ("%bls times IN=", "%blsinspect ", "%%bls\n", "%bls times IN=[", ""):
+        assert complete(f"{start}image_of_m") == [f"{start}image_of_mine"]
+    for line in ("%tritonrep", "%%tritonm", "%%tritonc"):
+        assert len(complete(line)) == 1
+    assert "%bls times IN=[1] --async" in complete("%bls times IN=[1] ")
 
 
 @pytest.fixture
@@ -123,29 +117,17 @@ _PATHS = [
 ]
 
 
-@pytest.mark.usefixtures("models", "home")
-def test_paths(cells, complete: Complete) -> None:
+@pytest.mark.usefixtures("models")
+def test_paths(cells, complete: Complete, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.shell.user_ns["my_config"] = {}
     for line, expected in _PATHS:
         whole = line[: line.rindex(" ") + 1]
         assert sorted(complete(line)) == sorted(whole + path for path in expected)
-
-
-@pytest.mark.usefixtures("models", "home")
-def test_paths_of_the_home_folder_and_from_the_root(
-    complete: Complete, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))
     assert complete("%tritonrepo use ~/mod") == ["%tritonrepo use ~/modest/"]
     root = home.as_posix()
     assert complete(f"%tritonrepo use {root}/mod") == [f"%tritonrepo use {root}/modest/"]
-
-
-@pytest.mark.usefixtures("models")
-@pytest.mark.parametrize("line", ["%tritonrep", "%%tritonm", "%%tritonc"])
-def test_names_of_magics_come_from_ipython(complete: Complete, line: str) -> None:
-    assert len(complete(line)) == 1
 
 
 CELL = """\
@@ -181,10 +163,6 @@ def test_names_of_triton_in_a_cell_that_was_never_run(complete: Complete) -> Non
     for code, expected in _NAMES_IN_A_CELL:
         whole, _, after = (CELL + code).partition("|")
         assert sorted(complete(whole, after)) == [_up_to_word(whole) + name for name in expected]
-
-
-@pytest.mark.usefixtures("models")
-def test_all_of_tritons_names_and_no_other(complete: Complete) -> None:
     names = sorted(bls.pb_utils.__all__)
     assert sorted(complete(CELL + "pbu.")) == [f"{CELL}pbu.{name}" for name in names]
 
@@ -211,10 +189,6 @@ def test_names_in_ordinary_code(cells, complete: Complete) -> None:
     for code, expected in _NAMES_IN_ORDINARY_CODE:
         whole = _up_to_word(code)
         assert sorted(complete(code)) == [whole + name for name in expected]
-
-
-@pytest.mark.usefixtures("models")
-def test_what_is_no_place_for_names(complete: Complete) -> None:
     for code in ('np.load("', 'json.loads("tim', '"""\ntim', '# repo.infer("tim'):
         assert not any("times" in line or "tidy" in line for line in complete(code))
 
@@ -270,11 +244,6 @@ def test_shift_tab(cells) -> None:
         before, _, after = code.partition("|")
         text = tooltip(Notebook(cells.shell, BLSNotebook()), before + after, len(before))
         assert (text is None) if expected is None else str(text).startswith(expected)
-
-
-@pytest.mark.usefixtures("models")
-def test_all_inputs_given(complete: Complete) -> None:
-    assert "%bls times IN=[1] --async" in complete("%bls times IN=[1] ")
 
 
 @pytest.mark.filterwarnings("ignore:.Completer.complete. is pending:PendingDeprecationWarning")

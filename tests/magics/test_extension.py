@@ -44,7 +44,7 @@ def test_somebody_elses_handler_of_exceptions_is_kept(shell, capsys: pytest.Capt
     assert len(caught) == 2
 
 
-def test_without_the_place_for_a_handler_the_text_is_shown(cells) -> None:
+def test_if_another_handler_replaces_ours_the_text_is_shown(cells) -> None:
     cells.shell.set_custom_exc((LookupError,), None)
     failed = cells("%tritonrepo load nope")
     assert "✗ model 'nope'" in failed.stdout
@@ -60,29 +60,22 @@ HELP = [
 ]
 
 
-@pytest.mark.parametrize(("question", "words"), HELP, ids=[h[0] for h in HELP])
-def test_a_question_mark_shows_the_whole_help(cells, question: str, words: list[str]) -> None:
-    shown = cells(question).stdout
-    for word in words:
-        assert word in shown
-    assert "\x1b[" not in shown.replace("\x1b[31m", "").replace("\x1b[39m", "")
+OPTIONS = [
+    ("%bls -h", "usage: %bls MODEL"), ("%bls m IN=1 --help", "usage: %bls MODEL"), ("%tritonrepo --help", "verbs:"),
+    ("%tritonrepo load --help", "usage: %tritonrepo load"), ("%%bls --help\nx", "usage: %%bls"),
+    ("%%tritonmodel -h\nx", "usage: %%tritonmodel"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("cell", "words"),
-    [
-        ("%bls -h", "usage: %bls MODEL"),
-        ("%bls m IN=1 --help", "usage: %bls MODEL"),
-        ("%tritonrepo load --help", "usage: %tritonrepo load"),
-        ("%tritonrepo --help", "verbs:"),
-        ("%%tritonmodel -h\nx", "usage: %%tritonmodel"),
-        ("%%bls --help\nx", "usage: %%bls"),
-    ],
-)
-def test_help_as_an_option(cells, cell: str, words: str) -> None:
-    shown = cells(cell)
-    assert shown.success
-    assert words in shown.stdout
+def test_a_question_mark_or_an_option_shows_the_help(cells) -> None:
+    for question, words in HELP:
+        shown = cells(question).stdout
+        assert all(word in shown for word in words), question
+        assert "\x1b[" not in shown.replace("\x1b[31m", "").replace("\x1b[39m", "")
+    for cell, usage in OPTIONS:
+        outcome = cells(cell)
+        assert outcome.success
+        assert usage in outcome.stdout, cell
 
 
 def test_loading_imports_nothing_heavy() -> None:

@@ -71,9 +71,6 @@ def test_a_body(cells) -> None:
     assert "ctrl_c()" in failed.stdout
     assert "bls_notebook" not in failed.stdout
     assert bls.current_repository().infer("times", {"IN": [1]}).error is None
-
-
-def test_a_body_that_awaits(cells) -> None:
     failed = cells("%%bls\nimport asyncio\nctrl_c()\nawait asyncio.Event().wait()")
     assert isinstance(failed.error, KeyboardInterrupt)
     assert cells("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n5").value == 5

@@ -115,12 +115,16 @@ def test_what_takes_long_says_so_in_its_cell_and_is_gone_in_the_end(kernel: Kern
     assert outputs[-1]["content"]["data"] == {}
 
 
-def test_a_response_is_the_result_of_its_cell(kernel: Kernel) -> None:
+def test_a_response_is_the_result_of_its_cell_and_a_bad_argument_one_line(kernel: Kernel) -> None:
     reply, outputs = kernel.run("%bls times IN=[1, 2]")
     assert reply["status"] == "ok"
     (data,) = data_of(outputs, "execute_result")
     assert set(data) == {"text/plain", "text/html"}
     assert "[2.0, 4.0]" in data["text/plain"]
+    reply, outputs = kernel.run("%bls times IN=[1")
+    assert reply["status"] == "error"
+    assert [m["msg_type"] for m in outputs] == ["stream"]
+    assert outputs[0]["content"]["text"].count("\n") <= 1
 
 
 def test_top_level_await_runs_beside_the_kernels_own_loop(kernel: Kernel) -> None:
@@ -137,9 +141,7 @@ def test_top_level_await_runs_beside_the_kernels_own_loop(kernel: Kernel) -> Non
     assert [m["content"]["text"] for m in outputs if m["msg_type"] == "stream"] == ["printed in the loop\n"]
     assert data_of(outputs, "display_data") == [{"text/plain": "'displayed in the loop'"}]
     assert data_of(outputs, "execute_result") == [{"text/plain": "[[6.0], [6.0], [6.0]]"}]
-
-
-def test_an_ordinary_cell_with_await_may_use_the_magics(kernel: Kernel) -> None:
+    # An ordinary cell with await may use the magics.
     reply, outputs = kernel.run(
         "import asyncio\nawait asyncio.sleep(0)\nr = %bls times IN=[4] --async\nr['OUT'].as_numpy().tolist()"
     )
@@ -166,13 +168,6 @@ def test_an_error_response_is_an_error_of_the_kernel_if_it_is_asked_to_be(kernel
     assert "negative" in outputs[1]["content"]["evalue"]
 
 
-def test_a_bad_argument_fails_the_cell_with_one_line(kernel: Kernel) -> None:
-    reply, outputs = kernel.run("%bls times IN=[1")
-    assert reply["status"] == "error"
-    assert [m["msg_type"] for m in outputs] == ["stream"]
-    assert outputs[0]["content"]["text"].count("\n") <= 1
-
-
 def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
     kernel.run("import bls_notebook.magics.request as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
     _, outputs = kernel.run("%bls slow N=[3] --stream")
@@ -195,8 +190,6 @@ def test_completion_and_help_by_message(kernel: Kernel) -> None:
     assert found["matches"] == ["get_model_dir"]
     assert code[found["cursor_start"] : found["cursor_end"]] == "get_mo"
 
-
-def test_help_by_message(kernel: Kernel) -> None:
     def told(code: str, at: int) -> str:
         found = kernel.client.inspect(code, at, reply=True, timeout=SECONDS)["content"]
         return found["data"].get("text/plain", "")

@@ -16,15 +16,10 @@ from bls_notebook.repository.config import parse_config
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("7", (7, 0)),
-        ("7:start", (7, 1)),
-        ("7:end", (7, 2)),
-        ("7:start,end", (7, 3)),
-        ("abc", ("abc", 0)),
-        ("a:b:start", ("a:b", 1)),
-        ("a:b", ("a:b", 0)),
+        ("7", (7, 0)), ("7:start", (7, 1)), ("7:end", (7, 2)), ("7:start,end", (7, 3)),
+        ("abc", ("abc", 0)), ("a:b:start", ("a:b", 1)), ("a:b", ("a:b", 0)),
     ],
-)
+)  # fmt: skip
 def test_sequence(text: str, expected: tuple[int | str, int]) -> None:
     assert sequence(text) == expected
 
@@ -87,11 +82,8 @@ def test_options_make_a_config_that_parses() -> None:
     assert message.model_transaction_policy.decoupled
 
 
-def test_without_options_there_is_no_config() -> None:
-    assert config("m --version 3") is None
-
-
 def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
+    assert config("m --version 3") is None
     file = tmp_path / "other.pbtxt"
     file.write_text("max_batch_size: 3")
     assert config("m --config mine", {"mine": "max_batch_size: 2"}) == "max_batch_size: 2"
@@ -122,14 +114,12 @@ def test_bad_model_options_get_one_line(line: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_expression_that_fails_by_itself_gets_one_line() -> None:
+def test_an_expression_that_fails_gets_one_line_unless_it_is_in_a_function_of_the_user() -> None:
     with pytest.raises(UsageError, match=r"^here: 1/0: ZeroDivisionError: division by zero$"):
         evaluate("1/0", {}, "here")
     with pytest.raises(UsageError, match=r"^here: got '1 \+', expected a Python expression"):
         evaluate("1 +", {}, "here")
 
-
-def test_what_the_users_own_function_raises_keeps_its_traceback() -> None:
     def mine() -> None:
         raise ValueError("deep")
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.magics.arguments import UnfinishedError, split_words
@@ -53,7 +53,7 @@ def test_words_and_the_spaces_between_make_up_the_line(line: str) -> None:
     try:
         words = split_words(line)
     except UnfinishedError:
-        assume(False)
+        return
     assert all(line[w.start : w.end] == w.text for w in words)
     edges = [0, *(edge for w in words for edge in (w.start, w.end)), len(line)]
     gaps = [line[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
