@@ -147,18 +147,6 @@ def define(repo: bls.ModelRepository, name: str, kind: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_that_calls_itself(repo: bls.ModelRepository, kind: str) -> None:
-    define(repo, "a", kind, 1)
-    text = message(repo.infer("a", ints(0)))
-    assert "circular BLS: a -> a." in text
-    assert "instance_group.count = 2 or more for 'a'" in text
-    assert_all_idle(repo)
-    assert value(repo.infer("a", {"X": ints()["X"][:0]})) == 1  # the next request is served
-    define(repo, "a", kind, 2)
-    assert infer(repo, "a", 0) == 2
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_all_instances_held_by_ancestors(repo: bls.ModelRepository, kind: str) -> None:
     define(repo, "a", kind, 3)
     assert value(repo.infer("a", ints(0, 0))) == 3
@@ -300,19 +288,6 @@ async def execute(self, requests):
     return [answer(sum(r.has_error() for r in await asyncio.gather(*calls)))]
 '''), pbtxt())  # fmt: skip
     assert infer(repo, "a", 1) == 40
-
-
-def test_asyncio_run_inside_a_sync_execute(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    async def call():
-        return await ask("a").async_exec()
-    if not number(requests[0]):
-        return [answer(1)]
-    return [asyncio.run(call())]
-'''), pbtxt())  # fmt: skip
-    assert "circular BLS: a -> a." in message(repo.infer("a", ints(1)))
-    assert infer(repo, "a") == 1
 
 
 CALLS_AFTER_MEETING = {

@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.ensembles import SUM, chain, ensemble, with_steps
-from tests.engine.harness import infer, ints, message, model, pbtxt, until, value
+from tests.engine.harness import Caller, infer, ints, message, model, pbtxt, until, value
 
 TELL = model("""
 import json
@@ -191,14 +191,11 @@ def execute(self, requests):
         ("waits", {"X": "X"}, {"Y": "a"}), ("raises", {"X": "X"}, {"Y": "b"}),
         ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
     ))  # fmt: skip
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(models.infer("e", ints(1))))
-    thread.start()
+    caller = Caller(models.infer, "e", ints(1))
     gates.pass_gate("began")
-    assert not answers
+    assert not caller.done
     gates.open_gate("go")
-    thread.join(gates.LIMIT)
-    assert "no good" in message(answers[0])
+    assert "no good" in message(caller.result())
     assert gates.counts["ended"] == 1
 
 
@@ -340,16 +337,13 @@ async def execute(self, requests):
     return [answer(value_of(await waiting))]
 '''), pbtxt())  # fmt: skip
     models.define("e", "", chain("slow", "caller"))
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(models.infer("caller", ints(1))))
-    thread.start()
+    caller = Caller(models.infer, "caller", ints(1))
     gates.pass_gate("sent")
     found = models._server.find("caller")
     assert found is not None
     until(lambda: found.instances[0].loop.loop.bls_selector.idle, "the caller's loop sleeps")
     gates.open_gate("asleep")
-    thread.join(gates.LIMIT)
-    assert "circular BLS: caller -> e -> caller" in message(answers[0])
+    assert "circular BLS: caller -> e -> caller" in message(caller.result())
 
 
 def test_no_circle_where_an_instance_is_left(models: bls.ModelRepository) -> None:
@@ -395,19 +389,15 @@ def execute(self, requests):
     return [answer(number(r)) for r in requests]
 '''), pbtxt())  # fmt: skip
     models.define("e", "", chain("waits", "plus"))
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(models.infer("e", ints(1))))
-    thread.start()
+    caller = Caller(models.infer, "e", ints(1))
     gates.pass_gate("began")
-    unload = threading.Thread(target=lambda: models.unload(leaves))
-    unload.start()
+    unload = Caller(models.unload, leaves)
     until(lambda: not models.ready("e"))
     states = {r.name: r.state for r in models.index()}
     assert states["e"] == "UNLOADING"
     gates.open_gate("go")
-    thread.join(gates.LIMIT)
-    unload.join(gates.LIMIT)
-    assert value(answers[0]) == 2
+    assert value(caller.result()) == 2
+    unload.result()
     assert {r.name: r.state for r in models.index()}[leaves] == "UNAVAILABLE"
     assert "is not ready" in message(models.infer("e", ints(1)))
 
@@ -415,10 +405,7 @@ def execute(self, requests):
 def test_a_model_that_two_steps_name_in_different_ways_can_leave(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("double", "double/1"))
     assert infer(models, "e", 5) == 20
-    left = threading.Thread(target=models.unload, args=("double",), daemon=True)
-    left.start()
-    left.join(gates.LIMIT)
-    assert not left.is_alive()
+    Caller(models.unload, "double").result()
     assert {r.name: r.state for r in models.index()}["double"] == "UNAVAILABLE"
 
 

@@ -152,14 +152,6 @@ def test_a_callee_whose_name_is_no_text(repo: bls.ModelRepository) -> None:
     assert "can't decode byte 0x80 in position 6: invalid start byte" in message(repo.infer("bad", ints(1)))
 
 
-def test_the_record_of_a_failure_is_made_whatever_raised(repo: bls.ModelRepository) -> None:
-    repo.define("bad", misbehaving("raise Unprintable()"), pbtxt())
-    record = repo.infer("bad", ints(1)).record
-    assert record.error is not None
-    assert record.error.kind == "Unprintable"
-    assert record.error.frames[-1].function == "execute"
-
-
 @pytest.mark.parametrize("does", ["sys.exit(3)", "raise Unprintable()", "return (1,)"])
 def test_the_caller_model_goes_on(repo: bls.ModelRepository, does: str) -> None:
     repo.define("bad", misbehaving(does), pbtxt())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import random
 import sys
@@ -321,18 +320,6 @@ def execute(self, requests):
     assert scans == 0
 
 
-def test_the_root_of_many_callers(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-def execute(self, requests):
-    gates.pass_gate("start")
-    return [answer(number(requests[0]))]
-'''), pbtxt())  # fmt: skip
-    callers = [Caller(infer, repo, "a", n) for n in range(30)]
-    until(lambda: queued(repo, "a") == 29)
-    gates.open_gate("start")
-    assert [c.result() for c in callers] == list(range(30))
-
-
 LAYERED = {
     "sync": """
 def execute(self, requests):
@@ -388,23 +375,3 @@ def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
     assert_all_idle(repo)
     row = repo.statistics("l0")["model_stats"][0]["inference_stats"]
     assert (row["success"]["count"], row["fail"]["count"]) == (612, 0)
-
-
-def test_many_callers_of_idle_and_busy_models(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt(2))
-
-    def call(number: int) -> None:
-        if number % 2:
-            for n in range(400):
-                assert infer(repo, "double", n) == 2 * n
-            return
-
-        async def gathered() -> None:
-            for _ in range(4):
-                got = await asyncio.gather(*[repo.infer_async("double", ints(n)) for n in range(100)])
-                assert [value(r) for r in got] == [2 * n for n in range(100)]
-
-        asyncio.run(gathered())
-
-    for caller in [Caller(call, n) for n in range(8)]:
-        caller.result(20)

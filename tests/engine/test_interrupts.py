@@ -93,17 +93,6 @@ def test_during_an_inline_execute(repo: bls.ModelRepository) -> None:
     assert_usable(repo, "a")
 
 
-def test_in_a_model_below(repo: bls.ModelRepository) -> None:
-    repo.define("b", SPIN, pbtxt())
-    repo.define("a", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("b", number(requests[0])).exec()))]
-'''), pbtxt())  # fmt: skip
-    with ctrl_c_once(opened("spins")):
-        repo.infer("a", ints(1))
-    assert_usable(repo, "a", "b")
-
-
 def test_while_waiting_in_a_queue(repo: bls.ModelRepository) -> None:
     repo.define("a", model('''
 def execute(self, requests):

@@ -90,33 +90,22 @@ def unknown(text: str) -> str:
     return f"[request id: <id_unknown>] {text}"
 
 
+def wrong_count(count: int, got: str, missing: str, model: str = "m", expected: str = "2 inputs") -> str:
+    return unknown(
+        f"expected {expected} but got {count} inputs for model '{model}'. Got input(s) [{got}], but missing required "
+        f"input(s) {missing}. Please provide all required input(s)."
+    )
+
+
 @pytest.mark.parametrize(
     ("inputs", "expected"),
     [
         ({"A": A, "B": B}, None),
         ({"B": B, "A": A}, None),
         ({"A": A, "B": B[:0]}, None),
-        (
-            {"A": A},
-            unknown(
-                "expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required"
-                " input(s) ['B']. Please provide all required input(s)."
-            ),
-        ),
-        (
-            {},
-            unknown(
-                "expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required"
-                " input(s) ['A','B']. Please provide all required input(s)."
-            ),
-        ),
-        (
-            {"A": A, "B": B, "C": A},
-            unknown(
-                "expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['C','B','A'], but missing"
-                " required input(s) ]. Please provide all required input(s)."
-            ),
-        ),
+        ({"A": A}, wrong_count(1, "'A'", "['B']")),
+        ({}, wrong_count(0, "", "['A','B']")),
+        ({"A": A, "B": B, "C": A}, wrong_count(3, "'C','B','A'", "]")),
         ({"A": A, "C": B}, "unexpected inference input 'C' for model 'm'"),
         ({"a": A, "B": B}, "unexpected inference input 'a' for model 'm'"),
         ([("A", A), ("A", A)], unknown("input 'A' already exists in request")),
@@ -183,10 +172,7 @@ def test_requested_outputs(models: bls.ModelRepository, outputs: list[str], expe
 def test_a_model_without_inputs(models: bls.ModelRepository) -> None:
     assert problem(models, "none", {}) is None
     got = problem(models, "none", {"A": A})
-    assert got == unknown(
-        "expected 0 inputs but got 1 inputs for model 'none'. Got input(s) ['A'], but missing required"
-        " input(s) ]. Please provide all required input(s)."
-    )
+    assert got == wrong_count(1, "'A'", "]", "none", "0 inputs")
 
 
 @pytest.mark.parametrize("names", ["A", "AB", "AC", "ABC", "CBA"])
@@ -197,14 +183,10 @@ def test_optional_inputs_may_be_left_out(models: bls.ModelRepository, names: str
 
 def test_with_optional_inputs_a_wrong_count_tells_the_range(models: bls.ModelRepository) -> None:
     c = np.zeros(1, np.int32)
-    assert problem(models, "optional", {}) == unknown(
-        "expected number of inputs between 1 and 3 but got 0 inputs for model 'optional'. Got input(s) [],"
-        " but missing required input(s) ['A']. Please provide all required input(s)."
-    )
-    assert problem(models, "optional", {"A": A, "B": B, "C": c, "D": c}) == unknown(
-        "expected number of inputs between 1 and 3 but got 4 inputs for model 'optional'. Got input(s) "
-        "['D','C','B','A'], but missing required input(s) ]. Please provide all required input(s)."
-    )
+    expected = ("optional", "number of inputs between 1 and 3")
+    assert problem(models, "optional", {}) == wrong_count(0, "", "['A']", *expected)
+    many = problem(models, "optional", {"A": A, "B": B, "C": c, "D": c})
+    assert many == wrong_count(4, "'D','C','B','A'", "]", *expected)
 
 
 def test_optional_inputs_that_are_there_are_checked(models: bls.ModelRepository) -> None:
