@@ -91,6 +91,7 @@ def test_a_lock_that_one_instance_did_not_show_is_found_by_the_run() -> None:
                 break
     assert not found.confirmed
     assert found.verdict.cause == "contention"
+    assert found.verdict.best == found.verdict.speedup  # more instances bring nothing
     assert any("wait for each other" in each and each.endswith("as it is.") for each in found.advice)
     assert found.pbtxt == ()
 

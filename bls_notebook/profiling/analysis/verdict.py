@@ -320,7 +320,7 @@ class SimulatedWorkload:
             sentence="",
             model=key[0] if key else "",
             speedup=self.speedup,
-            best=best,
+            best=self.speedup if cause == "contention" else best,  # contention: more instances bring nothing
             chain=chain,
             queued=part,
             models=tuple(name for name, _ in limits),
