@@ -50,8 +50,8 @@ class Verb:
     @cached_property
     def parser(self) -> Parser:
         """The parser; the verb's module adds its arguments."""
-        description = f"{self.summary}. {self.details}" if self.details else self.summary
-        return Parser(f"%tritonrepo {self.name}", description, self.examples)
+        summary = f"{self.summary[:1].upper()}{self.summary[1:]}."
+        return Parser(f"%tritonrepo {self.name}", f"{summary} {self.details}".rstrip(), self.examples)
 
 
 def serves(record: ModelRecord) -> bool:

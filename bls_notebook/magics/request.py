@@ -100,8 +100,8 @@ _add("--stream", action="store_true", help="collect all responses of a decoupled
 _add("-n", dest="count", type=whole_number(1), metavar="N", help="send the request N times")
 _add(
     "--timeout", type=seconds, default=0, metavar="TIME",
-    help="longest time in the model's queue, such as 5ms, in whole microseconds; it needs a queue policy that "
-    "allows timeouts of requests (a warning says if it has no effect)",
+    help="longest wait in the model's queue, such as 5ms; the model's queue policy must have "
+    "allow_timeout_override (a warning says if the timeout has no effect)",
 )  # fmt: skip
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="correlation ID, then :start, :end or :start,end")
 _add("--parameters", metavar="NAME=VALUE,...", help="request parameters: name=value, or an expression for a dict")
