@@ -1,4 +1,4 @@
-"""A strict reader of the HTML that displays give."""
+"""A strict parser of the HTML of displays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VOID = {"br", "hr", "img", "input", "meta", "link"}
 
 
 class Page(HTMLParser):
-    """Reads a display strictly: every element closed in order; collects what the tests look at."""
+    """Parses a display, with every element closed in order; collects tags, text and styles."""
 
     def __init__(self, markup: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -54,12 +54,10 @@ class Page(HTMLParser):
 
 
 def as_text(value: Any, **given: Any) -> str:
-    """What a terminal shows."""
     return render(value, **given).text
 
 
 def as_html(value: Any, **given: Any) -> str:
-    """What a notebook shows."""
     return render(value, **given).html
 
 

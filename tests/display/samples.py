@@ -1,4 +1,4 @@
-"""Records for the tests of displays: usual ones, and one full of text that means harm."""
+"""Records for the tests of displays: ordinary ones, and records full of hostile text."""
 
 from __future__ import annotations
 
@@ -71,12 +71,11 @@ FIGURES = Figures(-2, 9.5, 0.25, 3, 1, 16, (1, 0, 5, 2))
 
 
 def seen(said: str = "0 to 255 as they are") -> TensorRecord:
-    """A tensor that somebody has looked at."""
     return tensor(figures=FIGURES, pictures=(Media("image/png", DOT, 8, 16, said),) * 2)
 
 
 def tensor_view(said: str = "at 16,000 samples a second", **changes: Any) -> TensorView:
-    """A tensor that was looked into, with all that one may have."""
+    """An inspected tensor with every optional field."""
     given: dict[str, Any] = {
         "tensor": replace(seen(), device="gpu:0 (simulated)", datatype="FP32", shape=(40,)), "whole": (2, 40),
         "index": "[0]", "sound": Media("audio/wav", "UklGRg==", 16000, 1, said),
@@ -91,7 +90,7 @@ def tensor_view(said: str = "at 16,000 samples a second", **changes: Any) -> Ten
 
 
 def model_view(**changes: Any) -> ModelView:
-    """A model that was looked into, with all that one may have."""
+    """An inspected model with every optional field."""
     given: dict[str, Any] = {
         "model": model(),
         "instances": (

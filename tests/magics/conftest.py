@@ -1,4 +1,4 @@
-"""A real IPython shell with the magics in it, and a repository of its own, for each test."""
+"""A real IPython shell with the magics, and a separate repository, for each test."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Recorder(DisplayPublisher):
 
 
 class Outcome:
-    """What a cell did: whether it succeeded, its value, and everything that it showed."""
+    """The result of a cell: success, value, error and displays."""
 
     def __init__(self, success: bool, value: Any, error: BaseException | None, outputs: list[dict[str, Any]]):
         self.success = success
@@ -175,7 +175,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def complete(cells: Cells) -> Callable[..., list[str]]:
-    """Complete code at its end, with more after it perhaps; gives the whole of it."""
+    """Complete code at its end, before optional code `after`; return the completed code."""
     from IPython.core.completer import provisionalcompleter
 
     def run(code: str, after: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""A kernel under a debugger: what a frontend says to it by the debug adapter protocol."""
+"""A kernel under a debugger, and a frontend that speaks the debug adapter protocol with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 class Stop(NamedTuple):
-    """Where the kernel stands, if it stands anywhere: file, and functions with lines, innermost first."""
+    """A stopped kernel: file, functions with lines (innermost first), and variables."""
 
     file: str
     frames: list[tuple[str, int]]
@@ -54,14 +54,14 @@ class DebuggedKernel:
         self.ask("configurationDone")
 
     def break_at(self, cell: str, *lines: int) -> str:
-        """Set red dots in a cell; the name of its file."""
+        """Set breakpoints in a cell; return the name of its file."""
         file: str = self.ask("dumpCell", code=cell)["sourcePath"]
         points = [{"line": line} for line in lines]
         self.ask("setBreakpoints", breakpoints=points, source={"path": file}, sourceModified=False)
         return file
 
     def run(self, cell: str) -> Stop | None:
-        """Run a cell until it stops, or ends (None)."""
+        """Run a cell until it stops; None if it ends."""
         self._sent, self.output = self.client.execute(cell), ""
         return self._wait()
 

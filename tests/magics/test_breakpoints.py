@@ -1,4 +1,4 @@
-"""Red dots in cells, over the debug adapter protocol, against a real kernel."""
+"""Breakpoints in cells, with the debug adapter protocol and a real kernel."""
 
 from __future__ import annotations
 

@@ -54,6 +54,8 @@ def test_under_the_cell_that_loads_and_the_cell_that_calls(cells) -> None:
     assert ran.stdout == "[info] chatty: i\n[warning] chatty: w\n[error] chatty: e\nprinted\n"
     assert ran.stderr == ""  # Python's logging prints nothing beside it
     assert cells("1").stdout == ""
+    shown = cells("%%bls\nimport triton_python_backend_utils as pb_utils\npb_utils.Logger.log_info('here')")
+    assert shown.stdout == "[info] notebook: here\n"
 
 
 LATE = """%%tritonmodel late {options}
@@ -98,29 +100,19 @@ def test_the_setting(cells, level: str, shown: str) -> None:
     assert "".join(line[-1] for line in lines) == shown
 
 
-@pytest.mark.parametrize(
-    ("kind", "call"),
-    [("async def", "%bls chatty"), ("def", "%bls chatty --async"), ("async def", "%bls chatty --async -n 2")],
-)
-def test_from_other_threads_and_loops(cells, kind: str, call: str) -> None:
-    made = cells(chatty(kind=kind))
-    assert made.success, made.text
-    assert cells(call).stdout.startswith("[info] chatty: hello\n")
-
-
-def test_to_thread_carries_the_cell(cells) -> None:
+def test_from_other_threads_and_loops(cells) -> None:
+    for kind, call in (("async def", ""), ("def", "--async"), ("async def", "--async -n 2")):
+        made = cells(chatty(kind=kind))
+        assert made.success, made.text
+        assert cells(f"%bls chatty {call}").stdout.startswith("[info] chatty: hello\n")
     cells(chatty('await asyncio.to_thread(log.log_info, "from a thread")', "async def"))
     assert cells("%bls chatty").stdout == "[info] chatty: from a thread\n"
-
-
-def test_a_thread_of_which_nobody_knows_the_cell_says_so(cells) -> None:
     cells(chatty('t = threading.Thread(target=self.say, args=("x",)); t.start(); t.join()'))
     gates.open_gate("say")
-    assert cells("%bls chatty").stdout == "[warning] chatty (in the background): x\n"
+    assert cells("%bls chatty").stdout == "[warning] chatty (in the background): x\n", "its cell is unknown"
 
 
-def test_a_request_that_goes_on_after_its_cell(cells) -> None:
-    """A terminal has one place for everything; so it is told whose line it is."""
+def test_a_request_that_outlives_its_cell_names_it_in_a_terminal(cells) -> None:
     cells(chatty('self.say("late")'))
     before = cells.shell.execution_count
     cells(
@@ -142,11 +134,6 @@ def test_models_that_log_in_a_loop(cells) -> None:
     assert shown[:left] == [f"[info] chatty: {n}" for n in range(MOST)]
     assert "logger 'bls_notebook.model'" in shown[left]
     assert shown[left + 1 :] == ["[error] chatty: at last"]  # not drowned
-
-
-def test_the_body_of_a_bls_cell_logs_too(cells) -> None:
-    shown = cells("%%bls\nimport triton_python_backend_utils as pb_utils\npb_utils.Logger.log_info('here')")
-    assert shown.stdout == "[info] notebook: here\n"
 
 
 def test_without_the_extension_nothing_is_shown(cells, shell) -> None:

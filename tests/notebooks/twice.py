@@ -1,9 +1,9 @@
-"""Run all cells of notebooks twice, in one kernel each, and tell which outputs are others then.
+"""Run all cells of notebooks twice in one kernel, and report the outputs that differ.
 
     python tests/notebooks/twice.py notebooks/03_devices.ipynb
 
-Cells whose outputs vary from run to run (tag ``nbval-ignore-output``) are run and not compared; what
-`notebooks/sanitize.cfg` replaces is replaced.
+Cells with varying outputs (tag ``nbval-ignore-output``) are run but not compared. The replacements of
+`notebooks/sanitize.cfg` apply.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 120
-# IPython says so itself.
+# IPython prints this when a cell loads the extension again.
 ALREADY = re.compile(r"^The \w+ extension is already loaded.*\n.*%reload_ext.*\n", re.MULTILINE)
 
 
 def differences(notebook: Path) -> list[str]:
-    """Return the lines that differ, cell by cell; none where it is the same."""
+    """Return a diff of the two runs, cell by cell; empty if they are equal."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -50,7 +50,7 @@ def _rules() -> list[tuple[re.Pattern[str], str]]:
 
 
 def _outputs(cell: Any, rules: list[tuple[re.Pattern[str], str]]) -> list[str]:
-    """The lines of a cell's outputs in their plain forms."""
+    """Return the lines of a cell's outputs as text."""
     lines: list[str] = []
     for output in cell.get("outputs", ()):
         data = output.get("data", {})
