@@ -1,9 +1,10 @@
-"""Measure how long the static picture of a timeline takes, and how many bytes it adds to the notebook's file.
+"""Measure how long the static picture of a timeline takes, its bytes in the notebook's file, and the whole display.
 
     python benchmarks/pictures.py [--quick] [--check]
 
 A notebook shows this picture without a kernel. The sessions are those of a busy server, drawn as HTML: 64 requests,
-each drawn individually, and more.
+each drawn individually, and more. The whole display is what %%blsprofile shows: the verdict, the figures and the
+picture, of requests whose instances wait for the GIL.
 """
 
 from __future__ import annotations
@@ -12,27 +13,35 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bls_notebook.display.bundle import render  # noqa: E402
+from bls_notebook.profiling.records.session import Session  # noqa: E402
 from bls_notebook.profiling.timeline.picture import timeline_picture  # noqa: E402
-from tests.profiling.sessions import many  # noqa: E402
+from tests.profiling.sessions import idle_instances, many  # noqa: E402
 
 SIZES = (64, 1_000, 10_000)
 MOST_MS, MOST_BYTES = 10.0, 12_000  # limits for the first size
 
 
-def measure(count: int, rounds: int) -> tuple[float, int]:
-    """Return the median time (ms) to draw a picture, and its bytes."""
-    session = many(count)
+DISPLAYS = (1_000, 5_000, 50_000)
+MOST_GROWTH = 2.0  # limit for the time of a request in the last size, in the time of a request in the first
+
+
+def measure(draw: Callable[[Session], str], session: Session, rounds: int) -> tuple[float, int]:
+    """Return the median time (ms) to draw a session, and the bytes of its HTML."""
     times = []
     for _ in range(rounds + 1):
+        fresh = replace(session)  # a session keeps what its analyses have in common
         begin = time.perf_counter()
-        picture = timeline_picture(session)
+        html = draw(fresh)
         times.append((time.perf_counter() - begin) * 1000)
-    return statistics.median(times[1:]), len(picture.encode())
+    return statistics.median(times[1:]), len(html.encode())
 
 
 def main() -> int:
@@ -43,10 +52,18 @@ def main() -> int:
     print("requests      time      bytes")
     missed = False
     for count in SIZES[:1] if options.quick else SIZES:
-        ms, size = measure(count, 3 if options.quick else 15)
+        ms, size = measure(timeline_picture, many(count), 3 if options.quick else 15)
         print(f"{count:8,}{ms:7.1f} ms{size:11,}")
         missed |= count == SIZES[0] and (ms > MOST_MS or size > MOST_BYTES)
     print(f"target for {SIZES[0]} requests: {MOST_MS:.0f} ms, {MOST_BYTES:,} bytes")
+    print("\nwhole display of a session with waits for the GIL\nrequests      time    a request")
+    each = []
+    for count in DISPLAYS[:2] if options.quick else DISPLAYS:
+        ms, _ = measure(lambda session: render(session).html, idle_instances(count), 1 if options.quick else 5)
+        each.append(1000 * ms / count)
+        print(f"{count:8,}{ms:7.0f} ms{each[-1]:10.0f} us")
+    print(f"target: a request of the largest takes at most {MOST_GROWTH:.0f} times as long as one of the smallest")
+    missed |= each[-1] > MOST_GROWTH * each[0]
     return 1 if missed and options.check else 0
 
 

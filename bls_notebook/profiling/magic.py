@@ -21,6 +21,7 @@ from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.progress import progress
 
 if TYPE_CHECKING:
     from bls_notebook.profiling.dependences.records import Overlap
@@ -229,9 +230,10 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     finally:
         notebook.assign(arguments.into, profile)
         notebook.remember(profile)
-        if not arguments.quiet:
-            notebook.show(profile if before is None else before.beside(profile))
-        notebook.save("%%blsprofile", profile, arguments.save, readable=True)
+        with progress(f"analyzing {len(profile.record.spans):,} requests"):
+            if not arguments.quiet:
+                notebook.show(profile if before is None else before.beside(profile))
+            notebook.save("%%blsprofile", profile, arguments.save, readable=True)
     return None if cell.rstrip().endswith(";") else value
 
 

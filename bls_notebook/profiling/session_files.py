@@ -63,10 +63,10 @@ class Track:
 
 def tracks(session: SessionData) -> list[Track]:
     """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
     served: dict[tuple[str, str], list[list[Slice]]] = {}
     waiting: dict[str, list[list[Slice]]] = {}
-    gil_waits = lock_waits(session, tree)
+    gil_waits = lock_waits(session)
     turns = {wait.span: wait.pieces for wait in gil_waits if not wait.queued}
     waits = {wait.span: wait.pieces for wait in gil_waits if wait.queued}
     for execution, members in tree.members.items():

@@ -167,7 +167,7 @@ def _batch_run(repository: ModelRepository, name: str, batch: Sequence[Mapping[s
     if any(response.error is not None for response in responses):
         return 0, 0
     record = session.record
-    tree = SpanTree(record)
+    tree = SpanTree.of(record)
     (members, *others) = tree.members.values()
     if others or len(members) != len(batch):
         return 0, 0
@@ -416,7 +416,7 @@ class _Tuner:
     def _may_batch(self, name: str) -> bool:
         """Whether a model takes batches and calls no other: the time of a batch of callers is unknown."""
         config = self._repository.config(name)
-        tree = SpanTree(self._case.gathered)
+        tree = SpanTree.of(self._case.gathered)
         calls = any(tree.children.get(e) for e, m in tree.members.items() if m[0].model == name)
         other = config.HasField("sequence_batching") or config.model_transaction_policy.decoupled
         return config.max_batch_size > 0 and self._reached[name] > 1 and not calls and not other

@@ -24,12 +24,37 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 def minus(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
     """Return the intervals minus the holes, disjoint and in order."""
-    without = union(holes)
-    begins, ends = [begin for begin, _ in without], [end for _, end in without]
+    without = Cover(holes)
     out: list[Interval] = []
     for begin, end in union(intervals):
-        out += gaps(begin, end, without[bisect_right(ends, begin) : bisect_left(begins, end)])
+        out += gaps(begin, end, without.within(begin, end))
     return out
+
+
+class Cover:
+    """The union of intervals, which finds its parts within another interval in logarithmic time."""
+
+    def __init__(self, intervals: Iterable[Interval]) -> None:
+        self._pieces = union(intervals)
+        self._begins, self._ends = [begin for begin, _ in self._pieces], [end for _, end in self._pieces]
+
+    def _part(self, begin: int, end: int) -> tuple[int, int]:
+        return bisect_right(self._ends, begin), bisect_left(self._begins, end)
+
+    def count(self, interval: Interval) -> int:
+        """Return the number of disjoint parts within an interval."""
+        first, last = self._part(*interval)
+        return max(0, last - first)
+
+    def within(self, begin: int, end: int) -> list[Interval]:
+        """Return the parts within an interval, disjoint and in order."""
+        first, last = self._part(begin, end)
+        return [(max(begin, piece), min(end, until)) for piece, until in self._pieces[first:last]]
+
+    def joined(self, number: int) -> Cover:
+        """Return a coarser cover: each `number` adjacent parts are one, with the gaps between them."""
+        ends = [*self._ends[number - 1 :: number], *self._ends[-1:]]
+        return Cover(zip(self._begins[::number], ends, strict=False))
 
 
 def gaps(begin: int, end: int, holes: Iterable[Interval]) -> list[Interval]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import random
+from dataclasses import replace
 from typing import Any
 
 from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
+from bls_notebook.profiling.records.spans import LockHeld
 
 MS = 1_000_000
 US = 1_000
@@ -134,3 +136,31 @@ def many(count: int, seed: int = 1, name: str = "") -> Session:
             )  # fmt: skip
             at = done.ended
     return made.session(name or f"{count:,} spans")
+
+
+def _with_lock(session: Session, threads: tuple[int, ...]) -> Session:
+    """The session, with the GIL held for 8 of every 9 ms."""
+    held = tuple(LockHeld(begin, begin + 8 * MS, threads) for begin in range(0, session.wall, 9 * MS))
+    return replace(session, lock=held, cpu=session.wall, cores=2)
+
+
+def idle_instances(count: int) -> Session:
+    """Requests sent at once; four instances take 2 ms each, and then as long to begin with the next request."""
+    made = Made(a=4)
+    for i in range(count):
+        span = made.call("a", i * 30 * US, 2 * MS)
+        made.spans[-1] = replace(span, thread=1 + int(span.instance[-1]))
+        free = [(at + 2 * MS * (at == span.ended), k) for at, k in made.free["a"]]
+        made.free["a"] = sorted(free)
+    return _with_lock(made.session(), (1, 2, 3, 4))
+
+
+def shared_loop(count: int) -> Session:
+    """Coroutines that all run in one event loop, and a model on another thread, while both want the GIL."""
+    made = Made(b=1)
+    for i in range(count):
+        made.add("a", i * US, i * US, count * MS, kind="stream", thread=1)
+    made.call("b", 0, count * MS, thread=2)
+    loop = ModelSeen("a", decoupled=True, is_async=True, instances=("a_0_0",))
+    session = made.session()
+    return _with_lock(replace(session, models=(*session.models, loop)), (1, 2))

@@ -144,7 +144,7 @@ def _most(session: SessionData, model: str) -> str:
 
 def _one_after_the_other(session: SessionData) -> str:
     """Name the calls of an `execute` that could perhaps run together; empty if there are none."""
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
     best: tuple[int, Span, list[Span]] | None = None
     for execution, calls in tree.children.items():
         if not execution or len(calls) < 2:
@@ -284,7 +284,7 @@ def _staircase(session: SessionData) -> Key | None:
     Each step is about as long as the shortest execution, so the executions took turns on something that they
     share. The caller has ruled out the processors.
     """
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
     executions: dict[Key, list[tuple[int, int]]] = {}
     for execution, (first, *_) in tree.members.items():
         if first.ran and not tree.is_ensemble(first):

@@ -51,7 +51,7 @@ Fields = tuple[int, int, int, str, str, int, str, int]
 
 def critical_path(session: SessionData) -> tuple[Step, ...]:
     """Return the steps that bounded the wall time of a session, in order."""
-    return tuple(Step(*fields) for fields in path(session, SpanTree(session)))
+    return tuple(Step(*fields) for fields in path(session, SpanTree.of(session)))
 
 
 def path(session: SessionData, tree: SpanTree) -> list[Fields]:

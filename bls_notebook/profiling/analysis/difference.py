@@ -83,7 +83,7 @@ def direction(before: Quartiles, after: Quartiles) -> str:
 
 class _Side:
     def __init__(self, session: SessionData) -> None:
-        tree = SpanTree(session)
+        tree = SpanTree.of(session)
         several = of_several_versions(session.spans)
         self.models: defaultdict[str, list[Span]] = defaultdict(list)
         self.self_time: dict[int, int] = {}

@@ -90,7 +90,7 @@ def key_of(of: Span | ModelSeen) -> Key:
 
 def recipes(session: SessionData) -> tuple[Recipe, ...]:
     """Return the recipe of each request of the notebook, in the order of sending."""
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
 
     def recipe(span: Span) -> Recipe:
         if not span.ran:
@@ -172,7 +172,7 @@ def replay(
 def batches_seen(session: SessionData) -> Batches:
     """Return the observed batching of the models that served several requests with one `execute`."""
     executions: dict[Key, list[tuple[Span, ...]]] = {}
-    for members in SpanTree(session).members.values():
+    for members in SpanTree.of(session).members.values():
         if members[0].ran:
             executions.setdefault(key_of(members[0]), []).append(tuple(members))
     observed = {}

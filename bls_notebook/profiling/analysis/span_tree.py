@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from bls_notebook.profiling.records.spans import LockHeld, SessionData, Span
-from bls_notebook.records.intervals import Interval, events, gaps, levels, minus, total
+from bls_notebook.profiling.records.spans import SessionData, Span
+from bls_notebook.records.intervals import Cover, Interval, events, gaps, levels, minus, total
 
 
 def serving(span: Span) -> Interval:
@@ -54,6 +54,16 @@ class SpanTree:
             children[execution.get(span.parent, 0)].append(span)
         self.members, self.children = dict(members), dict(children)
         self._self_times: dict[int, list[Interval]] = {}
+        self.lock_waits: list[LockWait] | None = None  # once `lock_waits` has computed them
+
+    @staticmethod
+    def of(session: SessionData) -> SpanTree:
+        """Return the tree of a session, which is built once."""
+        tree: SpanTree | None = getattr(session, "_tree", None)
+        if tree is None:
+            tree = SpanTree(session)
+            object.__setattr__(session, "_tree", tree)  # the session is frozen
+        return tree
 
     def execution(self, span: int) -> int:
         """Return the execution of the span with this id; 0 if it is not in the session."""
@@ -107,6 +117,7 @@ class SpanTree:
 
 
 _LEAST = 500_000  # ns: a shorter wait is a switch to another thread
+_MOST_PIECES = 20_000  # of one thread's executions: beyond, adjacent intervals are joined
 
 
 class LockWait(NamedTuple):
@@ -117,24 +128,38 @@ class LockWait(NamedTuple):
     queued: bool
 
 
-def lock_waits(session: SessionData, tree: SpanTree | None = None) -> list[LockWait]:
-    """Return the waits of requests for the GIL: turns of running ones, then waits before the start."""
-    if not session.lock:
-        return []
-    tree = tree or SpanTree(session)
-    return [*_turns(session, tree), *_waits(session, tree)]
+def lock_waits(session: SessionData) -> list[LockWait]:
+    """Return the waits of requests for the GIL, computed once: turns of running ones, then waits before the start.
+
+    Of queued requests, those wait for the GIL that are next for an idle instance; the others wait for them.
+    """
+    tree = SpanTree.of(session)
+    if tree.lock_waits is None:
+        tree.lock_waits = [*_turns(session, tree), *_waits(session, tree)] if session.lock else []
+    return tree.lock_waits
 
 
 def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
     """Yield the executions that took turns with another thread."""
-    shared = [held for held in session.lock if len(held.threads) > 1]
-    for execution, members in tree.members.items():
-        first = members[0]
-        mine = [held for held in shared if first.thread in held.threads]
-        if mine and first.ran and not tree.is_ensemble(first):
-            pieces = _within(tree.self_time(execution), mine)
+    shared: defaultdict[int, list[Interval]] = defaultdict(list)
+    for held in session.lock:
+        for thread in held.threads if len(held.threads) > 1 else ():
+            shared[thread].append((held.begin, held.end))
+    running: defaultdict[int, list[int]] = defaultdict(list)
+    for execution, (first, *_) in tree.members.items():
+        if first.thread in shared and first.ran and not tree.is_ensemble(first):
+            running[first.thread].append(execution)
+    turns: dict[int, list[Interval]] = {}
+    for thread, executions in running.items():
+        cover = Cover(shared[thread])
+        count = sum(cover.count(piece) for execution in executions for piece in tree.self_time(execution))
+        if count > _MOST_PIECES:  # many coroutines share the thread
+            cover = cover.joined(-(-count // _MOST_PIECES))
+        for execution in executions:
+            pieces = [part for piece in tree.self_time(execution) for part in cover.within(*piece)]
             if total(pieces) > _LEAST:
-                yield LockWait(first.id, pieces, False)
+                turns[execution] = pieces
+    yield from (LockWait(execution, turns[execution], False) for execution in tree.members if execution in turns)
 
 
 def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
@@ -142,28 +167,27 @@ def _waits(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
     counts = {
         (m.name, m.version): len(m.instances)
         for m in session.models
-        if m.scheduler == "default" and not (m.decoupled and m.is_async)
+        if m.scheduler == "default" and m.instances and not (m.decoupled and m.is_async)
     }
-    running: defaultdict[tuple[str, int], list[Interval]] = defaultdict(list)
+    running: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
     for first, *_ in tree.members.values():
-        running[first.model, first.version].append(holds(first))
-    full = {key: _full(intervals, counts[key]) for key, intervals in running.items() if counts.get(key)}
-    for span in session.spans:
-        key = span.model, span.version
-        if span.ran and span.queue > _LEAST and counts.get(key):
-            pieces = _within(minus([(span.queued, span.started)], full[key]), session.lock)
+        key = first.model, first.version
+        if first.ran and key in counts:
+            running[key].append(first)
+    waits: dict[int, list[Interval]] = {}
+    for key, spans in running.items():
+        spans.sort(key=lambda span: span.started)
+        idle = Cover(minus([(h.begin, h.end) for h in session.lock], _full(map(holds, spans), counts[key])))
+        for i, span in enumerate(spans):
+            turn = spans[i - counts[key]].started if i >= counts[key] else 0
+            pieces = idle.within(max(span.queued, turn), span.started) if span.queue > _LEAST else []
             if total(pieces) > _LEAST:
-                yield LockWait(span.id, pieces, True)
+                waits[span.id] = pieces
+    yield from (LockWait(span.id, waits[span.id], True) for span in session.spans if span.id in waits)
 
 
-def _full(running: list[Interval], count: int) -> list[Interval]:
+def _full(running: Iterable[Interval], count: int) -> list[Interval]:
     """Return the times in which all instances of a model were busy."""
     steps = levels(running)
     ends = [moment for moment, _ in steps[1:]]
     return [(begin, end) for (begin, level), end in zip(steps, ends, strict=False) if level >= count]
-
-
-def _within(pieces: Iterable[Interval], held: Iterable[LockHeld]) -> list[Interval]:
-    """Return the parts of intervals in which the GIL was held."""
-    pieces = list(pieces)
-    return minus(pieces, minus(pieces, [(each.begin, each.end) for each in held]))

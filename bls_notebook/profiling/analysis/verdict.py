@@ -44,7 +44,7 @@ _BLOCKED = 0.5  # fraction of the time that an event loop runs the model's own c
 
 def self_times(session: SessionData) -> dict[Key, list[int]]:
     """Return the self time of each execution, by model, ns."""
-    tree, out = SpanTree(session), dict[Key, list[int]]()
+    tree, out = SpanTree.of(session), dict[Key, list[int]]()
     for execution, members in tree.members.items():
         if members[0].ran:
             out.setdefault(key_of(members[0]), []).append(total(tree.self_time(execution)))
@@ -196,7 +196,7 @@ class SimulatedWorkload:
             self.bound = self.bound_apart = self.own_cpu = 0
 
     def _sync_callers(self) -> set[Key]:
-        tree = SpanTree(self.sequential)
+        tree = SpanTree.of(self.sequential)
         out = set()
         for span in self.sequential.spans:
             children = tree.children.get(span.id, ())
@@ -220,7 +220,7 @@ class SimulatedWorkload:
 
     @staticmethod
     def _mean_self_time(session: SessionData) -> float:
-        tree = SpanTree(session)
+        tree = SpanTree.of(session)
         own = [total(tree.self_time(execution)) for execution in tree.members]
         return sum(own) / len(own) if own else 0.0
 
@@ -433,7 +433,7 @@ class SimulatedWorkload:
     def _burner(self) -> Key | None:
         """Return the model with the most self time."""
         own: dict[Key, int] = {}
-        tree = SpanTree(self.sequential)
+        tree = SpanTree.of(self.sequential)
         for execution, members in tree.members.items():
             key = key_of(members[0])
             own[key] = own.get(key, 0) + total(tree.self_time(execution))

@@ -157,8 +157,14 @@ class LockHeld(Record):
     threads: tuple[int, ...] = ()
 
 
+class _Analysed(Record):
+    """Keeps an analysis that is computed once; equality, copies and files ignore it, as it is not a field."""
+
+    __slots__ = ("_tree",)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class SessionData(Record):
+class SessionData(_Analysed):
     """The fields of a `Session`, which documents them and adds the analyses."""
 
     spans: tuple[Span, ...] = ()

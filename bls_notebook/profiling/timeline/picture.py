@@ -47,7 +47,7 @@ Boxes = dict[str, list[Box]]
 
 def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Draw a session."""
-    tree = SpanTree(panel.session)
+    tree = SpanTree.of(panel.session)
     _labels(pen, panel, inks)
     _work(pen, panel, tree)
     if len(panel.session.spans) > _ALONE:
@@ -186,7 +186,7 @@ def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
     turns: list[Box] = []
     waits: Boxes = {}
-    for wait in lock_waits(panel.session, tree)[:_ALONE]:
+    for wait in lock_waits(panel.session)[:_ALONE]:
         i = number[wait.span]
         if panel.shows(i):
             top, height = panel.arrival(i) if wait.queued else panel.block(i)
@@ -376,11 +376,11 @@ def _label(lane: Lane) -> str:
 def _lanes(session: Session, layout: TimelineLayout, wall: int, room: int) -> list[tuple[str, str]]:
     """Return two lines for each lane: its queue and its blocks."""
     own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
     lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
     for ghost in session.ghosts:
         could[lanes[ghost.span]].add(ghost.begin, ghost.end)
-    for wait in lock_waits(session, tree):
+    for wait in lock_waits(session):
         for piece in wait.pieces if not wait.queued else ():
             locked[lanes[wait.span]].add(*piece)
     if layout.lanes and layout.lanes[0].kind == "notebook":

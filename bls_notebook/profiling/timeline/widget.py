@@ -49,7 +49,7 @@ def session_columns(
     ``strip_of`` from ``strip_at[k]`` to ``strip_at[k + 1]``. A curve is a part of ``curve_ns`` and ``curve_level``.
     """
     spans = session.spans
-    tree = SpanTree(session)
+    tree = SpanTree.of(session)
     panel = Panel.of(session, lay_out(session), top, WIDGET, titled=titled, number=0)
     layout = panel.layout
     models, kinds, states, devices, texts = (Names() for _ in range(5))
@@ -170,7 +170,7 @@ def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
 
 def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
     number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
-    rows = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
+    rows = [(number[w.span], *piece, w.queued) for w in lock_waits(session) for piece in w.pieces]
     of, begin, end, queued = zip(*rows, strict=True) if rows else ((), (), (), ())
     return {
         "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
