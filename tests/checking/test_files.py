@@ -33,7 +33,7 @@ def test_nothing_bites_in_the_sample_models() -> None:
         ({"a/config.pbtxt": CONFIG, "a/v1/model.py": ""}, "version-none", "its folders are v1", 0),
         ({"a/config.pbtxt": CONFIG, "a/1/modle.py": ""}, "file-missing", "model.py is missing; there is modle.py", 0),
         (model("a", CONFIG + "max_batch: 3"), "config-refused", "no field 'max_batch'", 4),
-        (model("a", 'name: "b"\n' + CONFIG), "config-refused", 'says name: "b"', 0),
+        (model("a", 'name: "b"\n' + CONFIG), "config-refused", 'has name: "b", expected "a"', 0),
         (model("a", CONFIG + "version_policy { specific { versions: [ 1, 7 ] } }"), "version-missing", "7", 4),
     ],
 )
@@ -117,4 +117,4 @@ def test_a_project_is_checked_by_the_repository_that_it_holds(
     assert "1 model checked" in capsys.readouterr().out
     write(tmp_path / "two", model("m"))
     assert main(["check", str(tmp_path)]) == 2
-    assert "holds 2 model repositories" in capsys.readouterr().err
+    assert "contains 2 model repositories" in capsys.readouterr().err

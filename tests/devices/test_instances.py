@@ -71,13 +71,9 @@ def test_kinds_and_devices(simulated: Kit, repo: bls.ModelRepository, group: str
 def test_the_default_follows_the_gpus_that_are_there(gpu: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "tell", tell(), outputs={"OUT": "STRING"})
     assert {t.partition(" ")[2] for t in told(repo, "tell")} == {f"GPU {i}" for i in range(gpu.count)}
-
-
-def test_kind_gpu_says_its_device(gpu: Kit, repo: bls.ModelRepository) -> None:
     last = gpu.count - 1
-    define(
-        repo, "tell", tell(), outputs={"OUT": "STRING"}, more=f"instance_group {{ kind: KIND_GPU gpus: [ {last} ] }}\n"
-    )
+    group = f"instance_group {{ kind: KIND_GPU gpus: [ {last} ] }}\n"
+    define(repo, "tell", tell(), outputs={"OUT": "STRING"}, more=group)
     assert f" GPU {last} current 0" in said(repo.infer("tell", {"IN": [0]}))
 
 
@@ -94,13 +90,8 @@ def test_what_a_model_makes_current_is_its_own(two: Kit, repo: bls.ModelReposito
 
 
 def test_what_it_makes_current_later_stays_so_too(two: Kit, repo: bls.ModelRepository) -> None:
-    define(
-        repo,
-        "moves",
-        tell(body="cupy.cuda.Device(1).use()"),
-        outputs={"OUT": "STRING"},
-        more="instance_group { kind: KIND_CPU }\n",
-    )
+    on_cpu = "instance_group { kind: KIND_CPU }\n"
+    define(repo, "moves", tell(body="cupy.cuda.Device(1).use()"), outputs={"OUT": "STRING"}, more=on_cpu)
     assert said(repo.infer("moves", {"IN": [0]})).endswith("current 0")
     assert said(repo.infer("moves", {"IN": [0]})).endswith("current 1")
     assert two.cupy.cuda.runtime.getDevice() == 0

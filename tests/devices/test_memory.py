@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 import random
 import threading
@@ -36,16 +35,13 @@ def test_out_of_memory_says_where(simulated: Kit) -> None:
         r"gpu:0 \(simulated\)\.",
     ):
         simulated.cupy.zeros(CAPACITY + 1, np.uint8)
-    error = OutOfMemoryError(1, 2, 3, "gpu:0 (simulated)")
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
-
-
-def test_all_of_it_can_be_used(simulated: Kit) -> None:
-    x = simulated.cupy.zeros(CAPACITY, np.uint8)
+    x = simulated.cupy.zeros(CAPACITY, np.uint8)  # all of it can be used
     with pytest.raises(OutOfMemoryError):
         x + 1
     del x
     simulated.cupy.zeros(CAPACITY, np.uint8)
+    error = OutOfMemoryError(1, 2, 3, "gpu:0 (simulated)")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 @pytest.mark.parametrize(
@@ -76,30 +72,12 @@ def test_memory_counts_until_its_last_holder_is_gone(gpu: Kit, holder: Callable[
     assert gpu.used() == before
 
 
-def test_a_result_that_is_let_go_counts_no_more(gpu: Kit) -> None:
-    x = gpu.cupy.zeros(1024, np.float32)
-    before = gpu.used()
-    y = x + 1
-    y = y * 2 + x[::-1]
-    assert gpu.used() - before == 4096
-    del y
-    assert gpu.used() == before
-
-
 def test_each_gpu_counts_for_itself(two: Kit) -> None:
     before = two.used(0), two.used(1)
     x = two.array(np.zeros(256), index=1)
     assert (two.used(0), two.used(1)) == (before[0], before[1] + 1024)
     del x
     assert (two.used(0), two.used(1)) == before
-
-
-def test_memory_in_a_circle_is_found_by_the_collector(simulated: Kit) -> None:
-    circle: list[Any] = [simulated.cupy.zeros(256, np.float32)]
-    circle.append(circle)
-    del circle
-    gc.collect()
-    assert simulated.used() == 0
 
 
 def test_threads_that_take_and_free_leave_nothing(simulated: Kit) -> None:
@@ -166,11 +144,6 @@ def test_current_gpu_is_a_threads_own(two: Kit) -> None:
     assert (seen, two.cupy.cuda.runtime.getDevice()) == ([0], 0)
 
 
-def test_a_gpu_that_is_not_there(gpu: Kit) -> None:
-    with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        gpu.cupy.cuda.Device(63).use()
-
-
 def test_fewer_gpus_leave_arrays_usable(simulated: Kit) -> None:
     x = simulated.array([1, 2], index=1)
     bls.simulate_gpus(1, CAPACITY, even_with_cuda=True)
@@ -190,6 +163,8 @@ def test_a_smaller_capacity_keeps_what_is_there(simulated: Kit) -> None:
 
 
 def test_the_pool_and_mem_info(gpu: Kit) -> None:
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        gpu.cupy.cuda.Device(63).use()
     pool = gpu.cupy.get_default_memory_pool()
     x = gpu.cupy.zeros(1 << 20, np.uint8)
     assert pool.total_bytes() >= pool.used_bytes() >= x.nbytes

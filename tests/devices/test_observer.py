@@ -52,9 +52,15 @@ def book(gpu: Kit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
     return book  # type: ignore[return-value]
 
 
-def test_what_is_alive(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def simulated_book(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> Book:
     book = Book()
     monkeypatch.setattr(allocation_log, "recording", book)
+    return book
+
+
+def test_what_is_alive(simulated: Kit, simulated_book: Book) -> None:
+    book = simulated_book
     x = simulated.cupy.zeros(100, np.uint8)
     y = x[5:]
     z = x + y[0]
@@ -66,12 +72,7 @@ def test_what_is_alive(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(book.alive) == 1
     del capsule
     assert book.alive == {}
-
-
-def test_memory_that_is_refused_was_never_there(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
-    with pytest.raises(MemoryError):
+    with pytest.raises(MemoryError):  # memory that is refused was never allocated
         simulated.cupy.zeros(1 << 30, np.uint8)
     assert book.alive == {}
 
@@ -120,15 +121,11 @@ def test_from_gpu_to_gpu(two: Kit, repo: bls.ModelRepository, book: Book) -> Non
     assert book.events == [("copy", "gpu:1", 4000), ("transfer", "gpu:1", "gpu:0", 4000)]
 
 
-def test_a_models_own_transfers_are_told_on_a_simulated_gpu(
-    simulated: Kit, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    book = Book()
-    monkeypatch.setattr(allocation_log, "recording", book)
+def test_a_models_own_transfers_are_told_on_a_simulated_gpu(simulated: Kit, simulated_book: Book) -> None:
     x = simulated.cupy.asarray(np.zeros(10, np.uint8))
     x.get()
     x.set(np.ones(10, np.uint8))
     x[:] = np.ones(10, np.uint8)
     simulated.cupy.asnumpy(x)
     there, back = ("transfer", "cpu", "gpu:0", 10), ("transfer", "gpu:0", "cpu", 10)
-    assert book.events == [there, back, there, there, back]
+    assert simulated_book.events == [there, back, there, there, back]

@@ -77,19 +77,16 @@ def test_a_coroutine(collected: list[str]) -> None:
     assert not collected
 
 
-def test_nobody(sleeper: threading.Thread) -> None:
+def test_an_unknown_thread_and_this_one() -> None:
     assert stack_frames.stack_of(-1) == []
     assert threading.get_ident() in stack_frames.stacks()
 
 
-def test_one_in_another(sleeper: threading.Thread) -> None:
+def test_collection_is_as_before_afterwards() -> None:
     with stack_frames.no_collection():
         stack_frames.stacks()
         assert not gc.isenabled()
     assert gc.isenabled()
-
-
-def test_who_does_without_it_goes_on_so(sleeper: threading.Thread) -> None:
     gc.disable()
     try:
         stack_frames.stacks()

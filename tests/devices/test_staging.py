@@ -44,7 +44,8 @@ def test_every_byte_arrives(size: int, threads: int) -> None:
 
 
 def test_shapes_and_types() -> None:
-    copies = Staging(fake_cupy(set()), 3)
+    copies = Staging(fake_cupy(set()))
+    assert 1 <= copies._count <= 8
     host = RANDOM.random((7, 300, 500))
     there = FakeArray(np.zeros_like(host))
     copies.upload(host, there)
@@ -104,7 +105,3 @@ def test_on_a_gpu(gpu: Kit, size: int) -> None:
     del there
     strided = to_gpu(host[::2], 0)
     assert (to_cpu(strided) == host[::2]).all()
-
-
-def test_lanes_are_few() -> None:
-    assert 1 <= Staging(fake_cupy(set()))._count <= 8

@@ -149,10 +149,6 @@ def test_an_interrupted_wait_can_be_taken_up_again() -> None:
 
 
 def count_request(count: int, model: str = "count") -> InferenceRequest:
-    import numpy as np
-
-    from bls_notebook.pb_utils import Tensor
-
     return InferenceRequest(
         model_name=model, inputs=[Tensor("IN", np.array([count], np.int32))], requested_output_names=[]
     )
@@ -181,10 +177,7 @@ def test_threads_that_share_it_share_the_responses_and_all_end(repo: bls.ModelRe
                 return
 
     def run() -> None:
-        request = InferenceRequest(
-            model_name="count", requested_output_names=["OUT"], inputs=[Tensor("IN", np.array([60], np.int32))]
-        )
-        stream = request.exec(decoupled=True)
+        stream = count_request(60).exec(decoupled=True)
         got: list[Any] = []
         readers = [Caller(contextvars.copy_context().run, read, stream, got) for _ in range(4)]
         for reader in readers:

@@ -50,16 +50,11 @@ def test_the_batch_size_may_grow_but_not_shrink(configured: int, wanted: int) ->
         assert made.as_dict()["max_batch_size"] == configured
 
 
-def test_dynamic_batching_is_set_where_no_scheduler_is() -> None:
-    made = config()
+@pytest.mark.parametrize("configured", [{}, {"dynamic_batching": {"preferred_batch_size": [4]}}])
+def test_dynamic_batching_is_set_unless_it_is_configured(configured: dict[str, Any]) -> None:
+    made = config(**configured)
     made.set_dynamic_batching()
-    assert made.as_dict()["dynamic_batching"] == {}
-
-
-def test_dynamic_batching_that_is_configured_stays() -> None:
-    made = config(dynamic_batching={"preferred_batch_size": [4]})
-    made.set_dynamic_batching()
-    assert made.as_dict()["dynamic_batching"] == {"preferred_batch_size": [4]}
+    assert made.as_dict()["dynamic_batching"] == configured.get("dynamic_batching", {})
 
 
 @pytest.mark.parametrize("other", ["sequence_batching", "ensemble_scheduling"])
@@ -71,17 +66,11 @@ def test_dynamic_batching_does_not_replace_another_scheduler(other: str) -> None
 
 
 @both
-def test_tensors_are_added_in_order(direction: str) -> None:
+def test_tensors_are_added_in_order_and_once(direction: str) -> None:
     made = config()
     add(made, direction, TENSOR)
     add(made, direction, {**TENSOR, "name": "B"})
     assert [tensor["name"] for tensor in made.as_dict()[direction]] == ["A", "B"]
-
-
-@both
-def test_adding_the_same_twice_changes_nothing(direction: str) -> None:
-    made = config()
-    add(made, direction, dict(TENSOR))
     once = copy.deepcopy(made.as_dict())
     add(made, direction, dict(TENSOR))
     assert made.as_dict() == once
@@ -147,9 +136,6 @@ def test_the_transaction_policy() -> None:
     assert made.as_dict()["model_transaction_policy"] == {"decoupled": True}
     with pytest.raises(ValueError, match=r"change decoupled property .* which is already set to 'True'"):
         made.set_model_transaction_policy({"decoupled": False})
-
-
-def test_the_transaction_policy_has_one_property() -> None:
     made = config()
     with pytest.raises(ValueError, match="contains property other than 'decoupled'"):
         made.set_model_transaction_policy({"decoupled": True, "streaming": True})
@@ -168,13 +154,6 @@ def test_look_up_by_name(look_up: Any, direction: str) -> None:
     assert look_up({}, "A") is None
 
 
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        ({}, False),
-        ({"model_transaction_policy": {"decoupled": True}}, True),
-        ({"model_transaction_policy": {"decoupled": False}}, False),
-    ],
-)
-def test_decoupled(made: dict[str, Any], expected: bool) -> None:
-    assert using_decoupled_model_transaction_policy(made) is expected
+def test_decoupled() -> None:
+    policies = ({}, *({"model_transaction_policy": {"decoupled": decoupled}} for decoupled in (True, False)))
+    assert [using_decoupled_model_transaction_policy(made) for made in policies] == [False, True, False]

@@ -31,8 +31,8 @@ def leaf(repo: bls.ModelRepository) -> bls.ModelRepository:
     return repo
 
 
-def context(repo: bls.ModelRepository, **options: Any) -> Any:
-    response = repo.infer("leaf", X, **options)
+def context(repo: bls.ModelRepository, model: str = "leaf", **options: Any) -> Any:
+    response = repo.infer(model, X, **options)
     assert response.error is None, response.error.message()
     text = json.loads(response["CONTEXT"].as_numpy()[0])
     return None if text is None else json.loads(text)
@@ -112,25 +112,14 @@ def relay(repo: bls.ModelRepository, name: str, to: str, traced: bool = True) ->
     repo.define(name, RELAY.replace("NEXT", repr(to)).replace("TRACED", str(traced)), CONFIG)
 
 
-def through(repo: bls.ModelRepository, name: str, **options: Any) -> Any:
-    response = repo.infer(name, X, **options)
-    assert response.error is None, response.error.message()
-    text = json.loads(response["CONTEXT"].as_numpy()[0])
-    return None if text is None else json.loads(text)
-
-
 def test_a_chain_of_models_is_one_trace(leaf: bls.ModelRepository) -> None:
     relay(leaf, "inner", "leaf")
     relay(leaf, "outer", "inner")
-    found = through(leaf, "outer", trace={"traceparent": PARENT, "tracestate": "a=1"})
+    found = context(leaf, "outer", trace={"traceparent": PARENT, "tracestate": "a=1"})
     assert (ids(found)[0], found["tracestate"]) == (TRACE, "a=1")
-    assert through(leaf, "outer") is None
-
-
-def test_a_model_that_does_not_pass_it_on_ends_it(leaf: bls.ModelRepository) -> None:
-    relay(leaf, "inner", "leaf", traced=False)
-    relay(leaf, "outer", "inner")
-    assert through(leaf, "outer", trace=PARENT) is None
+    assert context(leaf, "outer") is None
+    relay(leaf, "inner", "leaf", traced=False)  # a model that does not pass the trace on ends it
+    assert context(leaf, "outer", trace=PARENT) is None
 
 
 async def test_async_requests_and_streams_are_traced_too(leaf: bls.ModelRepository) -> None:
@@ -142,8 +131,7 @@ async def test_async_requests_and_streams_are_traced_too(leaf: bls.ModelReposito
         assert ids(found)[0] == TRACE
 
 
-@pytest.mark.parametrize("config", ["max_batch_size: 4\ndynamic_batching {}\n"])
-def test_each_request_of_a_batch_has_its_own(leaf: bls.ModelRepository, config: str) -> None:
+def test_each_request_of_a_batch_has_its_own(leaf: bls.ModelRepository) -> None:
     source = """
 import json
 import numpy as np
@@ -154,7 +142,7 @@ class TritonPythonModel:
         texts = [np.array([[json.dumps(r.trace().get_context())]], object) for r in requests]
         return [pb.InferenceResponse([pb.Tensor("CONTEXT", t)]) for t in texts]
 """
-    leaf.define("b", source, config + CONFIG)
+    leaf.define("b", source, "max_batch_size: 4\ndynamic_batching {}\n" + CONFIG)
     answer = leaf.infer("b", {"X": [[1.0]]}, trace=PARENT, parameters={"a": 1}, request_id="r")
     assert ids(json.loads(json.loads(answer["CONTEXT"].as_numpy()[0, 0])))[0] == TRACE
 

@@ -28,6 +28,13 @@ def digits() -> Any:
     return found
 
 
+@pytest.fixture(autouse=True)
+def complete_owner_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the limits of the search for owners of memory, which a loaded machine would exceed."""
+    monkeypatch.setattr("bls_notebook.lifetimes.owners.SECONDS", 600.0)
+    monkeypatch.setattr("bls_notebook.lifetimes.owners.OBJECTS", 1 << 30)
+
+
 @pytest.fixture
 def simulated_gpu(triton_repository: RepositoryUnderTest) -> Iterator[None]:
     bls.simulate_gpus(1, even_with_cuda=True)

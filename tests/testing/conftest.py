@@ -66,6 +66,13 @@ def quick_collections() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True)
+def complete_owner_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the limits of the search for owners of memory, which a loaded machine would exceed."""
+    monkeypatch.setattr("bls_notebook.lifetimes.owners.SECONDS", 600.0)
+    monkeypatch.setattr("bls_notebook.lifetimes.owners.OBJECTS", 1 << 30)
+
+
 def write_models(folder: Path) -> None:
     for name, source in (("double", DOUBLE), ("front", FRONT)):
         (folder / name / "1").mkdir(parents=True)

@@ -97,7 +97,7 @@ HARM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         r"manifest unpacks to 33,554,432 bytes, more than",
     ),
     "many members": (lambda d: many_members(d), "not a recording"),
-    "deep": (lambda d: zipped({"manifest.json": b"[" * 100_000}), "nested without end"),
+    "deep": (lambda d: zipped({"manifest.json": b"[" * 100_000}), "nested too deeply"),
     "a list": (lambda d: zipped({"manifest.json": b"[]"}), "its manifest has kind None"),
     "another kind": (lambda d: changed(d, lambda m: m.update(kind="x")), "has kind 'x'"),
     "of the future": (lambda d: changed(d, lambda m: m.update(schema=9)), "it has schema 9, expected 1"),

@@ -22,6 +22,16 @@ PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}
 
 
+def ensemble(*steps: tuple[str, str, str]) -> str:
+    """Return the configuration of an ensemble; a step has a model, and the tensors of its IN and OUT."""
+    written = "".join(
+        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "IN" value: "{a}" }} '
+        f'output_map {{ key: "OUT" value: "{b}" }} }}'
+        for name, a, b in steps
+    )
+    return f'platform: "ensemble" {IO} ensemble_scheduling {{ {written} }}'
+
+
 def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "pipeline", PYTHON, {"1/model.py": calling("resize")})
     put(tmp_path, "resize", f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}', {"1/x": ""})
@@ -54,12 +64,7 @@ def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
 
 
 def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
-    steps = "".join(
-        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "IN" value: "{a}" }} '
-        f'output_map {{ key: "OUT" value: "{b}" }} }}'
-        for name, a, b in (("double", "IN", "mid"), ("gone", "mid", "OUT"))
-    )
-    put(tmp_path, "both", f'platform: "ensemble" {IO} ensemble_scheduling {{ {steps} }}')  # without its folder 1
+    put(tmp_path, "both", ensemble(("double", "IN", "mid"), ("gone", "mid", "OUT")))  # without its folder 1
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
     put(tmp_path, "gone", f'backend: "onnxruntime" {IO}')
     repository, rows = trying()
@@ -180,9 +185,7 @@ def test_models_of_vllm_have_its_inputs_and_outputs(trying: Any, tmp_path: Path)
 
 
 def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> None:
-    step = 'step { model_name: "away" model_version: -1 input_map { key: "IN" value: "IN" } '
-    step += 'output_map { key: "OUT" value: "OUT" } }'
-    put(tmp_path, "whole", f'platform: "ensemble" {IO} ensemble_scheduling {{ {step} }}', {"1/x": ""})
+    put(tmp_path, "whole", ensemble(("away", "IN", "OUT")), {"1/x": ""})
     put(tmp_path, "away", "oops", {"1/model.py": DOUBLES})
     repository, rows = trying()
     assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away is not loaded")
@@ -243,9 +246,7 @@ def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -
 
 
 def test_an_ensemble_over_a_sequence_model_is_asked_in_a_sequence(trying: Any, tmp_path: Path) -> None:
-    step = 'step { model_name: "states" model_version: -1 input_map { key: "IN" value: "IN" } '
-    step += 'output_map { key: "OUT" value: "OUT" } }'
-    put(tmp_path, "all", f'platform: "ensemble" {IO} ensemble_scheduling {{ {step} }}')
+    put(tmp_path, "all", ensemble(("states", "IN", "OUT")))
     put(tmp_path, "states", f"{PYTHON} sequence_batching {{ }}", {"1/model.py": DOUBLES})
     _, rows = trying()
     assert rows[""].requests[0].endswith("--sequence 1:start,end")
@@ -295,16 +296,6 @@ def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) ->
     assert (rows[""].notes, repository.infer("caller", ONES)["OUT"].as_numpy().tolist()) == ((), [True])
 
 
-def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
-    if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
-        pytest.skip("there is a GPU")
-    put(tmp_path, "on_gpu", f"{PYTHON} instance_group [{{ kind: KIND_GPU gpus: [1] }}]", {"1/model.py": DOUBLES})
-    repository, rows = trying()
-    assert rows["on_gpu"].kind == "real"
-    assert "2 GPUs are simulated" in rows[""].notes[0]
-    assert repository.infer("on_gpu", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
-
-
 ASKS = (
     DOUBLES
     + """
@@ -315,13 +306,21 @@ ASKS = (
 )
 
 
-def test_a_gpu_that_only_the_code_asks_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
+def test_a_gpu_that_the_configuration_or_only_the_code_asks_for_is_simulated(trying: Any, tmp_path: Path) -> None:
     if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
         pytest.skip("there is a GPU")
+    on_gpu = f"{PYTHON} instance_group [{{ kind: KIND_GPU gpus: [1] }}]"
+    put(tmp_path / "first", "on_gpu", on_gpu, {"1/model.py": DOUBLES})
+    repository, rows = trying(tmp_path / "first")
+    assert rows["on_gpu"].kind == "real"
+    assert "2 GPUs are simulated" in rows[""].notes[0]
+    assert repository.infer("on_gpu", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    bls.simulate_gpus(0)
+    tmp_path = tmp_path / "second"
     put(tmp_path, "asks", PYTHON, {"1/model.py": ASKS})
     fails = ASKS.replace("bls.cupy()", "raise RuntimeError('CUDA error')")
     put(tmp_path, "in_vain", PYTHON, {"1/model.py": fails})
-    repository, rows = trying()
+    repository, rows = trying(tmp_path)
     assert (rows["asks"].kind, rows["in_vain"].kind) == ("real", "stub")
     assert any("a GPU is simulated in host memory for asks" in note for note in rows[""].notes)
     assert repository.infer("asks", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
@@ -355,21 +354,19 @@ def test_a_folder_that_is_no_repository_is_one_clear_line(
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"values": "ones"}, "values: got 'ones', expected 'zeros' or 'random'"),
-        ({"seed": -1}, "seed: got -1"),
-        ({"latency": {"nope": 1}}, "latency: there is no model 'nope'; the models are double"),
-        ({"latency": {"double": -1}}, "latency of 'double': got -1"),
-        ({"real": ["nope"]}, "real: there is no model 'nope'"),
-        ({"load_timeout": 0}, "load_timeout: got 0"),
-    ],
-)
-def test_options_that_make_no_sense(trying: Any, tmp_path: Path, options: Any, words: str) -> None:
+def test_options_that_make_no_sense(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
-    with pytest.raises(bls.BLSError, match=words):
-        trying(**options)
+    options: dict[str, tuple[str, Any]] = {
+        "values: got 'ones', expected 'zeros' or 'random'": ("values", "ones"),
+        "seed: got -1": ("seed", -1),
+        "latency: there is no model 'nope'; the models are double": ("latency", {"nope": 1}),
+        "latency of 'double': got -1": ("latency", {"double": -1}),
+        "real: there is no model 'nope'": ("real", ["nope"]),
+        "load_timeout: got 0": ("load_timeout", 0),
+    }
+    for words, (option, value) in options.items():
+        with pytest.raises(bls.BLSError, match=words):
+            trying(**{option: value})
 
 
 def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
