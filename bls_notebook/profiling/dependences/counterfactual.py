@@ -51,10 +51,7 @@ class ExhaustedError(Exception):
 
 @dataclass
 class RecordedCall:
-    """A call of the first run, its responses, and the order of events: sent, first and last response.
-
-    ``free`` has the axis of free length of each output that has one.
-    """
+    """A call of the first run: its responses, order of events, and the axis of each output with a free length."""
 
     call: Call
     sent: ObservedCall
@@ -265,10 +262,7 @@ class _Player:
 
 
 class CalleeStates(NamedTuple):
-    """Callees whose answers to equal requests differ at once (``varying``) or after other requests (``stateful``).
-
-    The time limit left no time for the ``unasked`` callees.
-    """
+    """Callees whose answers to equal requests differ at once, or after other requests; callees not asked in time."""
 
     varying: set[str]
     stateful: set[str]
@@ -276,10 +270,7 @@ class CalleeStates(NamedTuple):
 
 
 def callee_states(runs: Runs) -> CalleeStates:
-    """Ask each callee again: as before, after other requests, in reverse order, and as before.
-
-    Two different requests to each callee are enough. Requests of sequences are left out: their order matters anyway.
-    """
+    """Ask each callee two requests again: as before, after others, in reverse order, and as before; no sequences."""
     ends, states = monotonic() + SECONDS, CalleeStates(set(), set(), set())
     requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
     for number, recorded in enumerate(runs.recorded):

@@ -107,7 +107,7 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
 
 
 def same(one: Array, other: Array) -> bool:
-    """Whether two arrays have equal dtypes, shapes and bits."""
+    """Compare dtypes, shapes and bits of two arrays."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return one.tolist() == other.tolist() if one.dtype == object else one.tobytes() == other.tobytes()

@@ -298,7 +298,7 @@ def _stored(node: Any) -> set[str]:
 
 
 def _is_repeatable(items: Any) -> bool:
-    """Whether a second iteration of an expression yields the same items."""
+    """Whether an expression yields the same items when iterated twice."""
     plain = m.Name() | m.Attribute() | m.Subscript() | m.Tuple() | m.List() | m.Call(m.Name("range"))
     return m.matches(items, plain)
 

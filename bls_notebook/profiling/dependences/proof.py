@@ -77,7 +77,7 @@ class _Trial:
         self._written = runs.replay(hold="last")
 
     def gains(self, source: str) -> bool:
-        """Whether a program gives equal answers, with more and only independent calls in flight together."""
+        """Whether a program gives equal answers and has more calls in flight together, all of them independent."""
         try:
             observed = [self._runs.replay(source=source, hold=hold) for hold in ("first", "last")]
         except BLSError as error:

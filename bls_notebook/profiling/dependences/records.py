@@ -77,8 +77,8 @@ class Overlap(Record):
     the calls of ``together`` stages did not all run together, those of ``already`` stages did. ``runs`` counts runs
     of the model, ``callee_requests`` requests to its callees. ``varying`` callees answered equal requests differently
     at once, ``stateful`` callees after other requests. ``written`` is the session of the recorded run, with `ghosts`
-    where calls could start, ``changed`` that of the changed program. ``predicted`` is the speedup by the spans of
-    ``written``, ``speedup`` the measured one (0: not run).
+    where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup by
+    the spans of ``written``, ``speedup`` the measured one (0: not run).
     """
 
     model: str
