@@ -25,13 +25,6 @@ def asked(function: Callable[[ModelConfig], Any], text: str = FULL) -> ModelConf
     return auto_complete(config, type("TritonPythonModel", (), {"auto_complete_config": staticmethod(function)}))
 
 
-def test_a_model_without_the_function_adds_nothing_and_gets_a_copy() -> None:
-    config = complete(parse_pbtxt(FULL, model="m"), model="m")
-    completed = auto_complete(config, object)
-    assert completed == config
-    assert completed is not config
-
-
 def test_the_model_completes_a_copy_of_the_completed_configuration() -> None:
     seen: list[dict[str, Any]] = []
 
@@ -58,17 +51,6 @@ def test_anything_but_the_configuration_is_refused(answer: object, named: str) -
         ConfigError, match=f"model 'm': auto_complete_config returned {named}, expected a pb_utils.ModelConfig"
     ):
         asked(lambda config: answer)
-
-
-def test_the_models_own_exception_is_passed_on() -> None:
-    class TroubleError(Exception):
-        pass
-
-    def function(config: ModelConfig) -> ModelConfig:
-        raise TroubleError
-
-    with pytest.raises(TroubleError):
-        asked(function)
 
 
 def test_what_is_not_json_is_refused_as_on_the_server() -> None:
