@@ -90,20 +90,11 @@ def test_instances_are_named_as_on_triton() -> None:
 
 
 def test_an_ensemble_has_no_instances() -> None:
-    config = complete(
-        parse_pbtxt(
-            'platform: "ensemble" input { name: "A" data_type: TYPE_FP32 dims: 1 }'
-            'output { name: "B" data_type: TYPE_FP32 dims: 1 } ensemble_scheduling { step {'
-            ' model_name: "x" model_version: -1 input_map { key: "I" value: "A" }'
-            ' output_map { key: "O" value: "B" } } }',
-            model="m",
-        ),
-        model="m",
-        files=(),
-    )
-    made = model_spec(config)
-    assert (made.instances, made.instance_kind) == ((), "")
-    assert (made.scheduler, made.backend) == ("ensemble", "ensemble")
+    text = """platform: "ensemble" input { name: "A" data_type: TYPE_FP32 dims: 1 }
+output { name: "B" data_type: TYPE_FP32 dims: 1 } ensemble_scheduling { step { model_name: "x" model_version: -1
+  input_map { key: "I" value: "A" } output_map { key: "O" value: "B" } } }"""
+    made = spec(text)
+    assert (made.instances, made.instance_kind, made.scheduler, made.backend) == ((), "", "ensemble", "ensemble")
 
 
 def test_switches() -> None:
