@@ -113,30 +113,6 @@ def test_label_files(tmp_path: Path) -> None:
     assert "is outside the model's folder" in refusal(text % (tmp_path / "secret.txt").as_posix(), folder)
 
 
-def test_warm_up_files(tmp_path: Path) -> None:
-    text = IN + (
-        ' model_warmup { name: "w" batch_size: 1 inputs { key: "IN" value {'
-        ' data_type: TYPE_FP32 dims: 1 input_data_file: "data" } } }'
-    )
-    validate(made(text))
-    assert "model_warmup 'w', input 'IN': there is no file" in refusal(text, tmp_path)
-    (tmp_path / "warmup").mkdir()
-    (tmp_path / "warmup" / "data").write_bytes(bytes(4))
-    validate(made(text), folder=tmp_path)
-
-
-def test_initial_state_files(tmp_path: Path) -> None:
-    text = (
-        'sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_INT32 dims: 1'
-        ' initial_state { name: "i" data_type: TYPE_INT32 dims: 1 data_file: "data" } } }'
-    )
-    validate(made(text))
-    assert "sequence_batching.state 'S': there is no file" in refusal(text, tmp_path)
-    (tmp_path / "initial_state").mkdir()
-    (tmp_path / "initial_state" / "data").write_bytes(bytes(4))
-    validate(made(text), folder=tmp_path)
-
-
 def test_a_batching_library_of_the_server_cannot_run_here() -> None:
     text = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }'
     assert "TRITON_BATCH_STRATEGY_PATH" in refusal(text)
@@ -205,3 +181,18 @@ def test_a_file_of_another_folder_is_refused(field: str, what: str, name: str) -
 @pytest.mark.parametrize("name", ["other.py", "parts/other.py", "../shared.py", "a/../b.py", "..py", "a..b"])
 def test_files_of_the_models_folder_are_taken(name: str) -> None:
     validate(made(f'backend: "python" {OUT} default_model_filename: "{name}"'))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "name"),
+    [
+        (IN + WARM.format("data"), "model_warmup 'w', input 'IN'", "warmup"),
+        (STATE.format("data"), "sequence_batching.state 'S'", "initial_state"),
+    ],
+)
+def test_data_files(tmp_path: Path, text: str, words: str, name: str) -> None:
+    validate(made(text))
+    assert f"{words}: there is no file" in refusal(text, tmp_path)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "data").write_bytes(bytes(4))
+    validate(made(text), folder=tmp_path)
