@@ -6,14 +6,13 @@ import gc
 import importlib
 import linecache
 import sys
-import threading
 import weakref
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import bls_notebook as bls
+from tests.engine import gates
+from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, with_method, write
 
 WHO = "WHO = {!r}\n"
@@ -28,11 +27,8 @@ def says(disk: bls.ModelRepository, source: str, config: str = TEXT, name: str =
 def own_modules(name: str) -> list[str]:
     """Modules in sys.modules whose files are of a model of that name."""
     part = f"/{name}/1/"
-    return [
-        m
-        for m, module in list(sys.modules.items())
-        if part in (getattr(module, "__file__", "") or "").replace("\\", "/")
-    ]
+    files = {m: getattr(module, "__file__", "") or "" for m, module in list(sys.modules.items())}
+    return [m for m, file in files.items() if part in file.replace("\\", "/")]
 
 
 @pytest.mark.parametrize(
@@ -64,45 +60,9 @@ def test_ways_to_import_a_sibling(disk: bls.ModelRepository, body: str) -> None:
     assert says(disk, source, helper=WHO.format("sibling")) == "sibling"
 
 
-def test_star_imports(disk: bls.ModelRepository) -> None:
-    source = saying("(A, 'B' in globals(), C)", "from helper import *\nfrom other import *\n")
-    assert says(disk, source, helper="__all__ = ['A']\nA = 1\nB = 2\n", other="C = 3\n") == "(1, False, 3)"
-
-
-def test_packages(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "(pkg.sub.WHO, deep.WHO, up, pkg.sub.__name__ == 'pkg.sub')",
-        "import pkg.sub\nimport pkg.inner.deep as deep\nfrom pkg.inner import up\n",
-    )
-    files = {
-        "pkg/__init__": "from .sub import WHO\n",
-        "pkg/sub": "from . import other\nfrom .other import WHO\n",
-        "pkg/other": WHO.format("other"),
-        "pkg/inner/__init__": "from .. import WHO as up\n",
-        "pkg/inner/deep": "from ..other import WHO\nfrom pkg.sub import WHO as again\nassert WHO == again\n",
-    }
-    assert says(disk, source, **files) == "('other', 'other', 'other', True)"
-
-
-def test_packages_without_init(disk: bls.ModelRepository) -> None:
-    assert says(disk, saying("a.b.WHO", "import a.b\n"), **{"a/b": WHO.format("ns")}) == "ns"
-    nested = saying("(a.b.c.WHO, d.WHO)", "import a.b.c\nfrom a.b import d\n")
-    files = {"a/b/c": WHO.format("deep"), "a/b/d": WHO.format("deeper")}
-    assert says(disk, nested, name="nested", **files) == "('deep', 'deeper')"
-
-
-def test_two_submodules_of_the_same_name(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "[pickle.loads(pickle.dumps(m.util.T())).who for m in (a, b)]", "import pickle\nimport a.util\nimport b.util\n"
-    )
-    util = "class T:\n    who = {!r}\n"
-    assert says(disk, source, **{"a/util": util.format("a"), "b/util": util.format("b")}) == "['a', 'b']"
-
-
 def test_the_models_folder_is_searched_after_the_versions(disk: bls.ModelRepository) -> None:
-    write(
-        disk.paths[0], "m", saying("(helper.WHO, common.WHO)", "import helper, common\n"), helper=WHO.format("version")
-    )
+    source = saying("(helper.WHO, common.WHO)", "import helper, common\n")
+    write(disk.paths[0], "m", source, helper=WHO.format("version"))
     (disk.paths[0] / "m" / "helper.py").write_text(WHO.format("model"))
     (disk.paths[0] / "m" / "common.py").write_text(WHO.format("common"))
     disk.load("m")
@@ -111,58 +71,10 @@ def test_the_models_folder_is_searched_after_the_versions(disk: bls.ModelReposit
 
 def test_versions_have_their_own_siblings(disk: bls.ModelRepository) -> None:
     for version in (1, 2):
-        write(
-            disk.paths[0],
-            "m",
-            saying("helper.WHO", "import helper\n"),
-            TEXT + " version_policy: { all: {} }",
-            version,
-            helper=WHO.format(f"v{version}"),
-        )
+        source, config = saying("helper.WHO", "import helper\n"), TEXT + " version_policy: { all: {} }"
+        write(disk.paths[0], "m", source, config, version, helper=WHO.format(f"v{version}"))
     disk.load("m")
     assert [said(disk, "m", v) for v in (1, 2)] == ["v1", "v2"]
-
-
-def test_lazy_imports_on_other_threads(disk: bls.ModelRepository) -> None:
-    before = """
-import concurrent.futures, threading
-def find(n):
-    import helper
-    return helper.WHO
-"""
-    inside = """
-with concurrent.futures.ThreadPoolExecutor(4) as pool:
-    found = set(pool.map(find, range(8)))
-thread = threading.Thread(target=lambda: found.add(find(0)))
-thread.start()
-thread.join()
-"""
-    assert says(disk, saying("found", before, inside), helper=WHO.format("sibling")) == "{'sibling'}"
-
-
-def test_what_is_installed_wins(disk: bls.ModelRepository) -> None:
-    source = saying("[hasattr(m, 'WHO') for m in (numpy, json, hypothesis)]", "import numpy, json, hypothesis\n")
-    files = {n: WHO.format("mine") for n in ("numpy", "json", "hypothesis")}
-    assert says(disk, source, **files) == "[False, False, False]"
-
-
-def test_a_sibling_wins_over_the_notebooks_folder(
-    disk: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cwd").mkdir()
-    (tmp_path / "cwd" / "sibling_of_model.py").write_text(WHO.format("notebook"))
-    monkeypatch.chdir(tmp_path / "cwd")
-    monkeypatch.syspath_prepend(str(tmp_path / "cwd"))
-    source = saying("sibling_of_model.WHO", "import sibling_of_model\n")
-    assert says(disk, source, sibling_of_model=WHO.format("model")) == "model"
-    loaded = importlib.import_module("sibling_of_model")
-    try:
-        assert loaded.WHO == "notebook"
-        disk.reload("m")
-        assert said(disk, "m") == "model"
-        assert sys.modules["sibling_of_model"] is loaded
-    finally:
-        del sys.modules["sibling_of_model"]
 
 
 @pytest.mark.parametrize("body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"])
@@ -170,11 +82,6 @@ def test_a_module_that_is_not_there(disk: bls.ModelRepository, body: str) -> Non
     answer = says(disk, saying("find()", f"def find():\n    {body}\n"))
     assert "ModuleNotFoundError: No module named " in answer
     assert "nowhere" in answer
-
-
-def test_a_name_that_is_not_there(disk: bls.ModelRepository) -> None:
-    source = saying("find()", "def find():\n    from helper import nothing\n")
-    assert "ImportError: cannot import name 'nothing' from " in says(disk, source, helper=WHO.format("x"))
 
 
 @pytest.mark.parametrize("body", ["from .. import helper", "from ..helper import WHO", "from ... import x"])
@@ -192,12 +99,6 @@ def test_a_failed_import_leaves_nothing(disk: bls.ModelRepository) -> None:
     (disk.paths[0] / "m" / "1" / "broken.py").write_text(WHO.format("mended"))
     importlib.invalidate_caches()
     assert said(disk, "m") == "mended"
-
-
-def test_a_circle_of_imports(disk: bls.ModelRepository) -> None:
-    source = saying("a.both()", "import a\n")
-    answer = says(disk, source, a="import b\nA = 1\ndef both():\n    return A + b.B\n", b="import a\nB = 2\n")
-    assert answer == "3"
 
 
 def test_threads_that_import_the_same_module_run_it_once(disk: bls.ModelRepository) -> None:
@@ -231,29 +132,6 @@ def test_every_load_is_fresh(disk: bls.ModelRepository) -> None:
     (disk.paths[0] / "m" / "1" / "helper.py").write_text("N = 100\n")
     disk.load("m")
     assert said(disk, "m") == "101"
-
-
-def test_instances_share_no_globals(disk: bls.ModelRepository) -> None:
-    source = """
-import threading
-import helper
-import numpy as np
-import triton_python_backend_utils as pb_utils
-COUNT = 0
-class TritonPythonModel:
-    def initialize(self, args):
-        global COUNT
-        COUNT += 1
-        helper.COUNT += 1
-        self.text = f"{COUNT} {helper.COUNT}"
-    def is_ready(self):
-        return self.text == "1 1"
-    def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.text], object))])]
-"""
-    config = TEXT + " instance_group [{ count: 3 kind: KIND_CPU }]"
-    assert says(disk, source, config, helper="COUNT = 0\n") == "1 1"
-    assert disk.ready("m"), "each of the three says so"
 
 
 USES_ITS_OWN_CLASSES = """
@@ -307,11 +185,8 @@ def test_models_may_use_what_looks_modules_up_by_name(disk: bls.ModelRepository,
 
 
 def test_unloading_leaves_no_module(disk: bls.ModelRepository) -> None:
-    says(
-        disk,
-        saying("pkg.sub.WHO", "import helper, pkg.sub\n"),
-        **{"helper": WHO.format("x"), "pkg/sub": WHO.format("y")},
-    )
+    files = {"helper": WHO.format("x"), "pkg/sub": WHO.format("y")}
+    says(disk, saying("pkg.sub.WHO", "import helper, pkg.sub\n"), **files)
     count = len(own_modules("m"))
     assert count >= 3
     disk.reload("m")
@@ -342,11 +217,69 @@ def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
     assert alive() is None
 
 
-def test_what_a_module_says_of_itself(disk: bls.ModelRepository) -> None:
-    source = saying(
-        "[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]", '"""Doc."""\nimport os, helper\n'
-    )
-    assert says(disk, source, helper="") == "['model.py', 'helper.py', 'Doc.']"
+PACKAGE = {
+    "pkg/__init__": "from .sub import WHO\n",
+    "pkg/sub": "from . import other\nfrom .other import WHO\n",
+    "pkg/other": WHO.format("other"),
+    "pkg/inner/__init__": "from .. import WHO as up\n",
+    "pkg/inner/deep": "from ..other import WHO\nfrom pkg.sub import WHO as again\nassert WHO == again\n",
+}
+INSTALLED = "numpy, json, hypothesis"
+
+
+@pytest.mark.parametrize(
+    ("imports", "expression", "files", "expected"),
+    [
+        (
+            "from helper import *\nfrom other import *",
+            "(A, 'B' in globals(), C)",
+            {"helper": "__all__ = ['A']\nA = 1\nB = 2\n", "other": "C = 3\n"},
+            "(1, False, 3)",
+        ),
+        (
+            "import pkg.sub\nimport pkg.inner.deep as deep\nfrom pkg.inner import up",
+            "(pkg.sub.WHO, deep.WHO, up, pkg.sub.__name__)",
+            PACKAGE,
+            "('other', 'other', 'other', 'pkg.sub')",
+        ),
+        ("import a.b", "a.b.WHO", {"a/b": WHO.format("ns")}, "ns"),  # packages without __init__.py
+        (
+            "import a.b.c\nfrom a.b import d",
+            "(a.b.c.WHO, d.WHO)",
+            {"a/b/c": WHO.format("deep"), "a/b/d": WHO.format("deeper")},
+            "('deep', 'deeper')",
+        ),
+        (
+            "import pickle\nimport a.util\nimport b.util",
+            "[pickle.loads(pickle.dumps(m.util.T())).who for m in (a, b)]",
+            {f"{name}/util": f"class T:\n    who = {name!r}\n" for name in "ab"},
+            "['a', 'b']",
+        ),
+        (
+            "import a",
+            "a.both()",
+            {"a": "import b\nA = 1\ndef both():\n    return A + b.B\n", "b": "import a\nB = 2\n"},
+            "3",
+        ),
+        (
+            f"import {INSTALLED}",
+            f"[hasattr(m, 'WHO') for m in ({INSTALLED})]",
+            {name: WHO.format("mine") for name in INSTALLED.split(", ")},
+            "[False, False, False]",
+        ),
+        (
+            '"""Doc."""\nimport os, helper',
+            "[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]",
+            {"helper": ""},
+            "['model.py', 'helper.py', 'Doc.']",
+        ),
+    ],
+    ids=["star", "package", "no init", "nested", "same names", "circle", "installed", "attributes"],
+)
+def test_modules_beside_a_model(
+    disk: bls.ModelRepository, imports: str, expression: str, files: dict[str, str], expected: str
+) -> None:
+    assert says(disk, saying(expression, f"{imports}\n"), **files) == expected
 
 
 @pytest.mark.parametrize(
@@ -366,7 +299,6 @@ def test_source_files_are_read_as_python_reads_them(disk: bls.ModelRepository, c
 
 
 def test_importing_an_installed_module_again_costs_little(disk: bls.ModelRepository) -> None:
-    """A lazy `import numpy` in execute must not search the disk each time."""
     inside = """
 import importlib.machinery as machinery
 import numpy
@@ -410,23 +342,15 @@ def test_tracebacks_of_a_cells_model_show_its_lines(repo: bls.ModelRepository) -
 
 
 def test_a_version_that_still_runs_keeps_its_lines(repo: bls.ModelRepository) -> None:
-    started, go = threading.Event(), threading.Event()
-    sys.modules["bls_test_events"] = events = type(sys)("bls_test_events")
-    events.started, events.go = started, go  # type: ignore[attr-defined]
-    try:
-        old = saying("1 / 0", inside="import bls_test_events as e\ne.started.set()\nassert e.go.wait(20)")
-        repo.define("m", old, TEXT)
-        answers: list[Any] = []
-        thread = threading.Thread(target=lambda: answers.append(frames(repo, "m")))
-        thread.start()
-        assert started.wait(20)
-        repo.define("m", "# another\n" * 30 + saying("'new'"), TEXT)
-        assert said(repo, "m") == "new"
-        go.set()
-        thread.join(20)
-        assert answers[0][-1][2] == ["text = np.array([str(1 / 0)], object)"]
-    finally:
-        del sys.modules["bls_test_events"]
+    gates.reset()
+    wait = "from tests.engine import gates\ngates.open_gate('started')\ngates.pass_gate('go')"
+    repo.define("m", saying("1 / 0", inside=wait), TEXT)
+    asked = Caller(frames, repo, "m")
+    gates.pass_gate("started")
+    repo.define("m", "# another\n" * 30 + saying("'new'"), TEXT)
+    assert said(repo, "m") == "new"
+    gates.open_gate("go")
+    assert asked.result()[-1][2] == ["text = np.array([str(1 / 0)], object)"]
 
 
 @pytest.mark.parametrize(
