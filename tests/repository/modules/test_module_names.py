@@ -19,6 +19,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.modules.module_names import ModuleName
+from tests.engine.harness import Caller
 from tests.repository.models import HEAD, TEXT, said, saying, write
 
 HELPER = """
@@ -138,6 +139,13 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleT
         sys.modules.pop(name)
 
 
+def loaded(disk: bls.ModelRepository, source: str, **files: str) -> str:
+    """What model 'a' says once it is loaded."""
+    write(disk.paths[0], "a", source, **files)
+    disk.load("a")
+    return said(disk, "a")
+
+
 def who_says(repo: bls.ModelRepository, name: str, way: str) -> str:
     source = saying(f"lib.{way}()", "import bls_test_library as lib\n")
     write(repo.paths[0], name, source, helper=HELPER.format(name))
@@ -196,12 +204,8 @@ def test_nobody_else_finds_a_models_module(disk: bls.ModelRepository) -> None:
 def test_the_library_may_have_the_models_class(disk: bls.ModelRepository, library: ModuleType) -> None:
     """No function of model.py is on the stack then, or that of the model that calls it."""
     write(disk.paths[0], "b", "from bls_test_library import TritonPythonModel\n", helper=HELPER.format("b"))
-    write(
-        disk.paths[0],
-        "a",
-        saying("(lib.who(), lib.ask('b'), lib.who())", "import bls_test_library as lib\n"),
-        helper=HELPER.format("a"),
-    )
+    source = saying("(lib.who(), lib.ask('b'), lib.who())", "import bls_test_library as lib\n")
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
     for name in "ab":
         disk.load(name)
     assert said(disk, "b") == "b b"
@@ -213,9 +217,10 @@ def test_instances_find_their_own(disk: bls.ModelRepository, library: ModuleType
 import bls_test_library as lib, helper
 class TritonPythonModel:
     def initialize(self, args):
-        helper.WHO = args["model_instance_name"]
+        global NAME
+        NAME = helper.WHO = self.name = args["model_instance_name"]
     def is_ready(self):
-        return [getattr(lib, way)() for way in {WAYS!r}] == [helper.WHO] * {len(WAYS)}
+        return [NAME] + [getattr(lib, way)() for way in {WAYS!r}] == [self.name] * {len(WAYS) + 1}
     def execute(self, requests):
         return [pb_utils.InferenceResponse([]) for _ in requests]
 """
@@ -229,28 +234,19 @@ def test_models_that_run_side_by_side(disk: bls.ModelRepository, library: Module
     names = [f"m{number}" for number in range(4)]
     for name in names:
         assert who_says(disk, name, "plainly") == name
-    wrong: list[Any] = []
     gate = threading.Barrier(len(names) + 1)
 
-    def ask(name: str) -> None:
+    def ask(name: str) -> set[str]:
         gate.wait()
-        for _ in range(20):
-            if (got := said(disk, name)) != name:
-                wrong.append((name, got))
+        return {said(disk, name) for _ in range(20)}
 
-    threads = [threading.Thread(target=ask, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
+    callers = [Caller(ask, name) for name in names]
     gate.wait()
-    for _ in range(20):
-        assert library.who() == "notebook"
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    assert {library.who() for _ in range(20)} == {"notebook"}
+    assert [caller.result() for caller in callers] == [{name} for name in names]
 
 
 def test_bls_in_a_thread_of_a_library(disk: bls.ModelRepository, library: ModuleType) -> None:
-    """Made and sent there, with no function of the model on the stack."""
     disk.define("callee", saying("'answer'"), TEXT)
     inside = "found = lib.POOL.submit(lib.ask, 'callee').result(), lib.POOL.submit(lib.ask, 'callee').result()"
     disk.define("a", saying("found", "import bls_test_library as lib\n", inside), TEXT)
@@ -261,9 +257,7 @@ def test_bls_in_a_thread_of_a_library(disk: bls.ModelRepository, library: Module
 
 def test_a_relative_import_leaves_the_notebook_whole(disk: bls.ModelRepository) -> None:
     source = saying("(WHO, __package__)", "from .helper import WHO, Thing\nimport parts.piece\n")
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"), **{"parts/piece": ""})
-    disk.load("a")
-    assert said(disk, "a") == "('a', '1')"
+    assert loaded(disk, source, helper=HELPER.format("a"), **{"parts/piece": ""}) == "('a', '1')"
     inspect.stack()
     for module in list(sys.modules.values()):
         # PyTorch has modules that take any name for an attribute of theirs.
@@ -298,9 +292,7 @@ class Mine: pass
 def test_what_a_model_does_with_the_name_stays_its_own(disk: bls.ModelRepository, library: ModuleType) -> None:
     source = saying("check()", WITH_ITS_NAMES)
     replaced = "import sys\nsys.modules[__name__] = 3\n"
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"), replaced=replaced)
-    disk.load("a")
-    assert said(disk, "a") == "fine"
+    assert loaded(disk, source, helper=HELPER.format("a"), replaced=replaced) == "fine"
     assert "replaced" not in sys.modules
     assert "1.model" not in sys.modules
     assert library.who() == "notebook"
@@ -324,17 +316,14 @@ def test_joblib_finds_the_models_classes(disk: bls.ModelRepository, tmp_path: Pa
     pytest.importorskip("joblib")
     inside = f"file = {str(tmp_path / 'thing.joblib')!r}\njoblib.dump(helper.Thing, file)"
     source = saying("joblib.load(file) is helper.Thing", "import joblib, helper\n", inside)
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
-    disk.load("a")
-    assert said(disk, "a") == "True"
+    assert loaded(disk, source, helper=HELPER.format("a")) == "True"
 
 
 def test_spawned_processes_look_where_the_model_does(disk: bls.ModelRepository) -> None:
     inside = "data = multiprocessing.spawn.get_preparation_data('x')"
     source = saying("data['sys_path'][-2:]", "import multiprocessing.spawn\n", inside)
-    folder = write(disk.paths[0], "a", source)
-    disk.load("a")
-    assert said(disk, "a") == str([str(folder), str(folder.parent)])
+    folder = disk.paths[0] / "a" / "1"
+    assert loaded(disk, source) == str([str(folder), str(folder.parent)])
     assert str(folder) not in multiprocessing.spawn.get_preparation_data("x")["sys_path"]
 
 
@@ -344,12 +333,9 @@ def modules_of_models() -> set[int]:
 
 
 def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: ModuleType) -> None:
-    """The thread of a pool outlives the model that started it."""
     before = modules_of_models()
     source = saying("lib.in_everybodys_pool()", "import bls_test_library as lib\n", "lib.late = lambda: lib.who()")
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
-    disk.load("a")
-    assert said(disk, "a") == "a"
+    assert loaded(disk, source, helper=HELPER.format("a")) == "a"
     home: Any = disk._server.find("a").instances[0].modules.reference  # type: ignore[union-attr]
     assert home() is not None
     disk.unload("a")
@@ -364,10 +350,8 @@ def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: Mod
 
 def test_nothing_is_written_beside_the_files(disk: bls.ModelRepository) -> None:
     source = saying("helper.WHO", "import helper, parts.piece\n")
-    folder = write(disk.paths[0], "a", source, helper=HELPER.format("a"), **{"parts/piece": ""})
-    disk.load("a")
-    assert said(disk, "a") == "a"
-    assert not list(folder.rglob("__pycache__"))
+    assert loaded(disk, source, helper=HELPER.format("a"), **{"parts/piece": ""}) == "a"
+    assert not list(disk.paths[0].rglob("__pycache__"))
 
 
 def test_nobody_waits_for_anothers_import(disk: bls.ModelRepository) -> None:
@@ -400,9 +384,7 @@ CODE = "import helper, bls_test_library as lib\\nfound.append((helper.WHO, lib.w
     inside = "found = []\nthread = threading.Thread(target=exec, args=(CODE, {'found': found}))\n"
     inside += "thread.start()\nthread.join()\nexec(CODE, {'found': found})"
     source = saying("found", before, inside)
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
-    disk.load("a")
-    assert said(disk, "a") == "[('a', 'a'), ('a', 'a')]"
+    assert loaded(disk, source, helper=HELPER.format("a")) == "[('a', 'a'), ('a', 'a')]"
 
 
 def test_what_comes_to_a_models_loop_without_a_context(disk: bls.ModelRepository, library: ModuleType) -> None:
@@ -418,9 +400,7 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)]) for _ in requests]
 """
     library.answer = lambda future: future.set_result(library.who())  # type: ignore[attr-defined]
-    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
-    disk.load("a")
-    assert said(disk, "a") == "a"
+    assert loaded(disk, source, helper=HELPER.format("a")) == "a"
 
 
 def test_parts_of_the_models_folder_may_be_put_on_the_path(
@@ -443,9 +423,7 @@ def test_relative_imports_by_hand(disk: bls.ModelRepository) -> None:
         "[__import__('parts.piece', globals(), level=1).__name__, __import__('parts.piece').__name__, "
         "__import__('parts', fromlist=['piece']).piece.WHO]"
     )
-    write(disk.paths[0], "a", source, **{"parts/piece": "WHO = 1\n"})
-    disk.load("a")
-    assert said(disk, "a") == "['1.parts', 'parts', 1]"
+    assert loaded(disk, source, **{"parts/piece": "WHO = 1\n"}) == "['1.parts', 'parts', 1]"
 
 
 def test_a_mock_of_another_test_is_not_in_the_way(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
