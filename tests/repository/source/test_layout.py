@@ -127,22 +127,10 @@ def test_a_path_that_is_no_folder(path: Any) -> None:
     assert "\n" not in str(info.value)
 
 
-def test_a_file_is_no_repository(tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("x")
-    with pytest.raises(bls.BLSError, match="no such folder"):
-        bls.ModelRepository(tmp_path / "f")
-
-
 def test_the_message_for_an_unknown_model_lists_the_known_ones(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "known", VERSION)
     with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*its models: known"):
         disk.load("nobody")
-
-
-def test_a_name_in_the_config_must_be_the_folders(disk: bls.ModelRepository) -> None:
-    write(disk.paths[0], "m", VERSION, 'name: "other" ' + TEXT)
-    with pytest.raises(bls.ConfigError, match=r"'m'.*other"):
-        disk.load("m")
 
 
 def test_a_model_file_of_another_name(disk: bls.ModelRepository) -> None:
