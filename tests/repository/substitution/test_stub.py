@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -21,23 +20,21 @@ FLOATS = """
 input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
 """
-DOUBLE = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy() * 2)])
-                for r in requests]
-"""
-CALLER = """
+HEAD = """
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
         out = []
+"""
+DOUBLE = f"""{HEAD}
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy() * 2)]) for r in requests]
+"""
+CALLER = f"""{HEAD}
         for r in requests:
             got = pb_utils.InferenceRequest(
-                model_name="double", requested_output_names=["Y"], inputs=r.inputs(), parameters={"who": "me"}
+                model_name="double", requested_output_names=["Y"], inputs=r.inputs(), parameters={{"who": "me"}}
             ).exec()
             out.append(pb_utils.InferenceResponse(got.output_tensors(), got.error()))
         return out
@@ -47,13 +44,7 @@ ASYNC_CALLER = (
     .replace("got = pb", "got = await pb")
     .replace(".exec()", ".async_exec()")
 )
-STREAM_CALLER = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        out = []
+STREAM_CALLER = f"""{HEAD}
         for r in requests:
             found = []
             for got in pb_utils.InferenceRequest(
@@ -190,12 +181,6 @@ def test_it_is_shown(pipe: Repository) -> None:
     assert not pipe.record("double").stub
 
 
-def test_it_ends_with_an_exception(pipe: Repository) -> None:
-    with pytest.raises(KeyError), pipe.stub("double", {"Y": [1]}):
-        raise KeyError
-    assert values(pipe.infer("front", X)) == [2, 2, 2]
-
-
 def test_an_assertion_in_a_function_fails_the_test(pipe: Repository) -> None:
     def strict(request: Any) -> Any:
         assert request.inputs()[0].name() == "Z"
@@ -204,6 +189,7 @@ def test_an_assertion_in_a_function_fails_the_test(pipe: Repository) -> None:
         assert error(pipe.infer("front", X))
     with pytest.raises(pytest.fail.Exception, match="no"), pipe.stub("double", lambda r: pytest.fail("no")):
         pipe.infer("front", X)
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
 
 
 def test_models_that_are_replaced_or_unloaded_meanwhile(pipe: Repository) -> None:
@@ -412,14 +398,3 @@ def test_threads_stub_side_by_side(pipe: Repository) -> None:
 
     for each in [Caller(work, name) for name in ("a", "b", "c", "d")]:
         each.result()
-
-
-def test_what_is_left(pipe: Repository, tmp_path: Path) -> None:
-    with pipe.stub("double"):
-        pipe.infer("front", X)
-        made = pipe._server.find("double")
-    assert made is not None
-    assert made.closed.wait(60)
-    assert not pipe._catalog.service.ending
-    assert not pipe._server._own
-    assert not pipe._server._substitutes
