@@ -43,46 +43,28 @@ def response(*values):
 
 class TritonPythonModel:
 """
-DOUBLE = (
-    HEAD
-    + """
-    def execute(self, requests):
-        return [response(*(r.inputs()[0].as_numpy() * 2)) for r in requests]
-"""
-)
-FRONT = (
-    HEAD
-    + """
-    def execute(self, requests):
-        return [response(value(ask("double", 3).exec())) for r in requests]
-"""
-)
-TWICE = (
-    HEAD
-    + """
-    def execute(self, requests):
-        return [response(value(ask("front", 3).exec()), value(ask("front", 4).exec())) for r in requests]
-"""
-)
-GATHER = (
-    HEAD
-    + """
+
+
+def returning(expression: str) -> str:
+    return f"{HEAD}    def execute(self, requests):\n        return [{expression} for r in requests]\n"
+
+
+DOUBLE = returning("response(*(r.inputs()[0].as_numpy() * 2))")
+FRONT = returning('response(value(ask("double", 3).exec()))')
+TWICE = returning('response(value(ask("front", 3).exec()), value(ask("front", 4).exec()))')
+GATHER = f"""{HEAD}
     async def execute(self, requests):
         sent = [("double", 1), ("double", 2), ("half", 3), ("double", 4)]
         calls = [ask(name, x).async_exec() for name, x in sent]
         return [response(*map(value, await asyncio.gather(*calls)))]
 """
-)
-WORDS = (
-    HEAD
-    + """
+WORDS = f"""{HEAD}
     def execute(self, requests):
         for r in requests:
             sender = r.get_response_sender()
             sender.send(response(1))
             sender.send(response(2), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-)
 X = {"X": np.ones(1, np.float32)}
 
 
@@ -122,11 +104,13 @@ def fixed(*answers: Any) -> By:
     return By(answer)
 
 
-def in_turn(*answers: Any) -> By:
-    left = list(answers)
+def until_left(begun: threading.Event) -> By:
+    """Wait until the substitution ends, then answer with 1."""
 
     def answer(call: Call, wait: Waiter) -> Iterator[Any]:
-        yield left.pop(0)
+        begun.set()
+        assert not wait.sleep(3600)
+        yield response(1)
 
     return By(answer)
 
@@ -153,7 +137,6 @@ def test_keys_are_those_of_the_senders_calls(repo: Repository) -> None:
 
 
 def test_keys_of_gathered_calls_are_fixed_when_they_are_sent(repo: Repository) -> None:
-    """Whichever call is executed first, its inputs belong to its key."""
     repo.define("gather", GATHER, FLOATS)
     root = ((), "gather", 0)
     keys = [(root, "double", 0), (root, "double", 1), (root, "half", 0), (root, "double", 2)]
@@ -174,9 +157,7 @@ def test_keys_of_gathered_calls_are_fixed_when_they_are_sent(repo: Repository) -
 
 
 def test_threads_of_a_model_have_keys_of_their_own(repo: Repository) -> None:
-    source = (
-        HEAD
-        + """
+    source = f"""{HEAD}
     def execute(self, requests):
         import threading
         ask("double", 1).exec()
@@ -185,7 +166,6 @@ def test_threads_of_a_model_have_keys_of_their_own(repo: Repository) -> None:
         thread.join()
         return [response(value(ask("double", 3).exec())) for r in requests]
 """
-    )
     repo.define("front", source, FLOATS)
     with substitute(repo, {"double": fixed(ASK)}) as substitution:
         repo.infer("front", X)
@@ -195,16 +175,6 @@ def test_threads_of_a_model_have_keys_of_their_own(repo: Repository) -> None:
         (((), "front", "thread"), "double", 0): 2,
         (front, "double", 1): 3,
     }
-
-
-def test_no_key_is_kept_without_a_substitution(repo: Repository) -> None:
-    assert not call_keys.active
-    repo.infer("front", X)
-    before = repo._server.outside.get("")
-    assert before is None or "front" not in before.sent()
-    with substitute(repo, {"double": fixed(ASK)}):
-        assert call_keys.active == 1
-    assert not call_keys.active
 
 
 def test_steps_of_ensembles(repo: Repository) -> None:
@@ -290,14 +260,6 @@ def test_the_real_model_calls_with_the_keys_that_it_has_alone(repo: Repository, 
     assert [call.chain for call in inner] == [call.chain for call in alone.calls]
 
 
-def test_errors_of_the_real_model_are_those_that_it_gives_alone(repo: Repository) -> None:
-    repo.define("double", DOUBLE.replace("* 2", "/ nothing"), FLOATS)
-    alone = repo.infer("front", X)
-    with substitute(repo, {"double": fixed(ASK)}):
-        assert "nothing" in error(repo.infer("front", X))
-    assert "nothing" in error(alone)
-
-
 def test_waits_end_with_the_request(repo: Repository) -> None:
     waited: list[bool] = []
     begun = threading.Event()
@@ -321,33 +283,20 @@ def test_waits_end_with_the_request(repo: Repository) -> None:
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repository, concurrent: bool) -> None:
     begun = threading.Event()
-
-    def answer(call: Call, wait: Waiter) -> Iterator[Any]:
-        begun.set()
-        assert not wait.sleep(3600)
-        yield response(1)
-
-    with substitute(repo, {"double": By(answer)}, concurrent=concurrent):
+    with substitute(repo, {"double": until_left(begun)}, concurrent=concurrent):
         late = repo._server.find("double")
         asked = Caller(repo.infer, "double", X)
         assert begun.wait(60)
     assert values(asked.result()) == [1]
     assert late is not None
-    instance = late.instances[0] if not concurrent else None
-    if instance is not None:
+    if not concurrent:
         until(lambda: late.closed.is_set())
     assert values(repo.infer("front", X)) == [6]
 
 
 def test_calls_that_wait_for_an_instance_at_the_end_get_an_error(repo: Repository) -> None:
     begun = threading.Event()
-
-    def answer(call: Call, wait: Waiter) -> Iterator[Any]:
-        begun.set()
-        wait.sleep(3600)
-        yield response(1)
-
-    with substitute(repo, {"double": By(answer)}):
+    with substitute(repo, {"double": until_left(begun)}):
         first = Caller(repo.infer, "double", X)
         assert begun.wait(60)
         second = Caller(repo.infer, "double", X)
@@ -356,18 +305,12 @@ def test_calls_that_wait_for_an_instance_at_the_end_get_an_error(repo: Repositor
     assert "the substitution of 'double' is over" in error(second.result())
 
 
-def test_ctrl_c_ends_a_wait(repo: Repository) -> None:
-    def answer(call: Call, wait: Waiter) -> Iterator[Any]:
-        wait.sleep(3600)
-        yield response(1)
-
-    for concurrent in (False, True):
-        with (
-            substitute(repo, {"double": By(answer)}, concurrent=concurrent) as substitution,
-            ctrl_c_once(lambda: substitution.calls),
-        ):
-            repo.infer("front", X)
-        assert values(repo.infer("front", X)) == [6]
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_ctrl_c_ends_a_wait(repo: Repository, concurrent: bool) -> None:
+    answer = By(lambda call, wait: iter([wait.sleep(3600)]))
+    with substitute(repo, {"double": answer}, concurrent=concurrent) as calls, ctrl_c_once(lambda: calls.calls):
+        repo.infer("front", X)
+    assert values(repo.infer("front", X)) == [6]
 
 
 def test_several_names_are_substituted_together_or_not_at_all(repo: Repository) -> None:
@@ -387,7 +330,8 @@ def test_the_response_cache_keeps_no_answer_of_a_substitution(repo: Repository) 
     repo.define("front", FRONT, FLOATS + " response_cache { enable: true }")
     repo.define("double", DOUBLE, FLOATS + " response_cache { enable: true }")
     assert values(repo.infer("front", X)) == [6]
-    with substitute(repo, {"double": in_turn(response(1), response(2))}):
+    answers = iter([response(1), response(2)])
+    with substitute(repo, {"double": By(lambda call, wait: iter([next(answers)]))}):
         assert values(repo.infer("front", X)) == [1]
         assert values(repo.infer("double", X)) == [2]
     assert values(repo.infer("front", X)) == [6]
@@ -407,12 +351,6 @@ def test_models_that_are_not_ready(repo: Repository) -> None:
     assert values(repo.infer("half", X)) == [2]
     with substitute(repo, {"nowhere": None}):
         assert "not ready" in error(repo.infer("nowhere", X))
-
-
-def test_names_of_no_folder_with_a_config(repo: Repository) -> None:
-    with substitute(repo, {"nowhere": fixed(MADE_UP)}, configs={"nowhere": FLOATS}):
-        assert values(repo.infer("nowhere", X)) == [0]
-    assert not repo.ready("nowhere")
 
 
 def test_nested_substitutions_end_in_any_order(repo: Repository) -> None:
