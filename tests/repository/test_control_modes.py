@@ -14,6 +14,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.core import instance
 from bls_notebook.repository.polling import FolderPolling, Poller
+from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, write
 
 GATES: dict[str, threading.Event] = {}
@@ -156,35 +157,29 @@ def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> Non
 
 def test_loading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
     wait = f"{HERE}here.GATES['begun'].set()\nhere.GATES['go'].wait(10)\n"
-    thread = threading.Thread(target=lambda: repo.define("m", saying("'m'", wait), TEXT))
-    thread.start()
+    other = Caller(repo.define, "m", saying("'m'", wait), TEXT)
     assert GATES["begun"].wait(10)
     assert states(repo) == {"m": "LOADING"}
     assert not repo.ready("m")
     GATES["go"].set()
-    thread.join(10)
+    other.result()
     assert states(repo) == {"m": "READY"}
 
 
 def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
     wait = "here.GATES['begun'].set()\nhere.GATES['go'].wait(10)"
     repo.define("m", saying("'done'", HERE, wait), TEXT)
-    answers: list[str] = []
-    request = threading.Thread(target=lambda: answers.append(said(repo, "m")))
-    request.start()
+    request = Caller(said, repo, "m")
     assert GATES["begun"].wait(10)
-    unload = threading.Thread(target=lambda: repo.unload("m"))
-    unload.start()
+    unload = Caller(repo.unload, "m")
     while repo.ready("m"):
         GATES["go"].wait(0.001)
     assert states(repo) == {"m": "UNLOADING"}
     assert said(repo, "m").endswith("Model 'm' is not ready.")
-    assert unload.is_alive()
+    assert not unload.done
     GATES["go"].set()
-    request.join(10)
-    unload.join(10)
-    assert not unload.is_alive()
-    assert answers == ["done"]
+    assert request.result() == "done"
+    unload.result()
     assert states(repo) == {"m": "UNAVAILABLE"}
     assert reasons(repo) == {"m": "unloaded"}
 
@@ -221,13 +216,9 @@ def ensembles(disk: bls.ModelRepository) -> bls.ModelRepository:
     return disk
 
 
-def test_members_load_first(ensembles: bls.ModelRepository) -> None:
-    ensembles.load("outer")
-    assert states(ensembles) == {"inner": "READY", "member": "READY", "outer": "READY"}
-
-
 def test_ensembles_leave_with_a_member_and_come_back(ensembles: bls.ModelRepository) -> None:
     ensembles.load("outer")
+    assert states(ensembles) == {"inner": "READY", "member": "READY", "outer": "READY"}
     ensembles.unload("member")
     assert set(states(ensembles).values()) == {"UNAVAILABLE"}
     assert reasons(ensembles)["outer"] == "unloaded: it needs 'member'"
