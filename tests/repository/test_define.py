@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -11,52 +12,39 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from tests.engine.harness import Caller
 from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying, with_method
 
+NO_CLASS = r"has no attribute 'TritonPythonModel'"
+SOURCES: dict[str, tuple[str, str]] = {
+    "a syntax error": ("class TritonPythonModel:\n    def execute(self, x\n", r"SyntaxError: .*\(model.py line 2\)"),
+    "no class": ("import json\n", NO_CLASS),
+    "nothing": ("", NO_CLASS),
+    "a failing import": ("import nowhere_at_all\n", r"ModuleNotFoundError: No module named 'nowhere_at_all'"),
+    "a failing line": ("1 / 0\n", r"ZeroDivisionError: division by zero"),
+    "an exit": ("import sys\nsys.exit(3)\n", r"SystemExit: 3"),
+    "os._exit's cousin": ("raise BaseException('no')\n", r"BaseException: no"),
+    "a null character": ("x = 1\0\n", r"null byte"),
+    "no text": ("x = '\ud800'\n", r"'m'"),
+}
+METHODS = {
+    "initialize(self, args)": ("raise KeyError('w')", r"KeyError: 'w'"),
+    "__init__(self)": ("1 / 0", r"ZeroDivisionError"),
+    "initialize(self)": ("pass", r"TypeError: .*initialize\(\)"),
+    "auto_complete_config(config)": ("raise ValueError('no config')", r"ValueError: no config"),
+}
+CONFIGS: dict[str, tuple[Any, str]] = {
+    "does not parse": ("output [{ name: ", r"config"),
+    "an unknown field": ("nonsense: 3", r"nonsense"),
+    "an unknown data type": ('output [{ name: "O" data_type: TYPE_X dims: [1] }]', r"TYPE_X"),
+    "another model": ('name: "other"', r"other"),
+    "a wrong type": (5, r"int"),
+    "a bad field": ({"output": [{"name": "O", "data_type": "TYPE_FP32", "dims": "x"}]}, r"dims"),
+}
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "a syntax error": (
-        "class TritonPythonModel:\n    def execute(self, requests\n        return []\n",
-        TEXT,
-        r"SyntaxError: .*\(model.py line 2\)",
-    ),
-    "no class": ("import json\n", TEXT, r"has no attribute 'TritonPythonModel'"),
-    "nothing": ("", TEXT, r"has no attribute 'TritonPythonModel'"),
-    "a failing import": ("import nowhere_at_all\n", TEXT, r"ModuleNotFoundError: No module named 'nowhere_at_all'"),
-    "a failing line": ("1 / 0\n", TEXT, r"ZeroDivisionError: division by zero"),
-    "an exit": ("import sys\nsys.exit(3)\n", TEXT, r"SystemExit: 3"),
-    "os._exit's cousin": ("raise BaseException('no')\n", TEXT, r"BaseException: no"),
-    "a null character": ("x = 1\0\n", TEXT, r"null byte"),
-    "no text": ("x = '\ud800'\n", TEXT, r"'m'"),
-    "initialize raises": (
-        with_method(saying("1"), "initialize(self, args)", "raise KeyError('w')"),
-        TEXT,
-        r"KeyError: 'w'",
-    ),
-    "the constructor raises": (with_method(saying("1"), "__init__(self)", "1 / 0"), TEXT, r"ZeroDivisionError"),
-    "initialize takes nothing": (
-        with_method(saying("1"), "initialize(self)", "pass"),
-        TEXT,
-        r"TypeError: .*initialize\(\)",
-    ),
-    "auto_complete_config raises": (
-        with_method(saying("1"), "auto_complete_config(config)", "raise ValueError('no config')"),
-        TEXT,
-        r"ValueError: no config",
-    ),
-    "a config that does not parse": (saying("1"), "output [{ name: ", r"config"),
-    "a config with an unknown field": (saying("1"), "nonsense: 3", r"nonsense"),
-    "a config with an unknown data type": (
-        saying("1"),
-        'output [{ name: "O" data_type: TYPE_X dims: [1] }]',
-        r"TYPE_X",
-    ),
-    "a config of another model": (saying("1"), 'name: "other"', r"other"),
-    "a config of a wrong type": (saying("1"), 5, r"int"),
-    "a config with a bad field": (
-        saying("1"),
-        {"output": [{"name": "O", "data_type": "TYPE_FP32", "dims": "x"}]},
-        r"dims",
-    ),
+    **{name: (source, TEXT, words) for name, (source, words) in SOURCES.items()},
+    **{name: (with_method(saying("1"), name, body), TEXT, words) for name, (body, words) in METHODS.items()},
+    **{f"a config: {name}": (saying("1"), config, words) for name, (config, words) in CONFIGS.items()},
 }
 
 
@@ -136,10 +124,14 @@ def test_a_syntax_error_shows_its_line(repo: bls.ModelRepository) -> None:
     assert (2, "y = (") in record.frames[-1].source
 
 
+def noting(note: Path) -> str:
+    """Source of a model whose finalize writes an x to a file."""
+    return saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
+
+
 def test_redefining_finalizes_the_old_version_once(repo: bls.ModelRepository, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    source = saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
-    repo.define("m", source, TEXT)
+    repo.define("m", noting(note), TEXT)
     old = repo._server.find("m")
     assert old is not None
     repo.define("m", saying("2"), TEXT)
@@ -178,7 +170,6 @@ def test_a_finalize_that_raises_is_in_nobodys_way(repo: bls.ModelRepository, cap
 
 @pytest.mark.slow
 def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
-    """Every request is answered by the version that took it, none is lost."""
     repo.define("m", saying("0"), TEXT)
     answers: list[str] = []
     stop = threading.Event()
@@ -187,9 +178,7 @@ def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
         while not stop.is_set():
             answers.append(said(repo, "m"))
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    callers = [Caller(ask) for _ in range(3)]
     for i in range(1, 15):
         repo.define("m", saying(str(i)), TEXT)
         seen = len(answers)
@@ -197,8 +186,8 @@ def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
         while len(answers) < seen + 3:
             pass
     stop.set()
-    for thread in threads:
-        thread.join(20)
+    for caller in callers:
+        caller.result()
     assert all(a.isdigit() for a in answers), [a for a in answers if not a.isdigit()][:1]
 
 
@@ -253,19 +242,7 @@ def folder_of(repo: bls.ModelRepository) -> Path:
     return root
 
 
-def test_the_folders_of_cells_go_away_with_the_repository() -> None:
-    repo = bls.ModelRepository()
-    repo.define("m", saying("1"), TEXT)
-    folder = folder_of(repo)
-    assert folder.is_dir()
-    repo.close()
-    assert not folder.exists()
-    repo.close()
-
-
 def test_the_folders_of_cells_go_away_when_the_repository_is_forgotten() -> None:
-    import gc
-
     repo = bls.ModelRepository()
     repo.define("m", saying("1"), TEXT)
     folder = folder_of(repo)
@@ -279,11 +256,9 @@ def test_a_context_manager_closes(tmp_path: Path) -> None:
     note = tmp_path / "note"
     with bls.ModelRepository() as repo:
         for name in ("a", "b"):
-            repo.define(
-                name,
-                saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n",
-                TEXT,
-            )
+            repo.define(name, noting(note), TEXT)
+        folder = folder_of(repo)
+    assert not folder.exists()
     assert note.read_text() == "xx"
     assert not repo.ready("a")
     with pytest.raises(bls.RepositoryClosedError, match="the repository is closed; make a new one"):
@@ -305,19 +280,6 @@ def test_clear(repo: bls.ModelRepository) -> None:
     assert said(repo, "m") == "2"
 
 
-def test_the_current_repository() -> None:
-    bls.set_current_repository(None)
-    first = bls.current_repository()
-    try:
-        assert bls.current_repository() is first
-        with bls.ModelRepository() as other:
-            bls.set_current_repository(other)
-            assert bls.current_repository() is other
-    finally:
-        first.close()
-        bls.set_current_repository(None)
-
-
 def test_what_a_repository_is_called(repo: bls.ModelRepository) -> None:
     assert repr(repo) == "<ModelRepository memory: 0 loaded>"
     repo.define("m", saying("1"), TEXT)
@@ -328,42 +290,33 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
     """The folder of the older source goes away between the look at it and the load."""
     repo.define("m", saying("1"), TEXT)
     prepare, looked = repo._catalog._load_members, threading.Event()
+    main = threading.get_ident()
 
     def told(*arguments: Any) -> None:
         prepare(*arguments)
-        if threading.current_thread() is not threading.main_thread():
+        if threading.get_ident() != main:
             looked.set()
 
     repo._catalog._load_members = told  # type: ignore[method-assign]
-    errors: list[BaseException] = []
-
-    def load(verb: Any) -> None:
-        try:
-            verb("m")
-        except BaseException as error:
-            errors.append(error)
-
     for verb in (repo.load, repo.reload):
         looked.clear()
-        thread = threading.Thread(target=load, args=(verb,), daemon=True)
         with repo._catalog.service.lock_of("m"):
-            thread.start()
+            other = Caller(verb, "m")
             assert looked.wait(15)
             repo.define("m", saying("2"), TEXT)
-        thread.join(15)
-        assert not errors
+        other.result()
     assert said(repo, "m") == "2"
 
 
 def test_redefining_leaves_nothing_behind(repo: bls.ModelRepository) -> None:
     repo.define("m", saying("1"), TEXT)
-    assert repo._catalog.service.folder._root is not None
+    folder = folder_of(repo)
     finders = len(sys.path_importer_cache)
     for number in range(5):
         repo.define("m", saying(str(number)), TEXT)
         with pytest.raises(bls.BLSError):
             repo.define("m", "1 / 0", TEXT)
-    assert len(list(repo._catalog.service.folder._root.iterdir())) == 1
+    assert len(list(folder.iterdir())) == 1
     assert len(sys.path_importer_cache) <= finders
     repo.clear()
-    assert list(repo._catalog.service.folder._root.iterdir()) == []
+    assert list(folder.iterdir()) == []
