@@ -27,6 +27,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
+from bls_notebook.shipping.servers.environment import is_supported
 
 PARTS = Path(__file__).resolve().parent / "batching_parts"
 RESULTS = Path(__file__).resolve().parent / "results" / "batching.json"
@@ -152,7 +153,7 @@ def main() -> None:
             (folder / side).mkdir()
             write_models(folder / side)
         sides["in-kernel"] = kernel_side(stack, folder / "kernel")
-        if not options.no_server and tritonserver.is_supported():
+        if not options.no_server and is_supported():
             try:
                 sides["tritonserver"] = real_side(stack, folder / "real", options.triton_env)
             except tritonserver.TritonServerError as error:

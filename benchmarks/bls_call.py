@@ -30,6 +30,7 @@ from bls_call_parts.table import table
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
+from bls_notebook.shipping.servers.environment import is_supported
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bls_call.json"
 CASES = (
@@ -108,9 +109,9 @@ def machine() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def real_server(options: argparse.Namespace, folder: Path) -> Iterator[RealServer | None]:
-    if not options.no_server and not tritonserver.is_supported():
+    if not options.no_server and not is_supported():
         say("tritonserver runs on Linux x86-64 only: measuring without it")
-    if options.no_server or not tritonserver.is_supported():
+    if options.no_server or not is_supported():
         yield None
         return
     try:

@@ -112,12 +112,13 @@ def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str,
     """Yield the addresses of each side: HTTP, gRPC and headers."""
     import bls_notebook as bls
     from bls_notebook.shipping.servers import tritonserver
+    from bls_notebook.shipping.servers.environment import is_supported
 
     repo = stack.enter_context(bls.ModelRepository(MODELS))
     repo.load(MODEL)
     made = stack.enter_context(bls.endpoint(repo))
     found = {"endpoint": (made.url.removeprefix("http://"), made.grpc_url, made.headers)}
-    if not options.no_server and tritonserver.is_supported():
+    if not options.no_server and is_supported():
         try:
             environment = tritonserver.make_environment(options.triton_env)
             server = tritonserver.TritonServer(MODELS, environment=environment, load=[MODEL])

@@ -32,6 +32,7 @@ from tritonclient.http import aio as http_async
 
 import bls_notebook as bls
 from bls_notebook.shipping.servers import tritonserver
+from bls_notebook.shipping.servers.environment import is_supported
 
 MODELS = Path(__file__).resolve().parent / "model_repository"
 RESULTS = Path(__file__).resolve().parent / "results" / "remote.json"
@@ -111,7 +112,7 @@ def bare_gathers(library: Any, half: Any, address: str, width: int) -> Measure:
 @contextlib.contextmanager
 def serving(options: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
     """Serve the callee; yield the server's name and its gRPC and HTTP ports."""
-    if options.no_server or not tritonserver.is_supported():
+    if options.no_server or not is_supported():
         with bls.ModelRepository(MODELS) as repo:
             repo.load(CALLEE)
             with bls.endpoint(repo, token="") as endpoint:
