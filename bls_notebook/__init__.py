@@ -27,7 +27,8 @@ register_simulator(lambda *settings: registry().load("hooks", "simulated GPUs")(
 for _backend in registry().keys("backends"):
     register_backend_module(_backend, partial(registry().load, "backends", _backend))
 
-# In this process only. Inside Triton's own stub, the real module exists already and stays.
+# Only in this process: child processes must import the package too. On a server, the real module is already imported,
+# and `setdefault` keeps it.
 for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
     sys.modules.setdefault(_name, pb_utils)
 
@@ -41,8 +42,9 @@ def _new_bar() -> Any:
 _progress.bars.append(_new_bar)
 
 
-# Python runs exit hooks in reverse order of registration. So hooks registered after the import of this package may
-# still use repositories; those of the two modules imported above wait for threads and processes, and must run later.
+# Python runs exit hooks in reverse order of registration. So hooks registered after the import of this package can
+# still use repositories. The hooks of `_threads` and `_processes`, imported above, wait for pool threads and child
+# processes: they must run after the repositories are closed.
 _ = _threads, _processes
 
 

@@ -44,7 +44,7 @@ CAPABILITY = Capability(
         ".records.repository:Compared": Drawing(".display.records.differences:compared_document"),
         ".records.errors:ErrorRecord": Drawing(".display.records.errors:error_document"),
         ".records.metrics:FamilyRecord": Drawing(many=".display.records.metrics:metrics_document"),
-        ".records.repository:MessageRecord": Drawing(".display.records.errors:message_document"),
+        ".records.repository:MessageRecord": Drawing(".display.records.messages:message_document"),
         ".records.repository:ModelRecord": Drawing(
             ".display.records.models:model_document", many=".display.records.models:models_document"
         ),

@@ -1,4 +1,4 @@
-"""Display of findings: one line each, worst first, which unfolds to the reason and the remedy."""
+"""Display of findings, worst first: each is a line that unfolds to the reason and the fix."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.units import count, size
 
 from .records import SEVERITIES, Finding, Findings
-from .shared_memory import DOCKER
+from .shared_memory import CONTAINER_SHM
 
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
-def findings_document(found: Findings) -> doc.Document:
+def findings_document(result: Findings) -> doc.Document:
     """Show the findings, and the shared memory that the models need."""
-    blocks: list[doc.Block] = [doc.Words(_summary(found))]
-    if found.findings:
-        blocks.append(doc.Box([_line(finding) for finding in found.findings], "findings-list"))
-    blocks += _memory(found)
-    return doc.Document([doc.Forms(list(_text(found)), blocks)], styles="findings")
+    blocks: list[doc.Block] = [doc.Words(_summary(result))]
+    if result.findings:
+        blocks.append(doc.Box([_line(finding) for finding in result.findings], "findings-list"))
+    blocks += _memory(result)
+    return doc.Document([doc.Forms(list(_text(result)), blocks)], styles="findings")
 
 
-def _summary(found: Findings) -> doc.Piece:
+def _summary(result: Findings) -> doc.Piece:
     """Count the models, and the findings by severity."""
-    tally = Counter(finding.severity for finding in found.findings)
+    tally = Counter(finding.severity for finding in result.findings)
     counts = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
-    checked = f"{count(len(found.models), 'model')} checked"
+    checked = f"{count(len(result.models), 'model')} checked"
     if not counts:
         words = f"{checked}: no problems found"
         return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
@@ -52,13 +52,13 @@ def _details(finding: Finding) -> Iterator[tuple[str, Html]]:
     if finding.why:
         yield "why", parts.coded(finding.why).html
     if finding.mend:
-        yield "mend", parts.coded(finding.mend).html
+        yield "fix", parts.coded(finding.mend).html
     yield "code", tag("code", prose(finding.code))
 
 
-def _text(found: Findings) -> Iterator[doc.Block]:
-    yield doc.Words(_summary(found))
-    for finding in found.findings:
+def _text(result: Findings) -> Iterator[doc.Block]:
+    yield doc.Words(_summary(result))
+    for finding in result.findings:
         mark = _MARKS.get(finding.severity, "·")
         yield doc.Words(f"{finding.model}: {finding.what}", indent=f"{mark} ", hang="  ", gap=True)
         where = f"{finding.where}  [{finding.code}]" if finding.where else f"[{finding.code}]"
@@ -66,22 +66,22 @@ def _text(found: Findings) -> Iterator[doc.Block]:
         if finding.why:
             yield doc.Words(finding.why, indent="    why: ", hang="         ")
         if finding.mend:
-            yield doc.Words(finding.mend, indent="    mend: ", hang="          ")
-    if found.memory:
-        yield doc.Words(_needs(found), gap=True)
+            yield doc.Words(finding.mend, indent="    fix: ", hang="         ")
+    if result.memory:
+        yield doc.Words(_needs(result), gap=True)
 
 
-def _needs(found: Findings) -> str:
-    unknown = "" if all(need.known for need in found.memory) else ", not counting tensors of unknown size"
+def _needs(result: Findings) -> str:
+    unknown = "" if all(need.known for need in result.memory) else ", not counting tensors of unknown size"
     return (
-        f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{unknown}, for "
-        f"{count(len(found.memory), 'Python model')} "
-        f"(a container has {size(DOCKER)} unless it is started with --shm-size)"
+        f"/dev/shm on a server: {size(result.shm_bytes)} with full batches{unknown}, for "
+        f"{count(len(result.memory), 'Python model')} "
+        f"(a container has {size(CONTAINER_SHM)} unless it is started with --shm-size)"
     )
 
 
-def _memory(found: Findings) -> Iterator[doc.Block]:
-    if not found.memory:
+def _memory(result: Findings) -> Iterator[doc.Block]:
+    if not result.memory:
         return
     columns = doc.columns("model | instances:r | each:r | together:r")
     rows = [
@@ -90,6 +90,6 @@ def _memory(found: Findings) -> Iterator[doc.Block]:
             doc.Piece(size(need.each), Html(("" if need.known else "≥ ") + size(need.each))),
             parts.memory(need.bytes),
         ])
-        for need in sorted(found.memory, key=lambda need: -need.bytes)
+        for need in sorted(result.memory, key=lambda need: -need.bytes)
     ]  # fmt: skip
-    yield doc.Fold(_needs(found), [doc.Table("Shared memory that the models need", columns, rows)])
+    yield doc.Fold(_needs(result), [doc.Table("Shared memory that the models need", columns, rows)])

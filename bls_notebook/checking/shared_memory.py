@@ -29,7 +29,7 @@ from .records import Finding, SharedMemory
 
 DEFAULT = GROWTH = 1 << 20
 QUEUES = 1 << 16  # bytes of a pool for its queues
-DOCKER = 64 << 20  # bytes in a container started without --shm-size
+CONTAINER_SHM = 64 << 20  # bytes of /dev/shm in a container started without --shm-size
 
 
 def pool_bytes(tensors: Iterable[int]) -> int:
@@ -72,7 +72,7 @@ def memory_findings(models: Mapping[str, CheckedModel], needs: Iterable[SharedMe
     """Yield a warning if all models together need more than a container's default."""
     needs = list(needs)
     total = sum(need.bytes for need in needs)
-    if total <= DOCKER:
+    if total <= CONTAINER_SHM:
         return
     most = max(needs, key=lambda need: need.bytes)
     model = models[most.model]
@@ -81,6 +81,6 @@ def memory_findings(models: Mapping[str, CheckedModel], needs: Iterable[SharedMe
         "warning", "memory-shm", "instance_group",
         f"full batches of all models may take {size(total)} of /dev/shm, of this model {size(most.bytes)} "
         f"({most.instances} x {size(most.each)})",
-        f"A container has {size(DOCKER)} by default: with less than needed, instances fail to start or requests fail.",
+        f"A container has {size(CONTAINER_SHM)} by default; with too little, instances or requests fail.",
         f"Start the container with `--shm-size={gib}g`, or reduce max_batch_size or the number of instances.",
     )  # fmt: skip

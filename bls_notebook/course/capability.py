@@ -10,5 +10,5 @@ CAPABILITY = Capability(
         "%%blscheck": ".check_magic:CELL_MAGIC",
         "%%blsguess": ".guess_magic:MAGIC",
     },
-    completions={"CLAIM": ".check_magic:after"},
+    completions={"CLAIM": ".check_magic:next_words"},
 )

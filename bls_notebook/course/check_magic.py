@@ -1,4 +1,4 @@
-"""``%blscheck`` judges claims about the last recording; ``%%blscheck`` judges claims about a cell."""
+"""``%blscheck`` judges claims about the last recording; ``%%blscheck`` runs a cell and judges claims about it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import ModelRecord
 
 
-def after(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
-    """Return the words that can follow in a claim; nothing in place of a number."""
+def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
+    """Return the completions of a claim's next word; none where a number is expected."""
     last = max((at for at, word in enumerate(words) if word == "and"), default=-1)
     claim = list(words[last + 1 :])
     if not claim:
@@ -58,8 +58,8 @@ _CLAIMS = (
 PARSER = Parser(
     "%blscheck",
     "Judge a claim about the last recording, report the observation, and give a hint if the claim is false. "
-    "So an exercise is checked by the behavior of its model, not by its code. " + _CLAIMS + "The recording "
-    "is that of %%blsprofile, %%blsmemory, %blsprofile or %bls. In scripts: "
+    "It checks an exercise by the behavior of its model, not by its code. " + _CLAIMS + "Recordings come "
+    "from %%blsprofile, %%blsmemory, %blsprofile and %bls. In scripts: "
     "assert bls.judge(profile, 'overlapped 4').",
     """\
   %blscheck overlapped 4 of scanner
@@ -75,8 +75,8 @@ _add("--of", type=identifier, metavar="NAME", help="a variable with the recordin
 
 CELL_PARSER = Parser(
     "%%blscheck",
-    "Run the cell, record its requests or its memory, depending on the claim, and judge the claim like "
-    "%blscheck. " + _CLAIMS,
+    "Run the cell, record its requests or its memory, whichever the claim needs, and judge the claim as "
+    "%blscheck does. " + _CLAIMS,
     """\
   %%blscheck overlapped 4 of scanner
   %bls page IMAGES=images[:4] -q
@@ -102,26 +102,26 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
 
     claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
     with reported(notebook):
-        needed = {recorded_by(claim) for claim in claims}
+        magics = {recorded_by(claim) for claim in claims}
     body = cell_body(notebook, "%%blscheck", cell)
     name = f"In [{notebook.cell_number}]"
-    recorders: list[Any] = [bls.profile(name=name)] * ("%%blsprofile" in needed)
-    recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in needed)
-    with ExitStack() as on:
+    recorders: list[Any] = [bls.profile(name=name)] * ("%%blsprofile" in magics)
+    recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in magics)
+    with ExitStack() as recordings:
         with reported(notebook):
             for recorder in recorders:
-                on.enter_context(recorder)
+                recordings.enter_context(recorder)
         value = body()
     for recorder in recorders:
         notebook.remember(recorder)
-    if "%bls" in needed and value is not None:
+    if "%bls" in magics and value is not None:
         notebook.remember(value)
     _judge(notebook, _last_records(notebook), claims)
     return None if cell.rstrip().endswith(";") else value
 
 
 def _last_records(notebook: Notebook) -> dict[str, Any]:
-    """Return the last record of each magic about which claims can be made."""
+    """Return what claims can judge: the last record of each magic, by the magic's name."""
     from bls_notebook.testing.claim_checks import records_of
 
     records: dict[str, Any] = {}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bls_notebook.display.bundle import Display, render, render_config
 
-    from .records.errors import left_out_text, log_line_text
+    from .records.messages import left_out_text, log_line_text
 
 __all__ = ["Display", "left_out_text", "log_line_text", "render", "render_config"]
 
-_FROM = {"left_out_text": "records.errors", "log_line_text": "records.errors"}
+_FROM = {"left_out_text": "records.messages", "log_line_text": "records.messages"}
 
 
 def __getattr__(name: str) -> Any:

@@ -73,12 +73,12 @@ Result = Response | Responses | Streams
 
 PARSER = Parser(
     "%bls",
-    "Send a request to a model and return its response. With -n or --stream the value is a list of "
-    "responses; with both, a list for each stream. INPUT=EXPRESSION sets an input by its name; the "
+    "Send a request to a model and return its response. With -n or --stream, return a list of "
+    "responses; with both, a list of streams. INPUT=EXPRESSION sets an input by its name; the "
     "expression can use the notebook's variables. Arrays are sent unchanged; lists, numbers and text are "
     "converted to the data type in the model's configuration. With more than 20 requests, -n shows median, "
     "p90, a histogram and, from 100 requests on, p99. If the responses of a stream are pieces of text, the "
-    "display joins them, and answers.text() returns the joined text. An error response is displayed, not "
+    "display joins them, and the list's text() returns the joined text. An error response is displayed, not "
     "raised (unless %config BLSNotebook.raise_errors = True); %debug then opens in the frame of the model "
     "that failed. To send requests from code, use a %%bls cell.",
     """\
@@ -97,16 +97,16 @@ _add("--outputs", type=names, metavar="OUTPUT,...", help="request only these out
 _add("--device", metavar="DEVICE", help="preferred device of the outputs: cpu, gpu:0")
 _add("--async", dest="in_loop", action="store_true", help="send asynchronously; with -n, all requests at once")
 _add("--stream", action="store_true", help="collect all responses of a decoupled model")
-_add("-n", dest="count", type=whole_number(1), metavar="N", help="send the request N times")
+_add("-n", dest="count", type=whole_number(1), metavar="N", help="send N requests, one by one unless --async")
 _add(
     "--timeout", type=seconds, default=0, metavar="TIME",
-    help="longest wait in the model's queue, such as 5ms; the model's queue policy must have "
-    "allow_timeout_override (a warning says if the timeout has no effect)",
+    help="longest wait in the model's queue, such as 5ms; the queue policy of dynamic batching must have "
+    "allow_timeout_override (a warning says why a timeout has no effect)",
 )  # fmt: skip
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="correlation ID, then :start, :end or :start,end")
 _add("--parameters", metavar="NAME=VALUE,...", help="request parameters: name=value, or an expression for a dict")
 _add("--version", type=whole_number(1), default=-1, metavar="N", help="version of the model (default: the newest)")
-_add("--trace", action="store_true", help="start a trace, so that request.trace() has a context")
+_add("--trace", action="store_true", help="start a trace, which the model reads with request.trace()")
 _add("--request-id", default="", metavar="ID", help="request ID, any text")
 _add("--into", type=identifier, metavar="NAME", help="assign the response, or the list, to this variable")
 _add("-q", "--quiet", action="store_true", help="show nothing")

@@ -26,7 +26,7 @@ log = logging.getLogger("bls_notebook")
 
 
 def open_link(address: Address) -> Client:
-    """Return a client that has sent nothing yet; the first one imports its libraries.
+    """Return a client that has sent nothing yet; imports its libraries.
 
     Raises BackendError: grpcio is not installed, or a certificate cannot be read.
     """
@@ -45,9 +45,9 @@ def open_link(address: Address) -> Client:
 
 
 class RemoteServer:
-    """A remote server; opens its connection when the first user needs it.
+    """A remote server; connects at the first `take`.
 
-    `when_changed`: called on a thread of the connection when the server is lost, and when it answers again.
+    `when_changed`: called on a thread of the connection when the server stops answering, and when it answers again.
     """
 
     def __init__(self, address: Address, when_changed: Callable[[], None] | None = None) -> None:
@@ -90,10 +90,7 @@ class RemoteServer:
 
 @dataclass(frozen=True)
 class ServerModel:
-    """A model of a server; see `RemoteModel`.
-
-    ``name`` is its name on the server.
-    """
+    """A model of a server, for the repository (`RemoteModel`); `name` is its name on the server."""
 
     server: RemoteServer
     name: str
@@ -132,8 +129,8 @@ class ServerModel:
 def _config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration, as JSON, for a model whose server has only its metadata.
 
-    Metadata lacks two facts. It does not say whether the first dimension is a batch, so shapes are copied
-    without batching; nor whether an input is optional, so all inputs are.
+    Metadata lacks two facts: whether the first dimension is the batch, so the model does not batch here and
+    keeps all dimensions; and whether an input is optional, so all inputs are optional here.
     """
 
     def tensors(kind: str, **fields: Any) -> list[dict[str, Any]]:

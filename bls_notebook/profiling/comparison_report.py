@@ -9,7 +9,7 @@ from typing import Any
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
-from bls_notebook.display.records.models import change_block, config_block
+from bls_notebook.display.records.model_files import change_block, config_block
 from bls_notebook.records.measurements import Quartiles
 from bls_notebook.records.units import count, factor, ns, percent
 

@@ -1,9 +1,9 @@
-"""Waits for the GIL: `LockProbe` records them during a profile, `gil_share_of` measures the GIL's share of a run.
+"""Waits for the GIL: `GilProbe` records them during a profile, `gil_share_of` measures the GIL's share of a run.
 
-`LockProbe` wakes up periodically. If it gets the GIL late although it did not wait for a processor, and the process
+`GilProbe` wakes up periodically. If it gets the GIL late although it did not wait for a processor, and the process
 computed meanwhile, another thread held the GIL.
 
-Guarantees: threads are inspected, never stopped. `LockProbe` costs one sleeping thread, which ends soon after its
+Guarantees: threads are inspected, never stopped. `GilProbe` costs one sleeping thread, which ends soon after its
 profile; nothing waits for it. Only `gil_share_of` changes anything: it raises the interpreter's switch interval for the
 run and restores it. Waits for processors are known on Linux only.
 """
@@ -25,7 +25,7 @@ from .processor_time import thread_times
 from .records.spans import LockHeld
 
 _PROBE_PAUSE = 3_000_000  # ns between two samples
-_PROBE_LATE = 0.6  # fraction of the GIL switch interval
+_PROBE_LATE = 0.6  # fraction of the GIL switch interval from which on a delay counts
 _COMPUTED = 0.1  # fraction of the delay that the process must have computed; else the machine was suspended
 _MOST_HELD = 10_000  # intervals kept
 _WORKED = 0.02  # fraction of an interval: a thread with less processor time did not hold the GIL
@@ -33,36 +33,36 @@ _TASKS = Path("/proc/self/task")
 _OWN = Path("/proc/thread-self/schedstat")
 
 
-class LockProbe:
+class GilProbe:
     """Samples the wait for the GIL from `start` until `stop`, or until the recording ends."""
 
     def __init__(self) -> None:
-        self._found: list[LockHeld] = []
+        self._intervals: list[LockHeld] = []
         self._over = threading.Event()
 
     def start(self, log: recording.Log) -> None:
         """Start sampling; without a GIL, or if the system does not report threads' times, do nothing."""
         if _TASKS.exists() and getattr(sys, "_is_gil_enabled", lambda: True)():
-            threading.Thread(target=self._look, args=(log,), name="bls-lock-probe", daemon=True).start()
+            threading.Thread(target=self._sample, args=(log,), name="bls-lock-probe", daemon=True).start()
 
     def stop(self) -> None:
         """Stop sampling."""
         self._over.set()
 
     def held(self, begin: int, end: int) -> tuple[LockHeld, ...]:
-        """Return the intervals in which the GIL was held, between two `perf_counter_ns`, relative to the first."""
+        """Return the intervals between two `perf_counter_ns` in which the GIL was held, in ns since `begin`."""
         return tuple(
             LockHeld(max(held.begin - begin, 0), min(held.end, end) - begin, held.threads)
-            for held in list(self._found)
+            for held in list(self._intervals)
             if held.begin < end and held.end > begin
         )
 
-    def _look(self, log: recording.Log) -> None:
+    def _sample(self, log: recording.Log) -> None:
         late_from = round(1e9 * _PROBE_LATE * sys.getswitchinterval())
         turns: _Turns | None = None
         with (_TASKS / str(threading.get_native_id()) / "schedstat").open("rb") as file:
             own = file.fileno()
-            while recording.active is log and len(self._found) < _MOST_HELD:
+            while recording.active is log and len(self._intervals) < _MOST_HELD:
                 begun, used, waited = perf_counter_ns(), process_time_ns(), _schedstat(own)[1]
                 if self._over.wait(_PROBE_PAUSE / 1e9):
                     return
@@ -72,13 +72,13 @@ class LockProbe:
                     turns = None
                 elif turns is None:
                     turns = _Turns(now - late)
-                    self._found.append(turns.record(now))
+                    self._intervals.append(turns.record(now))
                 else:
-                    self._found[-1] = turns.record(now)
+                    self._intervals[-1] = turns.record(now)
 
 
 class _Turns:
-    """An interval in which the GIL is held, and the threads that compute in it."""
+    """The threads that compute during an interval in which the GIL is held."""
 
     def __init__(self, begin: int) -> None:
         self._begin = begin
@@ -122,7 +122,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
     samples: list[int] = []
     stop = threading.Event()
 
-    def look() -> None:
+    def sample() -> None:
         with contextlib.ExitStack() as stack:
             own = -1
             with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ def gil_share_of(run: Callable[[], object]) -> float:
                 now, waited = time.perf_counter_ns(), _schedstat(own)[1]
                 samples.append(now - before - (waited - had_waited))
 
-    thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
+    thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
@@ -144,9 +144,9 @@ def gil_share_of(run: Callable[[], object]) -> float:
             run()
             if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        took = samples[:]
+        measured = samples[:]
     finally:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-    return sum(ns for ns in took if ns > _LATE_NS) / sum(took) if len(took) > 2 else -1.0
+    return sum(ns for ns in measured if ns > _LATE_NS) / sum(measured) if len(measured) > 2 else -1.0

@@ -1,4 +1,4 @@
-"""Processors: their number, the time that this process and others use, and waits for a free one (Linux only)."""
+"""Processors: their number and throughput, their use by this process and other programs, and waits for a free one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-class Processors:
-    """The processor time of this process since this object was created, and its threads' waits for processors, ns."""
+class ProcessorUse:
+    """Measures this process since this object was created: processor time, and threads' waits for a processor (ns)."""
 
     def __init__(self) -> None:
         self._waited = {thread: times.waited for thread, times in thread_times().items()}
@@ -43,8 +43,8 @@ class Processors:
         return sum(max(0, times.waited - self._waited.get(thread, 0)) for thread, times in thread_times().items())
 
 
-class Others:
-    """The use of this process's processors by other programs, since this object was created."""
+class OtherPrograms:
+    """Measures how much other programs use this process's processors, since this object was created."""
 
     def __init__(self) -> None:
         self._idle = _idle()
@@ -65,11 +65,11 @@ class Others:
         return min(max(0.0, left / whole), 1.0)
 
 
-def rate(threads: int, seconds: float) -> float:
-    """Return the present throughput of several threads together, in units of work per second, without the GIL.
+def parallel_throughput(threads: int, seconds: float) -> float:
+    """Return the present throughput of several threads together, in calls per second of a function that needs no GIL.
 
     Twice as many threads have less than twice the throughput if they share a core, if other programs use the
-    processors, or if a container may not use all of them.
+    processors, or if this process runs in a container that may not use all of them.
     """
     values = np.linspace(0.0, 1.0, 1 << 17)
     rates: list[float] = []

@@ -24,9 +24,9 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.statistics import StatisticsRecord
 
 from .batch_counters import BatchCounters, counted, unbatched
-from .gil import LockProbe
+from .gil import GilProbe
 from .gpu_time import device_timer
-from .processor_time import Processors, cores
+from .processor_time import ProcessorUse, cores
 from .records.session import Session, SessionAnalysis
 from .session_builder import server_counts, session_of, with_server_times
 
@@ -100,8 +100,8 @@ class Profile(SessionAnalysis):
         self._before: dict[LoadedModel, BatchCounters] = {}
         self._unbatched: tuple[str, ...] = ()
         self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # at the begin and the end
-        self._probe = LockProbe()
-        self._processors: Processors | None = None
+        self._probe = GilProbe()
+        self._processors: ProcessorUse | None = None
         self._used = self._waited = 0
 
     def __enter__(self) -> Profile:
@@ -120,7 +120,7 @@ class Profile(SessionAnalysis):
                 self._servers = [server_counts()]
                 if self._tape is None:  # the probe would slow requests more than recording them does
                     self._probe.start(self._log)
-                self._processors = Processors()  # slow to read, so before the start time
+                self._processors = ProcessorUse()  # slow to read, so before the start time
                 self._start = perf_counter_ns()
         except BaseException:
             if began:

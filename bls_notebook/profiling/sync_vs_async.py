@@ -29,7 +29,7 @@ from bls_notebook.repository.substitution.variant import with_instances
 
 from .analysis.verdict import COUNTS, DISTURBED, verdict
 from .gil import gil_share_of
-from .processor_time import Others, cores, rate
+from .processor_time import OtherPrograms, cores, parallel_throughput
 from .profiler import profile
 from .records.comparison import Comparison, Measured, MeasuredSetting, Verdict, Verification, failures
 from .records.session import Session
@@ -147,7 +147,7 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
     rounds: list[Round] = [warmed] if warmed.failed else []
     speeds: list[tuple[float, float]] = []
     threads = min(cores(), _THREADS)
-    others = Others()
+    others = OtherPrograms()
     ends = time.monotonic() + _LONGEST
     while not _enough(rounds, repeat, ends):
         rounds.append(workload.both())
@@ -158,7 +158,7 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
             # As long as the requests: a processor that had nothing to do takes a while to be quick.
             disturbed = _kept(last, others.share()) > DISTURBED * last.used
             seconds = _LONG if disturbed else min(max(_SHORT, rounds[-1].gathered.session.wall / 1e9), _LONG)
-            speeds.append((rate(threads, seconds), rate(1, seconds)))
+            speeds.append((parallel_throughput(threads, seconds), parallel_throughput(1, seconds)))
     share = others.share()
     sequential = _middle(each.sequential for each in rounds)
     gathered = _middle(each.gathered for each in rounds)

@@ -72,7 +72,7 @@ class SimulatedGPU:
 class SimulatedBlock:
     """A block of a simulated GPU's memory; counts as used as long as this object exists.
 
-    Its address is one of host memory, so CUDA rejects it. Its `key` is negative and unique in the process.
+    Its address is in host memory, so CUDA rejects it. Its `key` is negative and unique in the process.
     """
 
     __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
@@ -109,7 +109,7 @@ class SimulatedBlock:
 
 
 class SimulatedMemory(SimulatedBlock):
-    """A block that is the base of its arrays; `host` is its memory, which nothing else uses."""
+    """A block that is the base of its arrays; its bytes are in `host`, which no other code uses."""
 
     __slots__ = ("__array_interface__", "_host")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.display.document import Document
-from bls_notebook.display.records.errors import message_document
+from bls_notebook.display.records.messages import message_document
 from bls_notebook.lifetimes.records import Life, Lifetimes
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.comparison import CAUSES, Comparison

@@ -1,8 +1,8 @@
 """Prepare models of any repository for loading, without writing to their folders.
 
 Typical obstacles: config.pbtxt has another file name, Git dropped an empty version folder, or a GPU is missing. Each
-change becomes a note. If a configuration gives its model another name than the folder, and other models use that name,
-the model gets it: a server refuses such folders, and projects that have them rename the folders with a script.
+change becomes a note. If config.pbtxt names the model differently from its folder, and other models use that name, the
+model gets it: a server refuses such a folder, and projects rename it with a script before they start the server.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # keys of paths, without
 class ModelPreparation:
     """Hook that gets the source of each model before it loads, and returns the source to load.
 
-    `new_folder` creates a private folder.
+    `new_folder` creates a private folder; `fill` has the values of templates.
     """
 
     def __init__(self, new_folder: Callable[[], Path], fill: Mapping[str, object]) -> None:
@@ -103,7 +103,7 @@ class ModelPreparation:
         self.without_version: dict[str, str] = {}  # missing version folders, by model
 
     def __call__(self, source: ModelSource) -> ModelSource:
-        """Return the source, completed."""
+        """Return the source with what was missing: a configuration, a version folder, instances on the CPU."""
         notes: list[str] = []
         config = source.config
         if config is None:
@@ -143,7 +143,7 @@ class ModelPreparation:
         if not missing:
             return ()
         line = f"`!mkdir {' '.join(missing)}`"
-        return (f"empty version folders are missing, which Git does not store; a server needs them: {line}",)
+        return (f"version folders are missing, because Git stores no empty folders; a server needs them: {line}",)
 
     def _with_version(self, name: str, folder: Path) -> Path:
         key = str(folder)
@@ -188,5 +188,5 @@ def template_notes(folders: Iterable[Path], values: Mapping[str, object]) -> tup
         out.append(f"templates were filled: {listed(filled, _LISTED)}")
     if unfilled:
         paths_first = sorted(unfilled, key=lambda key: _PATH.search(key) is None)
-        out.append(f"unfilled templates in texts: {listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
+        out.append(f"templates without a value: {listed(paths_first, _FEW)}; `--fill KEY=VALUE` sets one")
     return tuple(out)

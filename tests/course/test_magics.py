@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.course.check_magic import after
+from bls_notebook.course.check_magic import next_words
 from bls_notebook.testing.claim_checks import FORMS
 
 
@@ -144,14 +144,14 @@ def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
 
 
 def test_a_claim_begins_with_one_of_its_forms() -> None:
-    assert after([], []) == list(FORMS)
-    assert after(["speedup", ">", "2", "and"], []) == list(FORMS)
+    assert next_words([], []) == list(FORMS)
+    assert next_words(["speedup", ">", "2", "and"], []) == list(FORMS)
 
 
 def test_nothing_follows_a_word_that_begins_no_claim() -> None:
-    assert after(["nonsense"], []) == []
+    assert next_words(["nonsense"], []) == []
 
 
 def test_a_comparison_or_a_second_claim_follows() -> None:
-    assert after(["speedup"], []) == ["==", "!=", "<", "<=", ">", ">="]
-    assert after(["speedup", ">", "2"], []) == ["and"]
+    assert next_words(["speedup"], []) == ["==", "!=", "<", "<=", ">", ">="]
+    assert next_words(["speedup", ">", "2"], []) == ["and"]

@@ -10,7 +10,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import Comparison
 from bls_notebook.profiling import sync_vs_async as measuring
-from bls_notebook.profiling.processor_time import Others, Processors
+from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse
 from bls_notebook.profiling.records.session import Session
 from bls_notebook.profiling.records.verdicts import Verdict
 from bls_notebook.repository.substitution.variant import with_instances
@@ -284,10 +284,10 @@ def test_only_what_other_programs_took_counts(
 
 
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Processors, "waited", lambda self: 10 * self.used() + 10**9)
+    monkeypatch.setattr(ProcessorUse, "waited", lambda self: 10 * self.used() + 10**9)
     with bls.ModelRepository() as repo:
         define(repo, named("little work"))
         for share, told in (0.0, False), (1.0, True):
-            monkeypatch.setattr(Others, "share", lambda self, share=share: share)
+            monkeypatch.setattr(OtherPrograms, "share", lambda self, share=share: share)
             found = bls.compare("little", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
             assert ("Other programs" in found.verdict.note) == told

@@ -12,7 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.profiling import profiler as profile
-from bls_notebook.profiling.processor_time import Processors
+from bls_notebook.profiling.processor_time import ProcessorUse
 from bls_notebook.repository.substitution.variant import with_instances
 from tests.engine import gates
 from tests.profiling.workloads import CONFIG, HEAD, Workload, define
@@ -169,7 +169,7 @@ def test_a_model_whose_files_have_gone(tmp_path: Path) -> None:
 def test_profiles_are_measured_without_the_reading_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    class Watched(Processors):
+    class Watched(ProcessorUse):
         def __init__(self) -> None:
             super().__init__()
             read.append(perf_counter_ns())
@@ -178,7 +178,7 @@ def test_profiles_are_measured_without_the_reading_of_threads(monkeypatch: pytes
             read.append(perf_counter_ns())
             return super().used()
 
-    monkeypatch.setattr(profile, "Processors", Watched)
+    monkeypatch.setattr(profile, "ProcessorUse", Watched)
     with bls.profile() as session:
         inside = perf_counter_ns()
     begun, ended = read

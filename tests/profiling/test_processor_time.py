@@ -10,7 +10,7 @@ import pytest
 
 from bls_notebook.profiling import gil, processor_time
 from bls_notebook.profiling.gil import gil_share_of
-from bls_notebook.profiling.processor_time import Others, Processors, cores, rate
+from bls_notebook.profiling.processor_time import OtherPrograms, ProcessorUse, cores, parallel_throughput
 
 
 def probes() -> list[threading.Thread]:
@@ -50,10 +50,10 @@ def test_a_run_without_samples_says_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_times_and_rates() -> None:
-    processors = Processors()
-    assert rate(1, 0.001) > 0
-    assert rate(3, 0.001) > 0
-    assert rate(1, 1e-9) > 0  # where a thread gets its processor too late
+    processors = ProcessorUse()
+    assert parallel_throughput(1, 0.001) > 0
+    assert parallel_throughput(3, 0.001) > 0
+    assert parallel_throughput(1, 1e-9) > 0  # where a thread gets its processor too late
     assert processors.used() > 0
     assert processors.waited() >= 0
     assert cores() >= 1
@@ -62,7 +62,7 @@ def test_times_and_rates() -> None:
 
 def test_a_system_that_does_not_say_who_waited(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
-    assert Processors().waited() == 0
+    assert ProcessorUse().waited() == 0
     monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
     assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
 
@@ -105,11 +105,11 @@ def test_what_others_have_of_the_processors(
 ) -> None:
     machine = Machine(monkeypatch, tmp_path / "stat", 2)
     machine.passes(700, 300, (650, 20))
-    others = Others()
+    others = OtherPrograms()
     machine.passes(1000, used, idle)
     assert others.share() == pytest.approx(share)
 
 
 def test_a_system_that_does_not_say_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
-    assert Others().share() == 0.0
+    assert OtherPrograms().share() == 0.0

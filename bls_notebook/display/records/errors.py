@@ -1,4 +1,4 @@
-"""Displays of errors, messages and log lines."""
+"""Displays of errors: the message, the fix, the chain of models, and the frames with their source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.records.raw_events import LogLine
-from bls_notebook.records.repository import MessageRecord
 from bls_notebook.records.units import shape
 from bls_notebook.records.visible_text import spoken, visible, without_traceback
 
@@ -20,18 +18,18 @@ _TITLES = {
     "returned": "{} returned an error",
     "cancelled": "request to {} cancelled",
 }
-_LINES = 8  # of a message in HTML; the rest is folded
+_LINES = 8  # of a message that HTML shows; the rest is folded
 _CHARACTERS = 800  # likewise
 _MOST = 50_000  # characters of a message; the rest is cut
 
 
 def error_document(record: ErrorRecord) -> Document:
-    """Show an error: the message, the remedy, the chain of models, and the frames with their source."""
+    """Show one error."""
     return Document([error_box(record, mark="✗")], styles="error")
 
 
 def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box:
-    """Return the block of an error, for use in another display."""
+    """Return an error as a block of another display."""
     return Box(list(_blocks(record)), "error", mark, gap)
 
 
@@ -67,7 +65,7 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
 
 
 def _debugger(record: ErrorRecord) -> Iterator[Block]:
-    """Yield the line that says where ``%debug`` opens: in the last frame of the outermost model, not of its callees."""
+    """Yield the line that says where ``%debug`` opens: the last frame of the outermost model, not of its callees."""
     at = next((i for i, f in reversed(list(enumerate(record.frames))) if f.model in record.chain[:1]), None)
     if at is None:
         return
@@ -149,57 +147,3 @@ def _frame(frame: FrameRecord) -> Html:
         for number, source, fails in _numbered(frame)
     )
     return join(where, tag("pre", *lines, cls="error-code") if frame.source else "")
-
-
-_MARKS = {
-    "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),
-    "error": ("✗", "message-wrong"),
-}  # fmt: skip
-
-
-def message_document(record: MessageRecord) -> Document:
-    """Show a message after its mark, and its hint on a separate line."""
-    mark, cls = _MARKS.get(record.kind, _MARKS["info"])
-    sign = tag("span", mark, cls=f"message-mark {cls}".strip())
-    words = tag("span", parts.coded(record.text).html, cls="message-words")
-    time = parts.time(record.seconds)
-    line = f"{record.text}  {time.text}" if time.text else record.text
-    top = Piece(line, join(sign, words, time.html, by=" "))
-    blocks: list[Block] = [Words(top, indent=f"{mark} ", hang="  ")]
-    if record.hint:
-        blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
-    return Document(blocks, styles="message")
-
-
-MOST = 4000  # characters of a message
-_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}  # ANSI codes of the levels
-# Dim is faint (2) instead of bright black, which is unreadable on a dark page.
-_BOLD, _DIM = "1", "2"
-
-
-def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
-    """Return a log message as text; control characters in it are escaped.
-
-    `colour` adds ANSI colors. `cell` names the cell of the message, if it is displayed elsewhere.
-    """
-    message = line.message
-    if len(message) > MOST:
-        message = f"{message[:MOST]} … {len(message) - MOST:,} more characters"
-    first, *rest = visible(message.rstrip("\n"), lines=True).expandtabs(4).split("\n")
-    level = _painted(f"[{visible(line.level)}]", _COLOURS.get(line.level, ""), colour)
-    where = "in the background" if line.background else f"by {cell}" if cell else ""
-    origin = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
-    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{origin}: "
-    return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
-
-
-def left_out_text(logger: str, *, colour: bool = False) -> str:
-    """Return the line that says that further messages are only in Python's logger `logger`."""
-    return (
-        _painted(f"… further messages of models are not shown here; Python's logger {logger!r} has all", _DIM, colour)
-        + "\n"
-    )
-
-
-def _painted(text: str, code: str, colour: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text

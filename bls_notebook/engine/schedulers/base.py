@@ -14,7 +14,7 @@ No exception can lose an instance, as in the default scheduler: the sender of a 
 threads to look for work, and these take instances. A request that runs on its caller's thread gives the instance
 back after any exception.
 
-The scheduler's lock is held during all methods that a subclass overrides, except `_prepare` and `_see_again`.
+The scheduler's lock is held during all methods that a subclass overrides, except `_prepare` and `_note_rescheduled`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class BatchScheduler(Lifecycle):
         self._reschedules = reschedules
         self._alarm = NextAlarm(self._clock, self._rings)
         self._async = any(i.is_async for i in model.instances)
-        self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
+        self._runner = BatchRunner(model, self._lock, self._prepare, self._note_rescheduled if reschedules else None)
 
     # Decisions of a subclass.
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
@@ -142,14 +142,14 @@ class BatchScheduler(Lifecycle):
         """Return the time of the next expiry or delayed batch; None for never."""
         raise NotImplementedError
 
-    def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
         """Handle the end of a batch; `again` are the tickets that the model rescheduled."""
 
     def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
         """Return the request as the model receives it; the lock is not held."""
         return take_request(ticket)
 
-    def _see_again(self, ticket: Ticket) -> None:
+    def _note_rescheduled(self, ticket: Ticket) -> None:
         """Handle a request that the model rescheduled, before the model releases it; the lock is not held."""
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
@@ -317,7 +317,7 @@ class BatchScheduler(Lifecycle):
     def _end(self, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
         answers: Answers = []
         with self._lock:
-            self._over(tickets, again, self._clock.now(), answers)
+            self._finish_batch(tickets, again, self._clock.now(), answers)
         self._give(answers)
 
     def _work(self, instance: Instance) -> None:
@@ -341,7 +341,7 @@ class BatchScheduler(Lifecycle):
             with self._lock:
                 held[0].holder = None
                 self._idle.append(held.pop())
-                self._over(batch, again, self._clock.now(), answers)
+                self._finish_batch(batch, again, self._clock.now(), answers)
             self._give(answers)
             self._look()
 

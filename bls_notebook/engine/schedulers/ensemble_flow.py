@@ -1,11 +1,11 @@
 """The flow of one request through an ensemble's steps, without threads, models or a clock.
 
-`EnsemblePlan` has the steps as plain data, made once for each model version; `EnsembleFlow` is the progress of one
-request. A step may run once all of its inputs exist. Responses of a decoupled step are numbered, and tensors
+`EnsemblePlan` has the steps as plain data and is made once for each model version. `EnsembleFlow` is the progress of
+one request. A step can run as soon as all its inputs exist. Responses of a decoupled step are numbered, and tensors
 made from a response carry its number, so a step never gets tensors from different responses.
 
-Guarantees: the flow drops each tensor when its last reader gets it, so its memory can move. After a failure, no step
-starts. The final response comes exactly once, when no step is running. The caller must serialize calls.
+Guarantees: the flow drops each tensor when its last reader gets it, so that reader can receive the memory without a
+copy. After a failure, no step starts. The caller must serialize calls.
 Mirrors core/src/ensemble_scheduler/ensemble_scheduler.cc.
 """
 
@@ -33,7 +33,7 @@ class EnsembleStep:
 
 
 class EnsemblePlan:
-    """The steps of an ensemble: its models and versions, each once, and the `readers` of each tensor."""
+    """The steps of an ensemble, their models without duplicates, and the numbers of the steps that read each tensor."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec

@@ -42,13 +42,13 @@ class Lifecycle:
         self._on_drained: Callable[[], None] | None = None
 
     # Hooks of a scheduler; the lock is held.
-    def _joins(self, instance: Instance) -> None:
+    def _add_instance(self, instance: Instance) -> None:
         """Handle a new instance."""
 
-    def _leaves(self, instance: Instance) -> None:
+    def _begin_retiring(self, instance: Instance) -> None:
         """Handle an instance that begins to retire."""
 
-    def _gone(self, instance: Instance) -> None:
+    def _remove_instance(self, instance: Instance) -> None:
         """Handle an instance that has retired."""
 
     def _needed(self, instance: Instance) -> bool:
@@ -97,11 +97,11 @@ class Lifecycle:
         with self._lock:
             self._count += len(added)
             for instance in added:
-                self._joins(instance)
+                self._add_instance(instance)
                 self._idle.insert(0, instance)
             self._leaving.update(dict.fromkeys(removed, on_left))
             for instance in removed:
-                self._leaves(instance)
+                self._begin_retiring(instance)
             self._watch = True
         self._notify()
         self._look()
@@ -129,7 +129,7 @@ class Lifecycle:
         for instance in [i for i in self._finishing if not i.serving]:
             self._finishing.remove(instance)
             self._count -= 1
-            self._gone(instance)
+            self._remove_instance(instance)
             out.append(partial(self._leaving.pop(instance), instance))
         self._watch = self._closed or bool(self._leaving)
         in_flight = self._open or self._queue or len(self._idle) != self._count

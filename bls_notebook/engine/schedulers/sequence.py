@@ -73,7 +73,10 @@ class _Backlog:
 
 
 class Sequences:
-    """The sequences of one model version. Calls `placed` with each step that gets a slot."""
+    """The sequences of one model version, whose instances are the *places*, each with `slots` slots.
+
+    A sequence ends after `idle` ns without a request. `placed` is called with each step that gets a slot.
+    """
 
     def __init__(
         self, places: int, slots: int, idle: int, placed: Callable[[SequenceStep, Slot], None] = lambda *_: None
@@ -102,13 +105,13 @@ class Sequences:
         return slots
 
     def retire(self, place: int) -> None:
-        """Give the slots of an instance to no more sequences."""
+        """Assign no more sequences to the slots of an instance."""
         self._retiring[place] = self._per_place - sum(of == place for _, of in self._ready)
         self._ready = [(number, of) for number, of in self._ready if of != place]
         heapq.heapify(self._ready)
 
     def retired(self, place: int) -> bool:
-        """Return whether no slot of a retiring instance is in use any more."""
+        """Return whether a retiring instance has no slot in use."""
         return self._retiring.get(place) == 0
 
     def forget_place(self, place: int) -> None:
@@ -157,7 +160,7 @@ class Sequences:
         return slot
 
     def front(self, slot: Slot) -> SequenceStep | None:
-        """Return the first waiting step of a slot; end the sequences that end before it."""
+        """Return the first waiting step of a slot, after ending every sequence whose end comes before it."""
         while slot.queue:
             step = slot.queue[0]
             if step is not None and not step.gone:
@@ -265,17 +268,17 @@ class SequenceBatcher(BatchScheduler):
         self._issued: dict[int, BatchQueue] = {}  # for oldest: the steps ready for a batch, by place
         self._orderings: WeakKeyDictionary[Instance, Ordering] = WeakKeyDictionary()
         self._ordered = config.oldest.preserve_ordering
-        self._steps: dict[Ticket, SequenceStep] = {}  # of requests that wait or run
-        self._slot_of: dict[Ticket, Slot] = {}  # slots of requests whose sequence has one
-        self._turns: dict[Ticket, _Turn] = {}  # of iterative sequences, while they run
+        self._steps: dict[Ticket, SequenceStep] = {}  # of waiting and running requests
+        self._slot_of: dict[Ticket, Slot] = {}  # of requests whose sequence has a slot
+        self._turns: dict[Ticket, _Turn] = {}  # of running requests of iterative sequences
         self._wait_until: dict[Instance, int] = {}
         self._key = ShapeKey(spec)
         self._controls = Controls(spec)
         self._states = initial_states(spec, Path(model.directory).parent)
         for instance in model.instances:
-            self._joins(instance)
+            self._add_instance(instance)
 
-    def _joins(self, instance: Instance) -> None:
+    def _add_instance(self, instance: Instance) -> None:
         place = self._place[instance] = self._sequences.next_place
         self._instances[place] = instance
         self._issued[place] = BatchQueue()
@@ -285,14 +288,14 @@ class SequenceBatcher(BatchScheduler):
         for slot in self._sequences.add_place():
             self._issue(slot, now)
 
-    def _leaves(self, instance: Instance) -> None:
+    def _begin_retiring(self, instance: Instance) -> None:
         self._sequences.retire(self._place[instance])
 
     def _needed(self, instance: Instance) -> bool:
         place = self._place[instance]
         return not self._sequences.retired(place) or len(self._issued[place]) > 0
 
-    def _gone(self, instance: Instance) -> None:
+    def _remove_instance(self, instance: Instance) -> None:
         self._wait_until.pop(instance, None)
         place = self._place.pop(instance)
         del self._instances[place], self._issued[place]
@@ -444,13 +447,13 @@ class SequenceBatcher(BatchScheduler):
             self._turns[ticket] = turn
         return request
 
-    def _see_again(self, ticket: Ticket) -> None:
+    def _note_rescheduled(self, ticket: Ticket) -> None:
         with self._lock:
             turn = self._turns.get(ticket)
             if turn is not None:  # None for a null request
                 turn.over = True
 
-    def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+    def _finish_batch(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
         for ticket in tickets:
             step, slot = self._forget(ticket)
             self._turns.pop(ticket, None)

@@ -1,7 +1,7 @@
 """Stacks of other threads: find the executor call that a thread runs, and the thread that it waits for.
 
 Other threads keep running while their stacks are read. CPython 3.11 makes a frame object on demand and may collect
-garbage in between. A destructor then lets the other thread run and leave that frame, and the reader gets freed memory.
+garbage in between. A destructor can then let the other thread run and leave that frame: the reader gets freed memory.
 Guarantee: no automatic garbage collection happens while this module reads a stack or a variable in it.
 """
 
@@ -77,10 +77,10 @@ def call_in(stack: Iterable[FrameType]) -> Any:
 
 
 def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
-    """Return a mapping from waiting threads to the thread that each waits for, directly or in turn one of `asleep`.
+    """Map each thread whose chain of waits ends at a thread in `asleep` to the thread that it waits for.
 
-    Only waits without a time limit count, in `Thread.join` or for the result of an executor call. The mapping is in
-    such an order that a thread comes after the one it waits for.
+    A thread waits in `Thread.join` or for the result of an executor call; waits with a timeout do not count. In the
+    mapping, each thread comes after the one that it waits for.
     """
     frames = stacks()
     calls = {id(call_in(frames.get(thread, ()))): thread for thread in asleep}

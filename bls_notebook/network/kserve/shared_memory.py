@@ -30,7 +30,7 @@ class Region:
     key: str
     offset: int
     byte_size: int
-    handle: int  # a file descriptor: with mapped memory, a shrunk object would kill this process
+    handle: int  # a file descriptor; if the memory were mapped, a client that shrinks it would kill this process
 
 
 class Regions:
@@ -49,7 +49,7 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 refuse(f"shared memory region '{name}' already in manager")
-            self._regions[name] = Region(name, key, offset, byte_size, _opened(key, offset + byte_size))
+            self._regions[name] = Region(name, key, offset, byte_size, _open_object(key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
         """Unregister a region, or all without a name; ignore an unknown name."""
@@ -78,7 +78,7 @@ class Regions:
             return _read(handle, byte_size, start)
 
     def check(self, name: str, offset: int, byte_size: int) -> None:
-        """Raise the ProtocolError of an unknown region or a part outside it."""
+        """Raise ProtocolError if the region is unknown or the part is not inside it."""
         with self._lock:
             self._place(name, offset, byte_size)
 
@@ -119,7 +119,7 @@ def _read(handle: int, byte_size: int, start: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _opened(key: str, needed: int) -> int:
+def _open_object(key: str, needed: int) -> int:
     """Open a shared memory object of at least `needed` bytes."""
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:

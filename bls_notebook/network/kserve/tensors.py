@@ -1,4 +1,4 @@
-"""Tensors in the binary format of both protocols: little-endian, C order, length-prefixed texts. Pure functions.
+"""Tensors in the binary format of KServe v2 (HTTP and gRPC): little-endian, C order, texts with a length prefix.
 
 A client's malformed input raises `ProtocolError` with Triton's text, a server's malformed output `AnswerError`.
 """
@@ -87,7 +87,7 @@ def output_tensor(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -
 
 
 def output_tensor_of_list(name: str, datatype: str, shape: Sequence[int], elements: Sequence[Any]) -> Tensor:
-    """Return an output from its elements in JSON or protobuf, flat or nested; AnswerError as above."""
+    """Return an output from its elements in JSON or protobuf, flat or nested; AnswerError as in `output_tensor`."""
     sizes, _ = _output_shape(name, shape)
     if datatype == "BF16":
         raise AnswerError(f"output '{name}': JSON cannot carry BF16; expected binary data")
@@ -132,7 +132,7 @@ def _output_shape(name: str, shape: Sequence[int]) -> tuple[list[int], int]:
 
 def _output_dtype(datatype: str) -> np.dtype[Any]:
     if datatype not in DTYPES:
-        raise AnswerError(f"the data type {datatype!r} is not one of the KServe v2 protocol")
+        raise AnswerError(f"the KServe v2 protocol has no data type {datatype!r}")
     return DTYPES[datatype]
 
 

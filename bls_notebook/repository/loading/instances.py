@@ -91,7 +91,7 @@ class InstanceMaker:
         self._source = source
         self._version = version
         self._folder = folder
-        self._homes: list[ModuleHome] = []  # of new instances, until a model takes them
+        self._homes: list[ModuleHome] = []  # of new instances, until a model owns them
         self._backend_model: BackendModel | None = None
 
     def open(self, config: ModelConfigMessage) -> BackendModel:
@@ -166,7 +166,7 @@ class InstanceMaker:
         return made
 
     def give_up(self, made: Sequence[Instance]) -> None:
-        """Finalize instances that no model has taken, and forget their modules."""
+        """Finalize instances that no model owns, and forget their modules."""
         for instance in made:
             try:
                 instance.close()
@@ -176,8 +176,8 @@ class InstanceMaker:
             home.forget()
         self._homes.clear()
 
-    def taken(self, model: LoadedModel) -> None:
-        """Record the model that has taken the new instances."""
+    def set_owner(self, model: LoadedModel) -> None:
+        """Make a model the owner of the new instances' modules."""
         for home in self._homes:
             home.owner = model
         self._homes.clear()
@@ -237,9 +237,9 @@ def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | N
 
 
 class Regrouping:
-    """New instances of a version in service, created and warmed up, beside those that it keeps.
+    """A change of the instance groups of a version in service: creates and warms up its new instances.
 
-    If the model raises an error, the new instances are finalized.
+    Call `commit` or `undo` next. If the model raises an error, the new instances are finalized.
     """
 
     def __init__(self, model: LoadedModel, spec: ModelSpec, source: ModelSource) -> None:
@@ -270,5 +270,5 @@ class Regrouping:
 
     def commit(self) -> threading.Event:
         """Replace the version's instances; see `LoadedModel.regroup`."""
-        self._maker.taken(self.model)
+        self._maker.set_owner(self.model)
         return self.model.regroup(self._spec, self._instances)

@@ -166,7 +166,7 @@ def _load_version(
             raise
         code = folder / (config.default_model_filename or "model.py")
         raise _load_error(error, source.name, version, code=code) from error
-    maker.taken(model)
+    maker.set_owner(model)
     model.maker = maker
     return model
 

@@ -4,9 +4,9 @@ The owner is, in this order: the instance of the nearest model function on the s
 context is serving; the owner of the code that started the thread or submitted its work.
 
 Guarantees: the nearest function decides, so a model that another model or the notebook calls owns its own code. Code of
-the notebook has no owner, even if a model calls it. No owner is kept alive. Finding an owner costs time only when it is
-asked for; once a model is loaded, starting a thread and `ThreadPoolExecutor.submit` record the owner. Processes that a
-model spawns search modules in the model's folders.
+the notebook has no owner, even if a model calls it. This module keeps no owner alive. It searches the stack when
+an owner is asked for and, once a model is loaded, at each `Thread.start` and `ThreadPoolExecutor.submit`. Processes
+that a model spawns search modules in the model's folders.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from bls_notebook.pb_utils._runtime import caller_var
 from .exit_guard import keep_process
 
 _OURS = "bls_notebook."
-_ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # frames beyond were not called by a model
+_ENGINE = (
+    "bls_notebook.engine.",
+    "bls_notebook.backends.",
+)  # the engine called the model: frames further out are not the model's
 _builtins = vars(builtins)
 _INTERPRETERS: tuple[type, ...] = ()
 if sys.version_info >= (3, 14):
@@ -41,7 +44,7 @@ _lock = threading.Lock()
 
 
 def running_home() -> ModelHome | None:
-    """Return the home of the instance that owns the running code; None if there is none."""
+    """Return the `ModelHome` (the modules) of the instance that owns the running code; None if there is none."""
     return owner_of(sys._getframe(1))[0]
 
 

@@ -1,4 +1,4 @@
-"""Files of an export for proving and measuring its models on another machine: requests, and the models' answers here.
+"""Files of an export for proof and measurement on another machine: requests, and the answers of the models here.
 
 ``requests.json`` and ``prove.py`` need only tritonclient and NumPy. ``perf_MODEL.json`` is input data for
 perf_analyzer with the expected outputs (format: docs/input_data.md of perf_analyzer).
@@ -42,7 +42,7 @@ def proof_files(specs: Mapping[str, ModelSpec], requests: Any, repository: Model
         if cases:
             answered[name] = [_answered(repository, spec, case) for case in cases]
     if not answered:
-        raise BLSError(f"export: requests: none is for {', '.join(specs)}")
+        raise BLSError(f"export: requests: none is for {', '.join(specs)}; pass at least one for an exported model")
     models = {
         name: {
             "decoupled": specs[name].decoupled,
@@ -72,14 +72,14 @@ def _step(request: ProofRequest, responses: Sequence[Response]) -> dict[str, Any
     answers = [
         {"error": response.error.message()}
         if response.error is not None
-        else {"outputs": [_plain(tensor) for tensor in response.output_tensors()]}
+        else {"outputs": [_tensor_json(tensor) for tensor in response.output_tensors()]}
         for response in responses
     ]
-    inputs = [_plain(tensor) for tensor in request.inputs.values()]
+    inputs = [_tensor_json(tensor) for tensor in request.inputs.values()]
     return {"inputs": inputs, "parameters": dict(request.parameters), "answers": answers}
 
 
-def _plain(tensor: Tensor, row: int | None = None) -> dict[str, Any]:
+def _tensor_json(tensor: Tensor, row: int | None = None) -> dict[str, Any]:
     array = tensor._array if row is None else tensor._array[row]
     data = serialize_byte_tensor(array) or b"" if tensor._datatype == "BYTES" else array.tobytes()
     content = base64.b64encode(data).decode()
@@ -121,5 +121,5 @@ def _rows(spec: ModelSpec, tensors: Sequence[Tensor]) -> Iterator[dict[str, Any]
     if spec.max_batch_size:
         numbers = range(min((len(tensor._array) for tensor in tensors), default=0))
     for number in numbers:
-        row = [_plain(tensor, number) for tensor in tensors]
-        yield {each["name"]: {"content": {"b64": each["b64"]}, "shape": each["shape"]} for each in row}
+        row = [_tensor_json(tensor, number) for tensor in tensors]
+        yield {t["name"]: {"content": {"b64": t["b64"]}, "shape": t["shape"]} for t in row}

@@ -20,12 +20,12 @@ MEANING = {
     "leak": "requests, threads or memory are left behind",
     "spoilt": "after the fault, the model does not work as before",
     "vague": "an error that does not say which model failed",
-    "stumbles": "an unintended exception, which does not say that the callee's response was wrong",
-    "silent": "a response computed from a wrong one or from none, without an error; this may be intended",
+    "stumbles": "an unintended exception; its message does not say that the callee's response was wrong",
+    "silent": "a response without an error, although the callee's was wrong or missing; this may be intended",
     "waits": "no time limit: the model responds only after the callee does",
     "clear": "an error that points to the callee",
     "fallback": "a response computed without the callee",
-    "unharmed": "the same response, at another time",
+    "unharmed": "the same response, although the callee answered at another time",
     "unaffected": "the same response: the fault makes no difference to this request",
     "unjudged": "cannot be judged: responses differ from request to request without a fault too",
     "not reached": "the request did not reach the callee",
@@ -93,7 +93,7 @@ def _grouped(cases: Sequence[DrilledCase]) -> list[list[DrilledCase]]:
 
 
 def _callees(case: DrilledCase) -> tuple[str, ...]:
-    return tuple(each.model for each in case.faults)
+    return tuple(fault.model for fault in case.faults)
 
 
 def _faults(group: Sequence[DrilledCase]) -> str:
@@ -115,8 +115,8 @@ def _said(group: Sequence[DrilledCase]) -> list[str]:
         return list(sentences)
     if len({_callees(case) for case in group}) > 1:
         return [f"{_faults(cases)}: {said}" for said, cases in sentences.items()]
-    of = {said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences}
-    return [f"{', '.join(faults)}: {said}" for said, faults in of.items()]
+    faults_of = {said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences}
+    return [f"{', '.join(faults)}: {said}" for said, faults in faults_of.items()]
 
 
 def _where(at: CodePlace) -> str:
