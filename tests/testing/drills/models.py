@@ -33,6 +33,17 @@ class TritonPythonModel:
 """
 _ASYNC = "    async def execute(self, requests):\n        return [await self.one(given(r)) for r in requests]\n"
 _STREAM = "    def execute(self, requests):\n        for r in requests:\n            self.one(r)\n"
+
+
+def _on_error(*lines: str) -> str:
+    """Return a caller of `twice` that runs these lines if the response is an error."""
+    inside = "".join(f"            {line}\n" for line in lines)
+    return (
+        '\n    def one(self, x):\n        response = call("twice", x).exec()\n        if response.has_error():\n'
+        f"{inside}        return out(value(response))\n"
+    )
+
+
 CALLERS = {
     "tells": """
     def one(self, x):
@@ -46,33 +57,15 @@ CALLERS = {
             )
         return out(y)
 """,
-    "returns": """
-    def one(self, x):
-        response = call("twice", x).exec()
-        if response.has_error():
-            return pb_utils.InferenceResponse(error=response.error())
-        return out(value(response))
-""",
+    "returns": _on_error("return pb_utils.InferenceResponse(error=response.error())"),
     "in_a_line": """
     def one(self, x):
         response = call("twice", x).exec()
         if response.has_error(): raise pb_utils.TritonModelException(response.error().message())
         return out(value(response))
 """,
-    "vague": """
-    def one(self, x):
-        response = call("twice", x).exec()
-        if response.has_error():
-            raise pb_utils.TritonModelException("something failed")
-        return out(value(response))
-""",
-    "crashes": """
-    def one(self, x):
-        response = call("twice", x).exec()
-        if response.has_error():
-            raise RuntimeError(response.error().text)
-        return out(value(response))
-""",
+    "vague": _on_error('raise pb_utils.TritonModelException("something failed")'),
+    "crashes": _on_error("raise RuntimeError(response.error().text)"),
     "blind": """
     def one(self, x):
         return out(value(call("twice", x).exec()))
@@ -110,22 +103,10 @@ CALLERS = {
     def one(self, x):
         return out(np.nan_to_num(value(call("twice", x).exec()), nan=7.0).astype(np.float32))
 """,
-    "hangs": """
-    def one(self, x):
-        response = call("twice", x).exec()
-        if response.has_error():
-            while True:
-                time.sleep(0.01)
-        return out(value(response))
-""",
-    "keeps_errors": """
-    def one(self, x):
-        response = call("twice", x).exec()
-        if response.has_error():
-            self.kept.append(pb_utils.Tensor("IN", x))
-            raise pb_utils.TritonModelException(response.error().message())
-        return out(value(response))
-""",
+    "hangs": _on_error("while True:", "    time.sleep(0.01)"),
+    "keeps_errors": _on_error(
+        'self.kept.append(pb_utils.Tensor("IN", x))', "raise pb_utils.TritonModelException(response.error().message())"
+    ),
     "keeps_threads": """
     def one(self, x):
         response = call("twice", x).exec()
