@@ -1,8 +1,7 @@
 """A real JupyterLab, and a notebook that is open in it.
 
-Lab runs over a folder with a copy of the sample models, with settings, caches and kernels of its own, listens
-on loopback alone, and its kernels import this checkout. It needs jupyterlab, `playwright` for Python, and any
-Chromium: Playwright's own download is not needed.
+The server has a copy of the sample models and separate settings, caches and kernels; it listens on loopback only, and
+its kernels import this checkout. Needs jupyterlab, `playwright` for Python and any Chromium.
 """
 
 from __future__ import annotations
@@ -58,16 +57,15 @@ _ASK = """async (code) => {
 
 
 def find_chromium() -> str | None:
-    """The browser: $CHROMIUM, else one on the path or in a usual place."""
-    given = os.environ.get("CHROMIUM")
-    if given:
-        return given
-    found = (shutil.which(name) for name in _NAMES)
-    return next((path for path in (*found, *_PLACES) if path and Path(path).exists()), None)
+    """Return the browser: $CHROMIUM, or one on the path or in a usual place."""
+    if named := os.environ.get("CHROMIUM"):
+        return named
+    on_path = (shutil.which(name) for name in _NAMES)
+    return next((path for path in (*on_path, *_PLACES) if path and Path(path).exists()), None)
 
 
 def notebook_file(cells: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
-    """A notebook of code cells, or of whole cells where one is a mapping."""
+    """Return a notebook of code cells; a mapping is a complete cell."""
     whole = [
         cell
         if isinstance(cell, Mapping)
@@ -84,13 +82,13 @@ def notebook_file(cells: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class Lab:
-    """A JupyterLab server; stop it by `close`."""
+    """A JupyterLab server; `close` stops it."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.root = home / "root"
         (self.root / "notebooks").mkdir(parents=True)
-        # Beside the notebooks, where those of the course look for it.
+        # Beside the notebooks, where the course expects it.
         shutil.copytree(ROOT / "model_repository", self.root / "model_repository")
         self.token = secrets.token_hex(16)
         with socket.socket() as free:
@@ -152,16 +150,16 @@ class Lab:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """The last of what the server said."""
+        """Return the end of the server's log."""
         return (self.home / "lab.log").read_text(encoding="utf-8", errors="replace")[-3000:]
 
     def url(self, name: str) -> str:
-        """Where a notebook is shown, alone."""
+        """Return the address of a notebook."""
         return f"http://127.0.0.1:{self.port}/lab/tree/notebooks/{name}?token={self.token}&reset"
 
     def close(self) -> None:
         """Stop the server and its kernels."""
-        self._process.terminate()  # on an interrupt it would ask
+        self._process.terminate()  # an interrupt would make it ask for confirmation
         try:
             self._process.wait(15)
         except subprocess.TimeoutExpired:
@@ -171,7 +169,7 @@ class Lab:
 
 
 class OpenNotebook:
-    """A notebook on a page. `page` is Playwright's; `problems` are exceptions that nobody caught in it."""
+    """A notebook on a Playwright `page`; `problems` are its uncaught exceptions."""
 
     def __init__(self, lab: Lab, page: Any, name: str) -> None:
         self.page = page
@@ -187,18 +185,18 @@ class OpenNotebook:
         )
 
     def _problem(self, error: Any) -> None:
-        # Not JupyterLab's own, of a panel that it closes or a kernel that it shuts down: widgets are blobs.
+        # Only those of widgets, whose code is a blob: JupyterLab raises some when it closes a panel or a kernel.
         stack = str(error.stack)
         own = "message before replies were done" in f"{error}{stack}"
         if not own and ("blob:" in stack or "/static/" not in stack):
             self.problems.append(f"{error}\n{stack}")
 
     def ready(self) -> None:
-        """Wait until there is a kernel that answers."""
+        """Wait until the kernel answers."""
         self.page.evaluate(_READY)
 
     def run(self, tries: int = 3) -> None:
-        """Run every cell, and wait until they are done."""
+        """Run all cells and wait for them."""
         script = (
             f"(ms) => Promise.race([({_RUN})(),"
             " new Promise((_, no) => setTimeout(() => no(new Error('the cells took too long')), ms))])"
@@ -215,15 +213,15 @@ class OpenNotebook:
                 )
 
     def cell(self, index: int) -> Any:
-        """A cell, as a locator."""
+        """Return a locator of a cell."""
         return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook .jp-Cell").nth(index)
 
     def output(self, index: int) -> Any:
-        """The outputs of a cell, as a locator."""
+        """Return a locator of a cell's outputs."""
         return self.cell(index).locator(".jp-OutputArea-output")
 
     def executed(self) -> list[bool]:
-        """Whether each code cell has been run to its end."""
+        """Return for each code cell whether it has run."""
         counts: list[int | None] = self.page.evaluate(
             "() => window.jupyterapp.shell.currentWidget.content.widgets"
             ".filter(cell => cell.model.type === 'code').map(cell => cell.model.executionCount ?? null)"
@@ -231,26 +229,26 @@ class OpenNotebook:
         return [count is not None for count in counts]
 
     def errors(self) -> list[str]:
-        """The tracebacks on the page."""
+        """Return the tracebacks and stderr on the page."""
         selector = '[data-mime-type="application/vnd.jupyter.error"], [data-mime-type*="stderr"]'
         return [str(text) for text in self.page.locator(selector).all_inner_texts()]
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression in the kernel, by way of JSON."""
+        """Return the value of an expression in the kernel, passed as JSON."""
         answer = self.page.evaluate(_ASK, f"__import__('json').dumps({expression})")
         if answer["status"] != "ok":
             raise AssertionError(f"{expression}: {answer['ename']}: {answer['evalue']}")
         return json.loads(ast.literal_eval(answer["data"]["text/plain"]))
 
     def ask_until(self, expression: str, seconds: float = 10) -> Any:
-        """The first true value that an expression has in the kernel, or its last one."""
+        """Evaluate an expression in the kernel until it is true; return its last value."""
         deadline = time.monotonic() + seconds
         while not (value := self.ask(expression)) and time.monotonic() < deadline:
             self.page.wait_for_timeout(50)
         return value
 
     def theme(self, name: str) -> None:
-        """Switch to ``Dark`` or ``Light``, and wait until it shows."""
+        """Switch to ``Dark`` or ``Light``, and wait until the page shows it."""
         self.page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", f"JupyterLab {name}"
         )
@@ -258,18 +256,7 @@ class OpenNotebook:
         self.page.wait_for_selector(f'body[data-jp-theme-light="{light}"]', state="attached")
 
     def close(self) -> None:
-        """Close the page, and end the kernel."""
+        """Close the page and the kernel."""
         with contextlib.suppress(Exception):  # it may have ended already
             self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
         self.page.close()
-
-    def picture(self, path: Path) -> None:
-        """Take a picture of the whole notebook, for looking at."""
-        panel = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer"
-        size = self.page.viewport_size
-        height = self.page.evaluate(f"() => document.querySelector('{panel}').scrollHeight")
-        self.page.set_viewport_size({"width": size["width"], "height": min(height + 150, 12000)})
-        self.page.evaluate(f"() => {{ document.querySelector('{panel}').scrollTop = 0; }}")
-        self.page.wait_for_timeout(300)
-        self.page.screenshot(path=str(path))
-        self.page.set_viewport_size(size)

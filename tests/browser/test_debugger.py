@@ -1,4 +1,4 @@
-"""A red dot in a model's cell, as a person sets it in JupyterLab."""
+"""A breakpoint in a model's cell, set in JupyterLab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch in a real browser: it and its buttons work while a cell runs, and it ends when it is cleared."""
+"""The watch in a real browser: the panel and its buttons work while a cell runs; clearing the output ends it."""
 
 from __future__ import annotations
 
