@@ -54,7 +54,7 @@ class Guess(Record):
 def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ...]:
     """Return the printed text and the displays (MIME bundles) of a cell, for use inside another display.
 
-    Overwritten lines, such as those of a progress bar, are left out.
+    Lines that were overwritten, for example by a progress bar, are left out.
     """
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in printed.splitlines())
     words = "\n".join(lines).strip("\n")
