@@ -18,6 +18,7 @@ from . import progress as _progress
 from .backends.registry import register_backend_module
 from .capabilities import MissingCapabilityError, registry
 from .devices.registry import register_simulator
+from .records.base import text_renderers as _text_renderers
 
 __version__ = "0.1.0"
 __all__ = ["pb_utils"]
@@ -39,7 +40,14 @@ def _new_bar() -> Any:
     return new_bar()
 
 
+def _text_of(value: object) -> str | None:
+    from .display.bundle import text_of
+
+    return text_of(value)
+
+
 _progress.bars.append(_new_bar)
+_text_renderers.append(_text_of)
 
 
 # Python runs exit hooks in reverse order of registration. So hooks registered after the import of this package can

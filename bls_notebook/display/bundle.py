@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bls_notebook.capabilities import load, registry
+from bls_notebook.capabilities import Drawing, load, registry
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
 from bls_notebook.display.document import Document
 from bls_notebook.records.base import Record
+from bls_notebook.records.errors import BLSError
 
 from .widgets import live as live_widget
 from .widgets import with_view
@@ -89,6 +90,17 @@ def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     from .records.model_files import config_document  # imported on first use
 
     return display_of(config_document(name, pbtxt=pbtxt), width)
+
+
+def text_of(value: Any) -> str | None:
+    """Return the text that a cell shows for a value; None if no display is registered or there is no data yet."""
+    entry = registry().drawing(type(value))
+    if entry is None or (entry[1].many and not entry[1].document):
+        return None
+    try:
+        return render(value.record if entry[1] == Drawing() else value).text
+    except BLSError:  # such as a memory recording that has not started
+        return None
 
 
 def display_of(document: Document, width: int = 100) -> Display:

@@ -10,7 +10,7 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
-from bls_notebook.records.base import Record
+from bls_notebook.records.base import Printable, Record
 from bls_notebook.records.repository import Compared, ModelRecord
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.repository import current_repository
@@ -24,7 +24,7 @@ _EXPECTED = "expected a response, a tensor, an array, or the name of a model"
 OUTPUTS = 8  # the most outputs of a response that are shown in one inspection
 
 
-class Inspection:
+class Inspection(Printable):
     """The contents of a value, or the comparison of two; a notebook displays it.
 
     Attributes

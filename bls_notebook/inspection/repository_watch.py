@@ -20,6 +20,7 @@ from bls_notebook.devices.registry import device_records
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of
+from bls_notebook.records.base import Printable
 from bls_notebook.repository.source.layout import shown_path
 
 from .records import ModelNow, WatchRecord
@@ -58,7 +59,7 @@ def watch(seconds: float = 0.5, *, repo: ModelRepository | None = None) -> Watch
     return Watch(host_of(repo).repository, seconds)
 
 
-class Watch:
+class Watch(Printable):
     """Samples the state of a repository every few `seconds`; see `watch`.
 
     In a notebook with the extension it is a live panel. Sampling costs little, and stops without followers.

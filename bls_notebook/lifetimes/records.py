@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.base import Record
+from bls_notebook.records.base import Printable, Record
 from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
 from bls_notebook.records.record_file import RecordFile
 
@@ -151,7 +151,7 @@ def _largest_first(lives: Iterable[Life]) -> tuple[Life, ...]:
     return tuple(sorted(lives, key=lambda life: (-life.bytes, life.id)))
 
 
-class LifetimesAnalysis:
+class LifetimesAnalysis(Printable):
     """The questions that a `Lifetimes` answers; for classes with one as `record`."""
 
     __slots__ = ()

@@ -17,6 +17,7 @@ from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.extending import Host, Registration, critical
 from bls_notebook.progress import progress
+from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.repository.source.names import check_model_name
 
@@ -35,7 +36,7 @@ _NO_INDEX = (
 log = logging.getLogger("bls_notebook")
 
 
-class Connection:
+class Connection(Printable):
     """The models of a server in a repository; a context manager that disconnects.
 
     Attributes

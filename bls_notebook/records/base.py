@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -13,7 +13,21 @@ _LONGEST = 200  # characters of a record's repr
 _TEXT, _ITEMS = 40, 4  # characters of a text, and items of a tuple, in a repr
 
 
-class Record:
+# Functions that return the text that a cell shows for a value, or None if it has no display.
+text_renderers: list[Callable[[object], str | None]] = []
+
+
+class Printable:
+    """A value for which `print` shows the same text as a notebook cell."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        texts = (render(self) for render in text_renderers)
+        return next((text for text in texts if text is not None), repr(self))
+
+
+class Record(Printable):
     """A frozen dataclass made of text, numbers, ``None``, tuples and other records.
 
     Subclasses are dataclasses with ``repr=False``: a session has thousands of spans, so its repr in a list or an error

@@ -34,6 +34,9 @@ class Trial(NamedTuple):
     def record(self) -> Tried:
         return self.report
 
+    def __str__(self) -> str:
+        return str(self.report)
+
 
 def try_repository(
     folder: str | Path,

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.records.repository import MessageRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
+from tests.repository.models import TEXT, saying
 
 VALUES: list[Any] = [
     model(), response(), error(), MessageRecord("done"), [model()], [response()], [], [statistics()],
@@ -28,6 +30,21 @@ def test_both_forms_come_together() -> None:
         assert set(bundle) == {"text/plain", "text/html"}
         assert bundle["text/html"].startswith('<div class="bls-out mathjax_ignore tex2jax_ignore"><style>')
         assert str(render(value)) == bundle["text/plain"]
+
+
+def test_print_shows_the_text_of_results() -> None:
+    assert str(model()) == render(model()).text
+    assert str(tensor()) == repr(tensor())  # no display
+    with bls.ModelRepository() as repo:
+        repo.define("m", saying("1"), TEXT)
+        recording, memory = bls.profile(name="two"), bls.track_memory()
+        assert str(memory) == repr(memory)  # nothing is recorded yet
+        with recording, memory:
+            answer = repo.infer("m", {})
+        for result in (answer, recording, recording.record, memory, bls.check(repo=repo), bls.inspect(answer)):
+            assert str(result).partition("\n")[0].strip()
+            assert not str(result).startswith("<")
+        assert str(recording) == render(recording.record).text
 
 
 def test_jupyter_picks_the_bundle_up() -> None:

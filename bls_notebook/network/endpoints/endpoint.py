@@ -21,6 +21,7 @@ from bls_notebook.extending import Host
 from bls_notebook.network.kserve.address import HOST, Listening
 from bls_notebook.network.kserve.shared_memory import Regions
 from bls_notebook.network.records import EndpointModel, EndpointRecord
+from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository, current_repository
 
 from .admission import Admission, Limits
@@ -30,7 +31,7 @@ _GRACE = 1.0  # seconds that `stop` gives requests in flight
 _INSTALL = "pip install 'bls_notebook[network]'"
 
 
-class Endpoint(Listening):
+class Endpoint(Listening, Printable):
     """Serves models to clients on this machine; a context manager.
 
     Attributes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.records.base import Record
+from bls_notebook.records.base import Printable, Record
 
 from .spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class SessionAnalysis:
+class SessionAnalysis(Printable):
     """The analyses of a session, for every class with a session as its `record`."""
 
     __slots__ = ()

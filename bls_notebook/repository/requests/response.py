@@ -13,6 +13,7 @@ from bls_notebook.devices.allocation_log import owner_kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import from_bits
+from bls_notebook.records.base import Printable
 from bls_notebook.records.errors import ErrorRecord
 from bls_notebook.records.preview import tensor_record
 from bls_notebook.records.raw_events import stubs_in, went_through, without_stubs
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from bls_notebook.records.repository import ResponseRecord
 
 
-class Response:
+class Response(Printable):
     """The response to a request, or one response of a stream.
 
     Attributes
@@ -117,15 +118,17 @@ class Response:
         return json.loads(self._response._parameters)  # type: ignore[no-any-return]
 
     def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return every output as an array, by name; empty if the request failed.
+        """Return every output as an array, by name.
 
         BF16, which NumPy lacks, becomes float32.
 
         Raises
         ------
         BLSError
-            An output is on a GPU.
+            The request failed, or an output is on a GPU.
         """
+        if self.error is not None:
+            raise BLSError(f"model {self.model!r} answered with an error: {self.error.message()}")
         for tensor in self._response._outputs:
             if not tensor.is_cpu():
                 raise BLSError(

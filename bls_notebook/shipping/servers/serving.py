@@ -15,6 +15,7 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.network.kserve.address import HOST
 from bls_notebook.progress import progress
+from bls_notebook.records.base import Printable
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.shipping.exports.exporter import export
 from bls_notebook.shipping.records import Exported, ServedModel, ServerRecord
@@ -36,7 +37,7 @@ _MESSAGE = re.compile(r"\s*[^\s|+]")  # a line of the log that is not part of a 
 _PATIENCE = 5.0  # timeout in seconds of queries for the server's state
 
 
-class LocalServer(TritonServer):
+class LocalServer(TritonServer, Printable):
     """A tritonserver on a copy of the notebook's models; a context manager.
 
     It has the methods of `TritonServer`, such as ``infer``, ``statistics``, ``log`` and ``stop``. A stopped server

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.profiling.profiler import DEFAULT_LIMIT, Profile
+from bls_notebook.records.base import Printable
 from bls_notebook.records.units import bytes_in, count, size
 from bls_notebook.testing.recording.payload_tape import Tape
 from bls_notebook.testing.records import Recorded, TensorKept
@@ -18,7 +19,7 @@ from .recording_file import Array, digest, shown
 LIMIT = 1 << 28
 
 
-class Recorder:
+class Recorder(Printable):
     """A running or finished recording; see `record`.
 
     Parameters

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError, TritonModelException
+from bls_notebook.records.base import Printable
 from bls_notebook.records.errors import BLSError
 from bls_notebook.records.record_file import told
 from bls_notebook.repository.requests.tensor_differences import compared
@@ -247,7 +248,7 @@ class RecordedRequest:
 ALL = "record(..., tensors='all') keeps the tensors of every request"
 
 
-class Recording:
+class Recording(Printable):
     """Recorded requests and their tensors; see `record` and `bls.load`.
 
     Attributes
