@@ -70,16 +70,6 @@ async def execute(self, requests):
     assert infer(repo, "a") == 24
 
 
-def test_sixty_four_at_once(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt(2))
-    repo.define("a", model('''
-async def execute(self, requests):
-    got = await asyncio.gather(*[ask("double", n).async_exec() for n in range(64)])
-    return [answer(sum(value_of(g) == 2 * n for n, g in enumerate(got)))]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 64
-
-
 def test_cancelling_drops_a_queued_request(repo: bls.ModelRepository) -> None:
     repo.define("gated", GATED, pbtxt())
     gates.open_gate("go 3")
@@ -372,24 +362,6 @@ def finalize(self):
     Caller(repo.unload, "a").result()
     gates.pass_gate("cancelled")
     assert gates.logged() == ["finalized"]
-
-
-def test_a_background_task_may_send_requests(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("a", model('''
-async def execute(self, requests):
-    async def background():
-        await asyncio.to_thread(gates.pass_gate, "go on")
-        gates.shared["got"] = value_of(await ask("double", 21).async_exec())
-        gates.open_gate("got")
-    self.task = asyncio.create_task(background())
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 1
-    assert_all_idle(repo)
-    gates.open_gate("go on")
-    gates.pass_gate("got")
-    assert gates.shared["got"] == 42
 
 
 def test_loops_end_with_their_model(repo: bls.ModelRepository) -> None:

@@ -180,21 +180,6 @@ async def execute(self, requests):
     assert gates.logged() == [[True]]
 
 
-def test_waiting_for_no_longer_than(repo: bls.ModelRepository) -> None:
-    """`asyncio.wait_for` cancels what it waits for."""
-    repo.define("plain", model(PLAIN.format(kind="def", pause="time.sleep(0.001)")), pbtxt())
-    repo.define("a", model('''
-async def execute(self, requests):
-    try:
-        await asyncio.wait_for(ask("plain").async_exec(), 0.05)
-    except asyncio.TimeoutError:
-        return [answer(3)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 3
-    assert_all_idle(repo)
-    assert gates.logged() == [[True]]
-
-
 @pytest.mark.parametrize("way", ["stream", "stream_async"])
 def test_leaving_a_stream_early(repo: bls.ModelRepository, way: str) -> None:
     repo.define("stream", model(KINDS["sync"]), config())
@@ -214,28 +199,6 @@ def test_leaving_a_stream_early(repo: bls.ModelRepository, way: str) -> None:
     until(lambda: gates.gate("begun").is_set())
     assert_all_idle(repo)
     assert gates.logged()[-1] == ("end", 4, True, True)
-
-
-def test_cancelling_a_step_of_an_ensemble(repo: bls.ModelRepository) -> None:
-    repo.define("plain", model(PLAIN.format(kind="def", pause="time.sleep(0.001)")), pbtxt())
-    repo.define("e", "", """
-platform: "ensemble"
-input [ { name: "X" data_type: TYPE_INT32 dims: [ -1 ] } ]
-output [ { name: "Y" data_type: TYPE_INT32 dims: [ -1 ] } ]
-ensemble_scheduling { step [ { model_name: "plain" model_version: -1
-  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }
-""")  # fmt: skip
-
-    async def call() -> None:
-        task = asyncio.create_task(repo.infer_async("e", ints(1)))
-        await asyncio.to_thread(gates.pass_gate, "begun")
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(call())
-    assert_all_idle(repo, "plain")
-    assert gates.logged() == [[True]]
 
 
 def test_an_error_with_the_code_of_cancelling_keeps_its_code(repo: bls.ModelRepository) -> None:

@@ -249,10 +249,8 @@ def test_an_async_decoupled_model_may_call_itself(repo: bls.ModelRepository) -> 
     assert [value(r) for r in repo.stream("a", ints(0, 0, 0))] == [4]
 
 
-@pytest.mark.parametrize("send", [
-    "return list(request.exec(decoupled=True))[0]",
-])  # fmt: skip
-def test_an_async_decoupled_model_that_blocks_its_loop_for_itself(repo: bls.ModelRepository, send: str) -> None:
+def test_an_async_decoupled_model_that_blocks_its_loop_for_itself(repo: bls.ModelRepository) -> None:
+    send = "return list(request.exec(decoupled=True))[0]"
     repo.define("a", model(ASYNC_DECOUPLED.format(send=send)), pbtxt(decoupled=True))
     text = message(list(repo.stream("a", ints(0)))[-1])
     assert "circular BLS: a -> a." in text

@@ -15,20 +15,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.calling import root_of
 from tests.engine import gates
-from tests.engine.harness import (
-    DOUBLE,
-    Caller,
-    assert_all_idle,
-    idle,
-    infer,
-    ints,
-    message,
-    model,
-    pbtxt,
-    queued,
-    until,
-    value,
-)
+from tests.engine.harness import Caller, assert_all_idle, idle, infer, ints, message, model, pbtxt, queued, until, value
 
 WORDS = """
 class Unprintable(Exception):
@@ -440,21 +427,3 @@ def execute(self, requests):
     assert record.error is not None
     assert record.error.chain == ("a", "b", "c")
     assert "deep down" in record.error.message
-
-
-def test_a_failing_model_beside_a_good_one(repo: bls.ModelRepository) -> None:
-    repo.define("bad", misbehaving("sys.exit(1)"), pbtxt())
-    repo.define("double", DOUBLE, pbtxt())
-
-    def call(number: int) -> None:
-        for n in range(100):
-            if number % 2:
-                assert infer(repo, "double", n) == 2 * n
-            else:
-                assert "SystemExit" in message(repo.infer("bad", ints(1)))
-
-    for caller in [Caller(call, n) for n in range(4)]:
-        caller.result()
-    assert_all_idle(repo)
-    stats = repo.statistics("bad")["model_stats"][0]["inference_stats"]
-    assert (stats["success"]["count"], stats["fail"]["count"]) == (0, 200)
