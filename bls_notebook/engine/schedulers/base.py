@@ -1,14 +1,10 @@
 """`BatchScheduler`: base of the dynamic batcher and the sequence batcher; `Ordering` keeps responses in order.
 
-Guarantees:
-
-- An instance runs one batch at a time (coroutines of a decoupled model share its loop). A batch is formed when an
-  instance begins it, so it can contain every request that has arrived by then.
-- A synchronous request runs on its caller's thread if it is alone and need not wait.
-- One alarm wakes the scheduler for all delays and timeouts.
-- Every accepted request is answered. Once closed, the scheduler accepts no request, and calls `on_drained` when the
-  last one has been answered.
-- A retiring instance finishes its batch, and begins only requests that no other instance may serve.
+Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop). A batch is formed
+when an instance begins it, so it can contain every request that has arrived by then. A synchronous request runs on
+its caller's thread if it is alone and need not wait. One alarm wakes the scheduler for all delays and timeouts. Every
+accepted request is answered. Once closed, the scheduler accepts no request, and calls `on_drained` when the last one
+has been answered. A retiring instance finishes its batch, and begins only requests that no other instance may serve.
 
 No exception can lose an instance, as in the default scheduler: the sender of a request only asks the engine's own
 threads to look for work, and these take instances. A request that runs on its caller's thread gives the instance
