@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.schedulers import base
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting import event_loops, interrupts
+from bls_notebook.engine.waiting import deadlock, event_loops, interrupts
 from tests.engine import gates
+from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import assert_all_idle, stacks, until
 
 SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
@@ -94,3 +96,18 @@ def strict() -> Iterator[bls.ModelRepository]:
     """One whose warnings are errors."""
     with bls.ModelRepository(strict=True) as repository:
         yield repository
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
+    caplog.set_level("WARNING", "bls_notebook")
+    return caplog
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The clock of the batch schedulers."""
+    fake = FakeClock()
+    monkeypatch.setattr(base, "system_clock", fake)
+    return fake

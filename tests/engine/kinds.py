@@ -13,7 +13,7 @@ import numpy as np
 import bls_notebook as bls
 from bls_notebook import pb_utils
 from tests.engine.ensembles import chain
-from tests.engine.harness import DOUBLE, ints, model, pbtxt, until, value
+from tests.engine.harness import DOUBLE, assert_all_idle, ints, model, pbtxt, until, value
 
 Once = Callable[[bls.ModelRepository, asyncio.AbstractEventLoop], Any]
 
@@ -70,18 +70,14 @@ def lay_out(repo: bls.ModelRepository) -> None:
 
 
 def at_rest(repo: bls.ModelRepository) -> None:
-    """Nothing is lost: every instance is idle, nothing waits, nothing is unanswered, no slot is taken."""
+    """Assert that nothing is lost: every request is answered, every instance is idle, no slot is taken."""
     for name in repo._server.names():
         found: Any = repo._server.find(name)
         scheduler = getattr(found.scheduler, "_inner", found.scheduler)
         until(lambda s=scheduler: not s._open, f"a request to {name!r} is never answered")
-        if not hasattr(scheduler, "_idle"):
-            continue  # an ensemble
-        total = len(found.instances)
-        until(lambda s=scheduler: not s._queue, f"a request to {name!r} is left in the queue")
-        until(lambda s=scheduler, t=total: len(s._idle) == t, f"an instance of {name!r} is lost")
-        assert len(set(scheduler._idle)) == total
-        assert all(i.holder is None and not i.serving for i in found.instances), name
+        assert_all_idle(repo, name)
+        assert len(set(scheduler._idle)) == len(found.instances)
+        assert not any(i.serving for i in found.instances), name
 
 
 def _in_rows(repo: bls.ModelRepository, name: str, **more: Any) -> int:

@@ -28,14 +28,6 @@ from tests.engine.harness import (
     value,
 )
 
-
-@pytest.fixture
-def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
-    caplog.set_level("WARNING", "bls_notebook")
-    return caplog
-
-
 BARE = {
     "function of the model": "thread = threading.Thread(target=lambda: got.append(request.exec()))",
     "exec itself": "thread = threading.Thread(target=request.exec)",

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers import base
 from bls_notebook.engine.schedulers.dynamic import BatchQueue, BatchRules, Plan, QueuePolicy, Waiting, form
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
@@ -192,13 +191,6 @@ max_batch_size: 4
 input [ {{ name: "X" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 """
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    fake = FakeClock()
-    monkeypatch.setattr(base, "system_clock", fake)
-    return fake
 
 
 def asked(repo: bls.ModelRepository, **more: Any) -> Any:

@@ -29,13 +29,6 @@ ON_PURPOSE = {
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    fake = FakeClock()
-    monkeypatch.setattr(base, "system_clock", fake)
-    return fake
-
-
-@pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[Play]:
     write_models(tmp_path / "models")
     entered, changed = [0], threading.Condition()

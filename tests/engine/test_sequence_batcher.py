@@ -12,7 +12,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers import base
 from bls_notebook.engine.schedulers.sequence import Sequences, SequenceStep, Slot
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
@@ -65,13 +64,6 @@ def send(
     repo: bls.ModelRepository, value: int, sequence: int | str, flags: int = 0, name: str = "m", **more: Any
 ) -> Any:
     return repo.infer(name, {"X": np.array([[value]], np.int32)}, correlation_id=sequence, flags=flags, **more)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    fake = FakeClock()
-    monkeypatch.setattr(base, "system_clock", fake)
-    return fake
 
 
 @pytest.fixture

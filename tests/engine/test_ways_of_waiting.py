@@ -163,13 +163,6 @@ NEEDS = [
 ]
 
 
-@pytest.fixture
-def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(deadlock, "REPORT_AFTER", 0.03)
-    caplog.set_level("WARNING", "bls_notebook")
-    return caplog
-
-
 @pytest.mark.parametrize("way", NEEDS)
 def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, str]) -> None:
     repo.define("a", source(way), pbtxt())
