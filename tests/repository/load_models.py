@@ -1,4 +1,4 @@
-"""The models of the load test: each answers a function of its input, so that a wrong answer is known."""
+"""The models of test_under_load: each answers a function of its input, so that a wrong answer is known."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def _source(body: str) -> str:
     return HEAD + "\n".join("    " + line for line in body.strip("\n").split("\n")) + _FINALIZE
 
 
-_PLAIN = """
-def execute(self, requests):
-    return [answer(2 * given(r)) for r in requests]
-"""
-_CALLS = """
-def execute(self, requests):
-    return [answer(got(ask("plain", given(r)).exec()) + 1) for r in requests]
-"""
+def _each(expression: str, before: str = "pass") -> str:
+    return f"def execute(self, requests):\n    {before}\n    return [answer({expression}) for r in requests]"
+
+
+_PLAIN = _each("2 * given(r)")
+_CALLS = _each('got(ask("plain", given(r)).exec()) + 1')
+_BATCHES = _each("3 * given(r)", "time.sleep(0.0005 * (len(requests) > 1))")
+_ORDERED = _each("3 * given(r)", "shared.seen.extend(int(given(r)[0, 0]) for r in requests)")
 _GATHERS = """
 async def execute(self, requests):
     out = []
@@ -101,17 +101,6 @@ async def execute(self, requests):
         for i in range(3):
             await asyncio.sleep(0 if x[0] % 5 else 0.001)
             sender.send(answer(x + i), FINAL if i == 2 else 0)
-"""
-_BATCHES = """
-def execute(self, requests):
-    if len(requests) > 1:
-        time.sleep(0.0005)
-    return [answer(3 * given(r)) for r in requests]
-"""
-_ORDERED = """
-def execute(self, requests):
-    shared.seen.extend(int(given(r)[0, 0]) for r in requests)
-    return [answer(3 * given(r)) for r in requests]
 """
 _SUMS = """
 def execute(self, requests):
