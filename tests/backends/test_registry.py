@@ -85,14 +85,6 @@ def test_what_a_backend_refuses_is_told_in_one_line(repo: bls.ModelRepository) -
     assert not repo.ready("d")
 
 
-def test_an_unknown_backend_lists_those_there_are(repo: bls.ModelRepository) -> None:
-    registry.register_backend("doubling", Doubling)
-    with pytest.raises(bls.ConfigError) as caught:
-        repo.load("d", {"backend": "tensorrt"}, {"file:1/model.plan": b""})
-    assert "there is no backend 'tensorrt': available are doubling, onnxruntime, python" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("name", "runtime", "there"),
     [
