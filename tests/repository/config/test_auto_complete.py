@@ -38,8 +38,7 @@ def test_the_model_completes_a_copy_of_the_completed_configuration() -> None:
     config = complete(parse_pbtxt(FULL, model="m"), model="m")
     before = config.SerializeToString(deterministic=True)
     completed = auto_complete(config, type("M", (), {"auto_complete_config": staticmethod(function)}))
-    assert config.SerializeToString(deterministic=True) == before
-    assert seen == [to_dict(config)]
+    assert (config.SerializeToString(deterministic=True), seen) == (before, [to_dict(config)])
     assert seen[0]["instance_group"][0]["name"] == "m"
     assert list(completed.dynamic_batching.preferred_batch_size) == [4]
     assert completed.model_transaction_policy.decoupled
