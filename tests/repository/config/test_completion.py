@@ -32,8 +32,7 @@ def groups(text: str, gpus: int, backend: str = 'backend: "python"') -> list[tup
 def test_completing_twice_changes_nothing_more(config: ModelConfigMessage) -> None:
     before = config.SerializeToString(deterministic=True)
     once = complete(config, model="m")
-    assert config.SerializeToString(deterministic=True) == before
-    assert complete(once, model="m") == once
+    assert (config.SerializeToString(deterministic=True), complete(once, model="m")) == (before, once)
     validate(once)
     assert once.name == "m"
 
@@ -49,8 +48,7 @@ def test_what_is_set_stays(config: ModelConfigMessage) -> None:
 
 
 def test_the_name_is_that_of_the_folder() -> None:
-    assert done("").name == "m"
-    assert done('name: "m"').name == "m"
+    assert (done("").name, done('name: "m"').name) == ("m", "m")
     with pytest.raises(ConfigError, match="model 'm': its configuration has name: \"other\", expected"):
         done('name: "other"')
 
