@@ -32,20 +32,16 @@ def run(code: str, *options: str) -> str:
     return done.stdout
 
 
-def test_importing_the_package_loads_neither_protobuf_nor_tritonclient() -> None:
-    run(
-        "import sys, bls_notebook.repository.config\n"
-        "loaded = [m for m in sys.modules if m.startswith(('google.protobuf', 'tritonclient', 'grpc'))]\n"
-        "assert not loaded, loaded"
-    )
-
-
-def test_the_first_configuration_loads_no_grpc() -> None:
-    run(
-        "import sys\nfrom bls_notebook.repository.config import new_config\nnew_config('m')\n"
-        "loaded = [m for m in sys.modules if m.split('.')[0] in ('tritonclient', 'grpc')]\n"
-        "assert not loaded, loaded"
-    )
+def test_the_message_is_loaded_with_the_first_configuration_and_without_grpc() -> None:
+    run("""
+import sys
+from bls_notebook.repository.config import new_config
+def loaded(*names):
+    return [m for m in sys.modules if m.startswith(names)]
+assert not loaded("google.protobuf", "tritonclient", "grpc")
+new_config("m")
+assert not loaded("tritonclient", "grpc")
+""")
 
 
 @pytest.mark.parametrize("dotted_first", [True, False])
