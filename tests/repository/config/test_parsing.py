@@ -34,8 +34,7 @@ def test_pbtxt_text_reads_back_as_the_same_message(config: ModelConfigMessage) -
 
 @given(any_config())
 def test_json_reads_back_as_the_same_message(config: ModelConfigMessage) -> None:
-    assert parse_json(to_json(config), model="m") == config
-    assert parse_json(to_dict(config), model="m") == config
+    assert (parse_json(to_json(config), model="m"), parse_json(to_dict(config), model="m")) == (config, config)
 
 
 def test_every_form_of_a_configuration_means_the_same() -> None:
@@ -140,9 +139,7 @@ def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> No
 
 def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
     config = parse_json({"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m")
-    assert config.input[0].data_type == 11
-    assert list(config.input[0].dims) == [4]
-    assert config.max_batch_size == 2
+    assert (config.input[0].data_type, list(config.input[0].dims), config.max_batch_size) == (11, [4], 2)
     assert parse_json({"response_cache": {"enable": "true"}}, model="m").response_cache.enable
     assert not parse_json({"response_cache": {"enable": "false"}}, model="m").response_cache.enable
 
@@ -156,8 +153,7 @@ def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:
         },
         model="m",
     )
-    assert list(config.input[0].dims) == [4, -1]
-    assert config.max_batch_size == 3
+    assert (list(config.input[0].dims), config.max_batch_size) == ([4, -1], 3)
     assert config.parameters["a"].string_value == "b"
 
 
@@ -165,6 +161,5 @@ def test_names_of_json_without_quotes_are_read_as_the_server_reads_them() -> Non
     text = """{backend: "python", "parameters": {"a: b": {string_value: "c: \\"d: e"}},
                "sequence_batching": {direct : {"max_queue_delay_microseconds": 5}}}"""
     config = parse_json(text, model="m")
-    assert config.backend == "python"
-    assert config.parameters["a: b"].string_value == 'c: "d: e'
+    assert (config.backend, config.parameters["a: b"].string_value) == ("python", 'c: "d: e')
     assert config.sequence_batching.direct.max_queue_delay_microseconds == 5
