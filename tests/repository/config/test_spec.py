@@ -25,14 +25,12 @@ def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
     completed = complete(config, model="m")
     made = model_spec(completed)
     assert made.config is completed
-    assert made.json == to_json(completed)
-    assert list(made.inputs) == [tensor.name for tensor in completed.input]
+    assert (made.json, list(made.inputs)) == (to_json(completed), [tensor.name for tensor in completed.input])
     assert made.required == {tensor.name for tensor in completed.input if not tensor.optional}
     batch = (-1,) if completed.max_batch_size else ()
     for tensor in completed.input:
         view = made.inputs[tensor.name]
-        assert view.dims == tuple(tensor.dims)
-        assert view.shape == batch + view.dims
+        assert (view.dims, view.shape) == (tuple(tensor.dims), batch + view.dims)
         reshaped = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
         assert view.reshape == reshaped
         assert view.model_shape == batch + (view.dims if reshaped is None else reshaped)
@@ -108,8 +106,7 @@ def test_switches() -> None:
     )
     assert not made.force_cpu_only_input_tensors
     assert made.response_cache
-    assert made.max_batch_size == 3
-    assert dict(made.parameters) == {"FORCE_CPU_ONLY_INPUT_TENSORS": "no"}
+    assert (made.max_batch_size, dict(made.parameters)) == (3, {"FORCE_CPU_ONLY_INPUT_TENSORS": "no"})
     assert spec("model_transaction_policy { decoupled: true }").decoupled
 
 
@@ -128,8 +125,7 @@ VERSIONS = st.lists(st.integers(0, 12), max_size=8)
 def test_the_latest_versions(available: list[int], newest: int) -> None:
     config = parse_pbtxt(f"version_policy {{ latest {{ num_versions: {newest} }} }}", model="m")
     picked = pick_versions(config, available)
-    assert picked == sorted(picked)
-    assert len(picked) == min(newest, len(set(available)))
+    assert (picked, len(picked)) == (sorted(picked), min(newest, len(set(available))))
     assert all(left < min(picked) for left in set(available) - set(picked) if picked)
 
 
