@@ -5,7 +5,6 @@ What stays was settled on a real server; tests/conformance/test_live_regrouping.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.extending import host_of
 from tests.engine import gates
 from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, until, value
 
@@ -78,9 +78,7 @@ def repo(tmp_path: Path) -> Iterator[bls.ModelRepository]:
 
 
 def served_by(repo: bls.ModelRepository) -> list[str]:
-    found = repo._server.find("m")
-    assert found is not None
-    return [i.name for i in found.instances]
+    return [i.name for i in host_of(repo).ready("m").instances]
 
 
 def test_only_what_is_missing_is_made_and_only_what_is_too_many_ends(repo: bls.ModelRepository) -> None:
@@ -104,21 +102,24 @@ def test_an_instance_that_stays_keeps_its_state_and_the_model_its_statistics(rep
 
 
 @pytest.mark.parametrize(
-    ("groups", "made", "left"),
+    ("groups", "more", "made", "left"),
     [
-        ([group(1, name="a"), group(1, name="b")], 2, 0),
-        ([group(1, name="a"), group(2, name="b")], 3, 0),
-        ([group(1, "KIND_MODEL"), group(1)], 3, 1),
-        ([group(2, host_policy="other")], 4, 2),
-        ([group(2, rate_limiter={"priority": 2})], 4, 2),
-        ([group(1), group(1, passive=True)], 3, 1),
-        ([], 2, 1),
+        ([group(1, name="a"), group(1, name="b")], {}, 2, 0),
+        ([group(1, name="a"), group(2, name="b")], {}, 3, 0),
+        ([group(1, "KIND_MODEL"), group(1)], {}, 3, 1),
+        ([group(2, host_policy="other")], {}, 4, 2),
+        ([group(2, rate_limiter={"priority": 2})], {}, 4, 2),
+        ([group(1), group(1, passive=True)], {}, 3, 1),
+        ([], {}, 2, 1),
+        ([group(3)], {"parameters": {"p": {"string_value": "1"}}}, 5, 2),  # it is loaded again
+        ([group(2)], {"version_policy": {"all": {}}}, 2, 0),
     ],
 )
-def test_what_stands_for_what(repo: bls.ModelRepository, groups: list[dict[str, Any]], made: int, left: int) -> None:
-    """All of a group but its name and count has to be the same."""
+def test_all_of_a_group_but_its_name_and_count_has_to_be_the_same(
+    repo: bls.ModelRepository, groups: list[dict[str, Any]], more: dict[str, Any], made: int, left: int
+) -> None:
     repo.load("m", config(group(2)))
-    repo.load("m", config(*groups))
+    repo.load("m", config(*groups, **more))
     assert counts() == (made, left)
 
 
@@ -126,18 +127,6 @@ def test_new_instances_are_told_the_configuration_of_the_first_load(repo: bls.Mo
     repo.load("m", config(group(2)))
     repo.load("m", config(group(2), group(1, "KIND_MODEL")))
     assert gates.shared["told"] == [("m_0_0", "CPU", [2]), ("m_0_1", "CPU", [2]), ("m_1_0", "MODEL", [2])]
-
-
-def test_another_change_loads_the_model_again(repo: bls.ModelRepository) -> None:
-    repo.load("m", config(group(2)))
-    repo.load("m", config(group(3), parameters={"p": {"string_value": "1"}}))
-    assert counts() == (5, 2)
-
-
-def test_the_version_policy_is_no_such_change(repo: bls.ModelRepository) -> None:
-    repo.load("m", config(group(2)))
-    repo.load("m", config(group(2), version_policy={"all": {}}))
-    assert counts() == (2, 0)
 
 
 def test_by_the_file_and_by_a_cell(repo: bls.ModelRepository) -> None:
@@ -165,9 +154,7 @@ def test_where_a_new_instance_fails_all_stays_as_it_was(repo: bls.ModelRepositor
         repo.load("m", config(group(3)))
     assert caught.value.reason.startswith("load failed for model 'm': version 1 is at READY state: Internal: ")
     assert gates.shared["left"] == ["m_0_1"], "the new one that was made is finalized"
-    assert served_by(repo) == ["m_0_0"]
-    assert infer(repo, "m") == 1
-    assert repo.config("m").instance_group[0].count == 1
+    assert (served_by(repo), infer(repo, "m"), repo.config("m").instance_group[0].count) == (["m_0_0"], 1, 1)
     repo.load("m", config(group(3)))
     assert served_by(repo) == ["m_0_0", "m_0_1", "m_0_2"]
 
@@ -196,9 +183,7 @@ def test_a_new_instance_takes_what_is_queued(repo: bls.ModelRepository, more: di
     first = Caller(lambda: value(repo.infer("m", {"X": np.full(shape, 1, np.int32)})))
     gates.pass_gate("in 1")
     second = Caller(lambda: value(repo.infer("m", {"X": np.zeros(shape, np.int32)})))
-    found = repo._server.find("m")
-    assert found is not None
-    until(lambda: found.scheduler.pending == 1)
+    until(lambda: host_of(repo).ready("m").scheduler.pending == 1)
     repo.load("m", config(group(2), **more))
     assert second.result() == 1
     gates.open_gate("out 1")
@@ -208,25 +193,25 @@ def test_a_new_instance_takes_what_is_queued(repo: bls.ModelRepository, more: di
 
 def test_a_passive_instance_is_handed_no_request(repo: bls.ModelRepository) -> None:
     repo.load("m", config(group(1), group(1, passive=True)))
-    assert [infer(repo, "m") for _ in range(3)] == [1, 2, 3]
-    assert repo.record("m").instances == 2
+    assert ([infer(repo, "m") for _ in range(3)], repo.record("m").instances) == ([1, 2, 3], 2)
     repo.unload("m")
     assert counts() == (2, 2)
 
 
-@pytest.mark.parametrize("more", [{}, {"max_batch_size": 2, "dynamic_batching": {}}])
+@pytest.mark.parametrize("more", SCHEDULERS.values(), ids=SCHEDULERS)
 def test_passive_instances_alone_serve_nobody(repo: bls.ModelRepository, more: dict[str, Any]) -> None:
+    shape = (1, 1) if more else (1,)
     repo.load("m", config(group(1), **more))
-    caller = Caller(lambda: repo.infer("m", ints(1) if not more else {"X": ints(1)["X"][None]}))
+    caller = Caller(lambda: repo.infer("m", {"X": np.ones(shape, np.int32)}))
     gates.pass_gate("in 1")
     repo.load("m", config(group(2, passive=True), **more))
     gates.open_gate("out 1")
     assert caller.result().error is None  # by the instance that serves no more
     for _ in range(2):
-        response = repo.infer("m", ints(1) if not more else {"X": ints(1)["X"][None]})
+        response = repo.infer("m", {"X": np.ones(shape, np.int32)})
         assert "every instance of model 'm' is passive" in message(response)
     repo.load("m", config(group(1), **more))
-    assert repo.infer("m", ints(0) if not more else {"X": ints(0)["X"][None]}).error is None
+    assert repo.infer("m", {"X": np.zeros(shape, np.int32)}).error is None
 
 
 def test_unloading_waits_for_those_that_leave(repo: bls.ModelRepository) -> None:
@@ -235,12 +220,10 @@ def test_unloading_waits_for_those_that_leave(repo: bls.ModelRepository) -> None
     gates.pass_gate("in 1")
     repo.load("m", config(group(1, host_policy="another")))
     assert counts() == (3, 1)
-    unloading = threading.Thread(target=repo.unload, args=("m",))
-    unloading.start()
+    unloading = Caller(repo.unload, "m")
     gates.open_gate("out 1")
-    unloading.join(gates.LIMIT)
-    assert counts() == (3, 3)
-    assert caller.result() == 1
+    unloading.result()
+    assert (counts(), caller.result()) == ((3, 3), 1)
 
 
 def test_a_sequence_stays_on_its_instance_until_it_ends(repo: bls.ModelRepository) -> None:
@@ -254,15 +237,11 @@ def test_a_sequence_stays_on_its_instance_until_it_ends(repo: bls.ModelRepositor
     repo.load("m", config(group(2), **more))
     assert (step(1, 1), step(2, 1)) == (1, 1)
     repo.load("m", config(group(1), **more))
-    assert (step(1), step(2)) == (2, 2)
-    assert counts() == (2, 0)
-    assert (step(1, 2), step(2, 2)) == (3, 3)
+    assert (step(1), step(2), counts(), step(1, 2), step(2, 2)) == (2, 2, (2, 0), 3, 3)
     until(lambda: counts() == (2, 1))
     assert step(3, 1) == 4, "one instance is left"
     waiting = Caller(lambda: step(4, 1))
-    found = repo._server.find("m")
-    assert found is not None
-    until(lambda: found.scheduler.pending == 1)
+    until(lambda: host_of(repo).ready("m").scheduler.pending == 1)
     repo.load("m", config(group(2), **more))
     assert waiting.result() == 1, "a sequence that waits gets a slot of a new instance"
     assert_all_idle(repo)
