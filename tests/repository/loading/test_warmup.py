@@ -47,12 +47,17 @@ def seen(repo: bls.ModelRepository, inputs: dict[str, Any]) -> Any:
     return json.loads(response["OUT"].as_numpy().reshape(-1)[0])
 
 
-def test_samples_run_as_often_as_they_say(repo: bls.ModelRepository) -> None:
+def test_samples_run_as_often_as_they_say_on_every_instance(repo: bls.ModelRepository) -> None:
     twice = sample("zero_data: true", "batch_size: 1 count: 2")
     skipped = sample("zero_data: true", "batch_size: 0")
     repo.define("m", SEES, IN + OUT + twice + skipped)
     zeros = [1, {"IN": ["float32", [2], "[0.0, 0.0]"]}]
     assert seen(repo, {"IN": np.zeros(2, np.float32)}) == [zeros, zeros]
+    repo.define("m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]")
+    assert repo.statistics("m")["model_stats"][0]["execution_count"] == 3
+    with pytest.raises(bls.ModelLoadError):
+        repo.define("m", FAILS.replace("BODY", "raise ValueError"), IN + OUT + sample("zero_data: true"))
+    assert len(seen(repo, {"IN": np.zeros(2, np.float32)})) == 1  # the version that served goes on
 
 
 def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> None:
@@ -70,11 +75,6 @@ def test_the_log_tells_each_run_at_debug_level(repo: bls.ModelRepository, caplog
         repo.define("m", SEES, IN + OUT + sample("zero_data: true", "batch_size: 1 count: 2"))
     told = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
     assert [m for m in caplog.messages if "warmup" in m] == [f"{told}1", f"{told}2"]
-
-
-def test_every_instance_is_warmed_up(repo: bls.ModelRepository) -> None:
-    repo.define("m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]")
-    assert repo.statistics("m")["model_stats"][0]["execution_count"] == 3
 
 
 def test_a_control_of_a_sequence_has_the_dimension_of_the_batch_too(
@@ -172,13 +172,6 @@ def test_a_sample_that_fails_fails_the_load(repo: bls.ModelRepository, body: str
     )
     assert not repo.ready("m")
     assert finalized == [1]
-
-
-def test_a_version_that_served_goes_on(repo: bls.ModelRepository) -> None:
-    repo.define("m", SEES, IN + OUT)
-    with pytest.raises(bls.ModelLoadError):
-        repo.define("m", FAILS.replace("BODY", "raise ValueError"), IN + OUT + sample("zero_data: true"))
-    assert seen(repo, {"IN": np.zeros(2, np.float32)}) == []
 
 
 def test_a_file_that_is_too_short(disk: bls.ModelRepository) -> None:
