@@ -159,8 +159,7 @@ def test_each_finds_its_own(disk: bls.ModelRepository, library: ModuleType, way:
     assert who_says(disk, "a", way) == "a"
     assert ask() == "notebook", "the notebook imports its own after the model did"
     theirs = sys.modules["helper"]
-    assert who_says(disk, "b", way) == "b"
-    assert (said(disk, "a"), said(disk, "b"), ask()) == ("a", "b", "notebook")
+    assert (who_says(disk, "b", way), said(disk, "a"), said(disk, "b"), ask()) == ("b", "a", "b", "notebook")
     for _ in range(2):  # what a model of before leaves is no hole for the notebook's to fall into
         disk.reload("a")
         importlib.reload(theirs)
@@ -173,8 +172,7 @@ def test_each_finds_its_own(disk: bls.ModelRepository, library: ModuleType, way:
 @pytest.mark.parametrize("way", ["plainly", "in_everybodys_pool"])
 def test_the_notebooks_own_may_be_first(disk: bls.ModelRepository, library: ModuleType, way: str) -> None:
     theirs = importlib.import_module("helper")
-    assert who_says(disk, "a", way) == "a"
-    assert library.who() == "notebook"
+    assert (who_says(disk, "a", way), library.who()) == ("a", "notebook")
     assert sys.modules["helper"] is theirs
     assert pickle.loads(pickle.dumps(theirs.Thing)) is theirs.Thing
     del sys.modules["helper"]
@@ -208,8 +206,7 @@ def test_the_library_may_have_the_models_class(disk: bls.ModelRepository, librar
     write(disk.paths[0], "a", source, helper=HELPER.format("a"))
     for name in "ab":
         disk.load(name)
-    assert said(disk, "b") == "b b"
-    assert said(disk, "a") == "('a', 'b b', 'a')"
+    assert (said(disk, "b"), said(disk, "a")) == ("b b", "('a', 'b b', 'a')")
 
 
 def test_instances_find_their_own(disk: bls.ModelRepository, library: ModuleType) -> None:
@@ -295,8 +292,7 @@ def test_what_a_model_does_with_the_name_stays_its_own(disk: bls.ModelRepository
     assert loaded(disk, source, helper=HELPER.format("a"), replaced=replaced) == "fine"
     assert "replaced" not in sys.modules
     assert "1.model" not in sys.modules
-    assert library.who() == "notebook"
-    assert said(disk, "a") == "fine"
+    assert (library.who(), said(disk, "a")) == ("notebook", "fine")
 
 
 def test_a_file_written_later_is_found(disk: bls.ModelRepository, library: ModuleType) -> None:
