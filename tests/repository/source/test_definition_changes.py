@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import bls_notebook as bls
 from bls_notebook.repository.source.definition_changes import changes
 from tests.repository.models import ECHO, saying
@@ -16,8 +18,7 @@ def test_what_came_and_what_went() -> None:
 
 
 def test_nothing_to_compare_with_and_nothing_changed() -> None:
-    assert changes({}, {"model.py": "a"}) == ()
-    assert changes({"model.py": "a"}, {"model.py": "a"}) == ()
+    assert (changes({}, {"model.py": "a"}), changes({"model.py": "a"}, {"model.py": "a"})) == ((), ())
 
 
 def test_long_ones_stay_short_and_the_longest_are_not_compared() -> None:
@@ -30,8 +31,7 @@ def test_long_ones_stay_short_and_the_longest_are_not_compared() -> None:
 def test_of_code_and_of_the_configuration(repo: bls.ModelRepository) -> None:
     source = saying("1")
     config = 'output [{ name: "OUT" data_type: TYPE_STRING dims: [-1] }]'
-    assert repo.define("a", source, config).changes == ()
-    assert repo.define("a", source, config).changes == ()
+    assert (repo.define("a", source, config).changes, repo.define("a", source, config).changes) == ((), ())
     record = repo.define("a", source.replace("str(1)", "str(2)"), f"max_batch_size: 4 {config}")
     assert [change.file for change in record.changes] == ["model.py", "config.pbtxt"]
     assert ("+", "max_batch_size: 4") in record.changes[1].lines
@@ -43,8 +43,6 @@ def test_of_code_and_of_the_configuration(repo: bls.ModelRepository) -> None:
 
 def test_a_definition_that_failed_is_none(repo: bls.ModelRepository) -> None:
     repo.define("a", saying("1"), ECHO)
-    try:
+    with pytest.raises(bls.ModelLoadError):
         repo.define("a", "x = = 1", ECHO)
-    except bls.ModelLoadError:
-        pass
     assert repo.define("a", saying("1"), ECHO).changes == ()
