@@ -40,8 +40,7 @@ def test_models_are_listed_before_they_are_loaded(disk: bls.ModelRepository) -> 
 def test_the_newest_version_is_served(disk: bls.ModelRepository) -> None:
     for version in (1, 3, 10):
         write(disk.paths[0], "m", VERSION, version=version)
-    assert disk.load("m").version == 10
-    assert said(disk, "m") == "10"
+    assert (disk.load("m").version, said(disk, "m")) == (10, "10")
     assert disk.ready("m")
     assert disk.ready("m", 10)
     assert not disk.ready("m", 3)
@@ -71,8 +70,7 @@ def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[i
     for version in (1, 2, 4):
         write(disk.paths[0], "m", VERSION, TEXT + "\n" + policy, version)
     record = disk.load("m")
-    assert record.version == served[-1]
-    assert rows(disk) == [("m", v, "READY") for v in served]
+    assert (record.version, rows(disk)) == (served[-1], [("m", v, "READY") for v in served])
     for version in (1, 2, 3, 4):
         assert disk.ready("m", version) is (version in served)
         if version in served:
