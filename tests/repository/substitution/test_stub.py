@@ -97,8 +97,7 @@ def test_answers_of_every_form(pipe: Repository, answer: object, expected: list[
     own = pipe._server.find("double")
     with pipe.stub("double", answer) as double:
         response = pipe.infer("front", X)
-        assert values(response) == expected
-        assert response.stubs == ("double",)
+        assert (values(response), response.stubs) == (expected, ("double",))
     (call,) = double.calls
     assert call.inputs["X"].tolist() == [1, 1, 1]
     assert not call.inputs["X"].flags.writeable
@@ -117,8 +116,7 @@ async def _later(request: Any) -> Any:
 def test_async_functions_and_callers(pipe: Repository, source: str) -> None:
     pipe.define("front", source, FLOATS)
     with pipe.stub("double", _later):
-        assert values(pipe.infer("front", X)) == [5]
-        assert values(asyncio.run(pipe.infer_async("front", X))) == [5]
+        assert (values(pipe.infer("front", X)), values(asyncio.run(pipe.infer_async("front", X)))) == ([5], [5])
     with pipe.stub("double", {"Y": [6]}):
         assert values(pipe.infer("front", X)) == [6]
 
@@ -197,14 +195,12 @@ def test_models_that_are_replaced_or_unloaded_meanwhile(pipe: Repository) -> Non
         pipe.define("double", DOUBLE.replace("* 2", "* 3"), FLOATS)
         assert values(pipe.infer("front", X)) == [1]
         pipe.set_config("double", FLOATS + " instance_group { count: 2 kind: KIND_CPU }")
-        assert values(pipe.infer("front", X)) == [1]
-        assert pipe.record("double").instances == 2
+        assert (values(pipe.infer("front", X)), pipe.record("double").instances) == ([1], 2)
         pipe.unload("double")
         assert "double" in error(pipe.infer("front", X))
         pipe.define("double", DOUBLE.replace("* 2", "* 4"), FLOATS)
         assert values(pipe.infer("front", X)) == [1]
-    assert values(pipe.infer("front", X)) == [4, 4, 4]
-    assert len(double.calls) == 3
+    assert (values(pipe.infer("front", X)), len(double.calls)) == ([4, 4, 4], 3)
 
 
 def test_models_of_files_are_not_loaded(disk: Repository) -> None:
@@ -347,8 +343,7 @@ def test_delays_end_with_the_stub(pipe: Repository, answer: object) -> None:
         clock.over.clear()
         asked = Caller(pipe.infer, "front", X)
         until(lambda: len(double.calls) == 2)
-    assert values(asked.result()) == values(asked.result())
-    assert clock.seconds == [3600, 3600]
+    assert (values(asked.result()), clock.seconds) == (values(asked.result()), [3600, 3600])
 
 
 def test_delays_end_with_the_request_and_the_repository() -> None:
