@@ -85,22 +85,18 @@ def test_poll_follows_the_folders(folder: Path) -> None:
         touch(folder / "a" / "1" / "model.py", saying("'a2'"))
         write(folder, "c", saying("'c'"))
         shutil.rmtree(folder / "b")
-        assert said(repo, "a") == "a"
-        assert sorted(repo.poll()) == ["a", "b", "c"]
+        assert (said(repo, "a"), sorted(repo.poll())) == ("a", ["a", "b", "c"])
         assert (said(repo, "a"), said(repo, "c")) == ("a2", "c")
         assert states(repo) == {"a": "READY", "b": "UNAVAILABLE", "c": "READY"}
-        assert reasons(repo)["b"] == "unloaded"
-        assert repo.poll() == []
+        assert (reasons(repo)["b"], repo.poll()) == ("unloaded", [])
 
 
 def test_a_broken_edit_keeps_what_serves_and_is_tried_again(folder: Path) -> None:
     with bls.ModelRepository(folder, control_mode="poll", poll_seconds=None) as repo:
         touch(folder / "a" / "1" / "model.py", "def broken(:\n")
-        assert repo.poll() == []
-        assert said(repo, "a") == "a"
+        assert (repo.poll(), said(repo, "a")) == ([], "a")
         touch(folder / "a" / "1" / "model.py", saying("'mended'"))
-        assert repo.poll() == ["a"]
-        assert said(repo, "a") == "mended"
+        assert (repo.poll(), said(repo, "a")) == (["a"], "mended")
 
 
 def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,16 +134,14 @@ def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> Non
     assert MADE == ["1", "2"]
     touch(root / "m" / "2" / "model.py", saying("'two'", count))
     disk.load("m")
-    assert MADE == ["1", "2", "2"]
-    assert (said(disk, "m", 1), said(disk, "m", 2)) == ("1", "two")
+    assert (MADE, said(disk, "m", 1), said(disk, "m", 2)) == (["1", "2", "2"], "1", "two")
     (root / "m" / "3").mkdir()
     (root / "m" / "3" / "model.py").write_text(saying(3, count))
     disk.load("m")
     assert MADE == ["1", "2", "2", "3"]
     shutil.rmtree(root / "m" / "1")
     disk.load("m")
-    assert MADE == ["1", "2", "2", "3"]
-    assert states(disk) == {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"}
+    assert (MADE, states(disk)) == (["1", "2", "2", "3"], {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"})
     assert [r.reason for r in disk.index()] == ["unloaded", "", ""]
     assert not disk.ready("m", 1)
     (root / "m" / "shared.txt").write_text("all versions may read it")
@@ -180,8 +174,7 @@ def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
     GATES["go"].set()
     assert request.result() == "done"
     unload.result()
-    assert states(repo) == {"m": "UNAVAILABLE"}
-    assert reasons(repo) == {"m": "unloaded"}
+    assert (states(repo), reasons(repo)) == ({"m": "UNAVAILABLE"}, {"m": "unloaded"})
 
 
 def test_a_model_that_unloads_itself_does_not_wait(repo: bls.ModelRepository) -> None:
