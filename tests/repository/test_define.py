@@ -53,8 +53,7 @@ def test_a_model_of_a_cell(repo: bls.ModelRepository) -> None:
     assert (record.name, record.version, record.state, record.source, record.reason) == ("m", 1, "READY", "cell", "")
     assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("IN", "FP32", (-1,))]
     assert record.load_seconds is not None
-    assert record == repo.record("m")
-    assert repo.index() == [record]
+    assert (record, repo.index()) == (repo.record("m"), [record])
     assert repo.ready("m")
     assert repo.infer("m", {"IN": [1, 2]})["OUT"].as_numpy().tolist() == [1, 2]
 
@@ -73,16 +72,14 @@ def test_a_broken_definition_is_one_clear_message_and_the_old_version_serves(
         assert len(str(info.value).splitlines()) == 1
         rows = [(r.name, r.version, r.state) for r in repo.index()]
         if before:
-            assert rows == before
-            assert said(repo, "m") == "old"
+            assert (rows, said(repo, "m")) == (before, "old")
             repo.reload("m")
             assert said(repo, "m") == "old", "the definition is the old one too"
         else:
             assert rows in ([("m", 1, "UNAVAILABLE")], [])
             assert all(str(info.value) == r.reason for r in repo.index())
             assert not repo.ready("m")
-    assert repo.define("m", saying("'mended'"), TEXT).reason == ""
-    assert said(repo, "m") == "mended"
+    assert (repo.define("m", saying("'mended'"), TEXT).reason, said(repo, "m")) == ("", "mended")
 
 
 @pytest.mark.parametrize("source", [None, 5, b"class TritonPythonModel: pass", ["x"]])
@@ -108,8 +105,7 @@ def test_the_error_has_the_frames_and_the_cause(repo: bls.ModelRepository) -> No
     assert info.value.model == "m"
     record = info.value.record
     assert record is not None
-    assert record.kind == "ZeroDivisionError"
-    assert [f.function for f in record.frames] == ["initialize", "fail"]
+    assert (record.kind, [f.function for f in record.frames]) == ("ZeroDivisionError", ["initialize", "fail"])
     assert any("# here" in text for _, text in record.frames[-1].source)
     assert info.value.reason.startswith("load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: Zero")
 
@@ -227,13 +223,10 @@ def test_a_config_given_with_the_definition_wins(repo: bls.ModelRepository) -> N
 def test_the_config_is_a_copy(repo: bls.ModelRepository) -> None:
     repo.define("m", ECHOES, ECHO)
     config = repo.config("m")
-    assert config.name == "m"
-    assert config.backend == "python"
-    assert config.instance_group[0].count == 1
+    assert (config.name, config.backend, config.instance_group[0].count) == ("m", "python", 1)
     config.name = "changed"
     config.max_batch_size = 9
-    assert repo.config("m").name == "m"
-    assert repo.config("m").max_batch_size == 0
+    assert (repo.config("m").name, repo.config("m").max_batch_size) == ("m", 0)
 
 
 def folder_of(repo: bls.ModelRepository) -> Path:
