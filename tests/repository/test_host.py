@@ -20,7 +20,7 @@ from bls_notebook.engine.recording import log as recording
 from bls_notebook.extending import Host, host_of, observe
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
-from tests.engine.harness import until
+from tests.engine.harness import Caller, message, until
 
 X = np.float32([1, 2])
 DOUBLE = """
@@ -43,23 +43,16 @@ class TritonPythonModel:
 TRIPLE = DOUBLE.replace("2 * request", "3 * request")
 _EXECUTE = "def execute(self, requests):"
 WAITING = DOUBLE.replace(_EXECUTE, f"{_EXECUTE}\n        while True:\n            pass")
-TWICE = DOUBLE.replace(
-    "return config", "config.set_model_transaction_policy({'decoupled': True})\n        return config"
-)
-TWICE = (
-    TWICE[: TWICE.index("        return [response")]
-    + """
+TENSORS = """
+input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+STREAM = f"""{DOUBLE[: DOUBLE.index("        return [response")]}
         for request in requests:
             sender = request.get_response_sender()
             for factor in (1, 2):
                 sender.send(response(factor * request.inputs()[0].as_numpy()))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-"""
-)
-REMOTE_CONFIG = """
-backend: "remote"
-input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
 """
 
 
@@ -76,9 +69,7 @@ def write(host: Host, name: str, source: str = DOUBLE) -> Path:
 
 
 def answer_of(host: Host, name: str) -> list[float]:
-    response = host.repository.infer(name, {"X": X})
-    assert response.error is None, response.error
-    return list(response["Y"].as_numpy())
+    return list(host.repository.infer(name, {"X": X})["Y"].as_numpy())
 
 
 def test_the_host_of_no_repository_is_that_of_the_current_one(disk: bls.ModelRepository) -> None:
@@ -165,14 +156,13 @@ def test_a_request_is_validated_and_not_sent(host: Host) -> None:
 
 def test_send_gives_a_future_of_the_response(host: Host) -> None:
     host.repository.define("double", DOUBLE)
-    host.repository.define("twice", TWICE)
+    host.repository.define("stream", STREAM, TENSORS + "model_transaction_policy { decoupled: true }")
     future = host.send(host.request("double", {"X": X}))
     assert list(future.result()["Y"].as_numpy()) == [2, 4]
     assert not future.cancel()
-    streamed = host.send(host.request("twice", {"X": X}), stream=True).result()
+    streamed = host.send(host.request("stream", {"X": X}), stream=True).result()
     assert [float(response["Y"].as_numpy()[1]) for response in streamed] == [2, 4]
-    missing = host.send(host.request("nowhere", {"X": X})).result()
-    assert missing.error is not None
+    assert host.send(host.request("nowhere", {"X": X})).result().error is not None
 
 
 def test_cancelling_a_future_cancels_the_request(host: Host) -> None:
@@ -197,8 +187,7 @@ def test_substitute_answers_for_several_models(host: Host) -> None:
     host.repository.define("b", DOUBLE)
     with host.substitute({"a": Seven(), "b": Seven()}) as substitution:
         assert answer_of(host, "a") + answer_of(host, "b") == [7, 7]
-    assert [call.model for call in substitution.calls] == ["a", "b"]
-    assert answer_of(host, "a") == [2, 4]
+    assert ([call.model for call in substitution.calls], answer_of(host, "a")) == (["a", "b"], [2, 4])
 
 
 def test_a_variant_is_loaded_beside_the_serving_version(host: Host) -> None:
@@ -236,7 +225,9 @@ class Elsewhere:
     def described(self, name: str) -> Iterator[RemoteVersions]:
         if self.problem:
             raise bls.ModelLoadError(self.problem, name)
-        yield RemoteVersions(parse_config(REMOTE_CONFIG, model=name), {3: lambda decoupled, outputs: self})
+        yield RemoteVersions(
+            parse_config('backend: "remote"' + TENSORS, model=name), {3: lambda decoupled, outputs: self}
+        )
 
     def send(self, request: pb_utils.InferenceRequest) -> Any:
         given = [request]
@@ -267,8 +258,7 @@ class Elsewhere:
 def test_registered_models_serve_until_they_are_removed(host: Host) -> None:
     models = {"a": Elsewhere(), "b": Elsewhere(100)}
     registration = host.register(models)
-    assert answer_of(host, "a") + answer_of(host, "b") == [10, 20, 100, 200]
-    assert host.ready("b").version == 3
+    assert (answer_of(host, "a") + answer_of(host, "b"), host.ready("b").version) == ([10, 20, 100, 200], 3)
     registration.lost("it is switched off")
     assert {record.reason for record in host.repository.index()} == {"it is switched off"}
     registration.refresh()  # nothing while it is lost
@@ -309,11 +299,8 @@ def test_on_missing_loads_on_the_thread_of_the_request(host: Host) -> None:
         return ""
 
     undo = host.on_missing(load)
-    assert answer_of(host, "double") == [2, 4]
-    assert threads == [threading.get_ident()]
-    missing = host.repository.infer("other", {"X": X}).error
-    assert missing is not None
-    assert "only double is known" in missing.message()
+    assert (answer_of(host, "double"), threads) == ([2, 4], [threading.get_ident()])
+    assert "only double is known" in message(host.repository.infer("other", {"X": X}))
     undo()
     undo()
     host.repository.unload("double")
@@ -345,8 +332,7 @@ def test_before_serving_sees_versions_before_any_request(host: Host) -> None:
     seen: list[tuple[str, bool]] = []
 
     def note(versions: Mapping[int, Any]) -> None:
-        for model in versions.values():
-            seen.append((model.name, host.find(model.name) is model))
+        seen.extend((model.name, host.find(model.name) is model) for model in versions.values())
 
     undo = host.before_serving(note)
     host.repository.define("double", DOUBLE)
@@ -357,14 +343,11 @@ def test_before_serving_sees_versions_before_any_request(host: Host) -> None:
 
 
 def test_a_hook_may_use_the_repository(host: Host) -> None:
-    """No lock that the hook's calls need is held."""
     host.repository.define("other", DOUBLE)
     answers: list[list[float]] = []
 
     def ask(source: ModelSource) -> ModelSource:
-        thread = threading.Thread(target=lambda: answers.append(answer_of(host, "other")))
-        thread.start()
-        thread.join(20)
+        answers.append(Caller(answer_of, host, "other").result(20))
         host.repository.reload("other")
         return source
 
@@ -376,8 +359,8 @@ def test_a_hook_may_use_the_repository(host: Host) -> None:
 
 def test_added_folders_are_searched_and_private_ones_removed(host: Host, tmp_path: Path) -> None:
     other = tmp_path / "more"
-    (other / "late" / "1").mkdir(parents=True)
-    (other / "late" / "1" / "model.py").write_text(DOUBLE)
+    other.mkdir()
+    write(host, "double").rename(other / "late")
     assert host.add_folder(other) == other.resolve()
     assert host.add_folder(other) in host.repository.paths
     assert len(host.repository.paths) == 2
