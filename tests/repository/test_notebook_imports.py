@@ -9,7 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.source.syntax import stray_imports
-from tests.repository.models import ECHO, HEAD
+from tests.repository.models import ECHO, ECHOES
 
 
 @pytest.fixture
@@ -59,14 +59,7 @@ def test_what_lies_elsewhere_too(
     assert stray_imports("import beside") == {}
 
 
-SOURCE = f"""import package
-{HEAD}
-
-class TritonPythonModel:
-    def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())])
-                for r in requests]
-"""
+SOURCE = f"import package\n{ECHOES}"
 
 
 def test_the_record_of_the_model_tells(folder: Path, repo: bls.ModelRepository) -> None:
