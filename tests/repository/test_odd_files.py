@@ -153,8 +153,7 @@ def test_bad_overrides_leave_nothing(temporary: Path, case: str) -> None:
             repo.load("m", config, files)
         assert len(str(info.value)) < 400
         assert "\n" not in str(info.value)
-        assert list(temporary.rglob("*")) == before
-        assert said(repo, "m") == "good"
+        assert (list(temporary.rglob("*")), said(repo, "m")) == (before, "good")
     assert not list(temporary.iterdir())
 
 
