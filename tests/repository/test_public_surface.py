@@ -24,9 +24,7 @@ def test_every_way_of_sending_takes_the_same_arguments_and_has_help() -> None:
     repo = bls.ModelRepository()
     signatures = [inspect.signature(getattr(repo, way)) for way in WAYS]
     names = [list(signature.parameters) for signature in signatures]
-    assert names[0][:3] == ["name", "inputs", "outputs"]
-    assert len(names[0]) == 11
-    assert names == [names[0]] * len(WAYS)
+    assert (names[0][:3], len(names[0]), names) == (["name", "inputs", "outputs"], 11, [names[0]] * len(WAYS))
     assert [str(signature.return_annotation) for signature in signatures] == [
         "Response", "Response", "Iterator[Response]", "AsyncIterator[Response]",
     ]  # fmt: skip
