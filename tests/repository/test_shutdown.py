@@ -319,8 +319,7 @@ sys.exit(7)
     assert "the program has ended before the request was answered" in lines[1]
     assert lines[2] == "handler None"
     assert "threads ended" in lines[3:]
-    assert sum("before model 'never" in line for line in lines) == 3
-    assert len(lines) == 7
+    assert (sum("before model 'never" in line for line in lines), len(lines)) == (3, 7)
 
 
 @pytest.mark.slow
