@@ -371,16 +371,20 @@ def _advice_words(text: str) -> doc.Block:
     return doc.Words(parts.coded(text), "session-advice", "  ")
 
 
+def _doubt_words(text: str) -> doc.Block:
+    return doc.Words(parts.coded(text), "session-doubt", "  ")
+
+
 def _code_change(code: CodeChange) -> Iterator[doc.Block]:
     if code.change is not None:
         inner = [change_block(code.change, _CODE_LINES)]
     else:
         by_hand = " By hand, where the requests have these names:" * bool(code.template)
-        inner = [_advice_words(f"Not changed for you: {code.reason}.{by_hand}"), parts.pasted(code.template)]
+        inner = [_doubt_words(f"Not changed for you: {code.reason}.{by_hand}"), parts.pasted(code.template)]
     title = f"the code to write, in {code.file}" if code.file else "the code to write"
     yield parts.opened(title, inner)
     if code.proof:
-        yield doc.Words(parts.coded(code.proof), "session-verdict", "  ")
+        yield doc.Words(parts.coded(code.proof), "session-verdict", "  ") if code.proven else _doubt_words(code.proof)
 
 
 def _call_table(overlap: Overlap) -> doc.Block:

@@ -230,7 +230,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     finally:
         notebook.assign(arguments.into, profile)
         notebook.remember(profile)
-        with progress(f"analyzing {len(profile.record.spans):,} requests"):
+        with progress(f"analyzing {len(profile.record.spans):,} spans"):
             if not arguments.quiet:
                 notebook.show(profile if before is None else before.beside(profile))
             notebook.save("%%blsprofile", profile, arguments.save, readable=True)

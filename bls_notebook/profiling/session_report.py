@@ -112,7 +112,8 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
     }
     return [
         ("wall", ns(figures.wall), "length of the recording"),
-        ("requests", f"{figures.requests:,}", "all requests, models' calls included"),
+        ("requests", f"{figures.requests - figures.calls:,}", "those that no model sent"),
+        *([("calls", f"{figures.calls:,}", "requests that models sent")] if figures.calls else []),
         ("busy", percent(figures.busy, figures.wall), busy),
         ("overlap", percent(figures.overlap, figures.busy), overlap),
         ("at once", f"{figures.concurrency:.1f}", at_once),

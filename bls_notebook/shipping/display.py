@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
-from bls_notebook.display.records.differences import differences_table, inputs_table, lines_beside_table
+from bls_notebook.display.records.differences import (
+    differences_table,
+    inputs_table,
+    last_place_words,
+    last_places,
+    lines_beside_table,
+)
 from bls_notebook.records.units import count, duration, ns, size
 from bls_notebook.records.visible_text import visible
 
@@ -82,6 +88,8 @@ def _verdict(record: Certificate) -> doc.Piece:
     if record.equal:
         return _marked("✓", "answers as the server does", record)
     if record.unequal:
+        if ulps := last_places((each.what, each.tensors) for each in record.unequal):
+            return _marked("≈", f"answers differently on the server, {last_place_words(ulps)}", record)
         return _marked("✗", "answers differently on the server", record)
     return _marked("✗", "answers as the server does, but its statistics differ", record)
 
@@ -93,7 +101,8 @@ def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
         text += f", in {ns(int(record.seconds * 1e9))}"
-    mark = tag("span", sign, cls="findings-good" if record.equal else "findings-tally-error")
+    colors = {"✓": "findings-good", "≈": "findings-tally-warning", "✗": "findings-tally-error"}
+    mark = tag("span", sign, cls=colors[sign])
     html = join(mark, tag("code", record.model), text, by=" ")
     return doc.Piece(f"{sign} {record.model} {text}", html)
 

@@ -40,7 +40,7 @@ def overlap() -> Overlap:
     return Overlap(
         "a", 1, "independent", "`a` waits.", "", calls, (Dependence(0, 2, "data", "scaled", ("IN",)),),
         ((0, 1), (2,)), ((0, 1),), (), 7, 20, 12, 1.0, 2.0, now.sequential, now.gathered, 1.9, notes=("a guard",),
-        advice="With more.", code=CodeChange(proof="Proven."),
+        advice="With more.", code=CodeChange(proof="Proven.", proven=True),
     )  # fmt: skip
 
 
@@ -65,6 +65,15 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert "2.0×" in rows[1][-1]  # measured with two
     assert len(rows[2]) < len(rows[1])  # with four nothing was run
     assert "14% off" in text
+
+
+def test_what_is_not_proven_is_not_shown_as_advice() -> None:
+    code = CodeChange(proof="Not proven: no gain", reason="a loop", template="await")
+    for proven in (False, True):
+        html = render(replace(overlap(), advice="", stages=(), code=replace(code, proven=proven))).html
+        assert ('class="bls-session-doubt">Not proven' in html) is not proven
+        assert 'class="bls-session-doubt">Not changed for you' in html
+        assert 'class="bls-session-advice"' not in html
 
 
 def test_how_sure_a_verification_is_said_where_it_is_not() -> None:

@@ -51,7 +51,7 @@ def test_a_session_as_text() -> None:
     text = as_text(pipeline(name="before"))
     assert text.splitlines()[0] == "before  39.0 ms"
     rows = lines(text)
-    assert "requests 10" in rows["wall"]
+    assert "requests 1 · calls 9" in rows["wall"]
     assert "queued 112 ms" in rows["wall"]
     assert re.search(r"classifier +8 .*\b112 ms\b.*\b82% +82%", rows["classifier"])
     assert "no request in flight" in rows["notebook"]

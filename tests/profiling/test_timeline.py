@@ -228,7 +228,8 @@ def test_the_code_of_requests_goes_to_the_browser() -> None:
 def test_the_figures_of_a_session_in_a_line() -> None:
     inks = model_inks(span.model for span in everything().spans)
     assert session_columns(everything(), inks)["facts"] == (
-        "16 requests · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · 12 requests not recorded"
+        "4 requests and 12 calls · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · "
+        "12 requests not recorded"
     )
 
 
@@ -292,10 +293,17 @@ def test_the_figure_is_the_same_each_time(session: Session) -> None:
     assert len(svg) < 500_000
 
 
+def test_two_sessions_have_whole_titles_in_the_figure() -> None:
+    title = "exec, one after the other, with a long explanation"
+    svg = timeline_svg(pipeline(False, name=title), pipeline(True, name="gathered"))
+    assert f">{title}: 271 ms</text>" in svg
+    assert ">gathered: 119 ms</text>" in svg
+
+
 def test_the_figure_in_words() -> None:
     assert timeline_alt(pipeline(False), pipeline(True)) == (
-        "Timeline. sequential: 17 requests in 271 ms (classify 8, reader 1, resize 8). "
-        "gathered: 17 requests in 119 ms (classify 8, reader 1, resize 8)."
+        "Timeline. sequential: 1 request and 16 calls in 271 ms (classify 8, reader 1, resize 8). "
+        "gathered: 1 request and 16 calls in 119 ms (classify 8, reader 1, resize 8)."
     )
 
 

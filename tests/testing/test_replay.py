@@ -120,6 +120,13 @@ def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:
     assert not bls.replay(recording, "twice", repo=repo).equal
     assert bls.replay(recording, "twice", repo=repo, tolerance=1e-5).equal
     assert bls.replay(recording, "twice", repo=repo, ulps=20).equal
+    assert render(bls.replay(recording, "twice", repo=repo)).text.startswith("✗")
+    change(repo, "double", "x *= 2", "x *= np.float32(2.0000002)")
+    nearly = bls.replay(recording, "twice", repo=repo)
+    assert not nearly.equal
+    assert render(nearly).text.startswith("≈")
+    assert "in the last place (ulps=" in render(nearly).text
+    assert 'class="bls-findings-tally-error"' not in render(nearly).html
 
 
 def test_one_model_alone(repo: bls.ModelRepository) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
@@ -53,6 +54,30 @@ def lines_beside_table(lines: Sequence[str], tensors: Sequence[TensorsCompared])
     """Return the lines about differences that the table of `tensors` does not already show."""
     shown = tuple(f"output {pair.name!r}: " for pair in tensors)
     return [line for line in lines if not line.startswith(shown)]
+
+
+_ROUNDED = 4  # units in the last place: a larger difference is not called one of the last place
+
+
+def last_places(differences: Iterable[tuple[Sequence[str], Sequence[TensorsCompared]]]) -> int:
+    """Return the largest difference (ULP) if all are of floats in their last place; else 0.
+
+    Each difference has its lines, and the tensors that differ.
+    """
+    most = 0
+    for lines, tensors in differences:
+        ulps = [pair.ulps or 0 for pair in tensors if pair.differing or pair.reason]
+        if not ulps or not 0 < min(ulps) <= max(ulps) <= _ROUNDED or lines_beside_table(lines, tensors):
+            return 0
+        if any(pair.reason or not isfinite(pair.absolute) or pair.every > 1 for pair in tensors):
+            return 0
+        most = max(most, *map(int, ulps))
+    return most
+
+
+def last_place_words(ulps: int) -> str:
+    """Return the words for differences in the last place."""
+    return f"by at most {count(ulps, 'unit')} in the last place (ulps={ulps} accepts that)"
 
 
 def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:

@@ -214,7 +214,9 @@ def _first(session: SessionData) -> tuple[SessionData, str]:
     kept = {span.id for span in session.spans[:_MOST] if not span.parent}
     first = of_roots(replace(session, spans=session.spans[:_MOST]), kept)
     wall = max((span.ended for span in first.spans), default=session.wall)
-    return replace(first, wall=wall), f"Judged by the first {len(first.spans):,} requests."
+    calls = len(first.spans) - len(kept)
+    with_calls = f" and their {calls:,} calls" if calls else ""
+    return replace(first, wall=wall), f"Judged by the first {len(kept):,} requests{with_calls}."
 
 
 class _AtOnce(SimulatedWorkload):

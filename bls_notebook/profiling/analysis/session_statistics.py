@@ -62,7 +62,7 @@ class SessionStatistics(Record):
     with at least one request at work, ``overlap`` the time with at least two. ``work`` is the sum over all
     requests, so ``work / busy`` is the mean concurrency; ``peak`` is the highest. ``queued`` is the sum of the
     waits for an instance, ``waited`` the time in which at least one request waited. ``notebook`` is the part
-    of the critical path in which no request was in flight.
+    of the critical path in which no request was in flight. Models sent ``calls`` of the ``requests``.
     """
 
     wall: int = 0
@@ -80,6 +80,7 @@ class SessionStatistics(Record):
     waited: int = 0
     notebook: int = 0
     models: tuple[ModelStatistics, ...] = ()
+    calls: int = 0
 
     @property
     def concurrency(self) -> float:
@@ -111,6 +112,7 @@ def session_statistics(session: SessionData) -> SessionStatistics:
         waited=waits.once,
         notebook=sum([end - begin for begin, end, _, phase, *_ in steps if phase == "notebook"]),
         models=models,
+        calls=sum(span.parent > 0 for span in session.spans),
     )
 
 

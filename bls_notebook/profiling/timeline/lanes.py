@@ -17,6 +17,7 @@ from bls_notebook.profiling.analysis.call_graph import of_several_versions
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import Interval, Rows, gaps, union
+from bls_notebook.records.units import count
 
 
 class Bins:
@@ -379,6 +380,12 @@ def titles(session: Session) -> Callable[[Any], str]:
         return f"{of.model} v{of.version}" if of.model in several else str(of.model)
 
     return title
+
+
+def requests_and_calls(session: Session) -> str:
+    """Return the numbers of requests from outside and of calls by models: ``1 request and 16 calls``."""
+    calls = sum(span.parent > 0 for span in session.spans)
+    return count(len(session.spans) - calls, "request") + f" and {count(calls, 'call')}" * (calls > 0)
 
 
 def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:

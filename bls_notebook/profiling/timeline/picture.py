@@ -31,10 +31,10 @@ from bls_notebook.display.widgets import covered
 from bls_notebook.profiling.analysis.span_tree import SpanTree, lock_waits, serving
 from bls_notebook.profiling.records.session import Session, Span
 from bls_notebook.records.intervals import Interval
-from bls_notebook.records.units import count, duration
+from bls_notebook.records.units import duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time
+from .lanes import PICTURE, Bins, Lane, Panel, TimelineLayout, lay_out, notebook_time, requests_and_calls
 
 _CALLS = 150  # the most requests for which lines from callers to callees are drawn
 _ALONE = 1_200  # the most requests that are drawn as separate blocks
@@ -72,12 +72,8 @@ def lane_words(lane: Lane) -> str:
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     if panel.titled:
         y = panel.top + PICTURE.title / 2
-        name = clip(panel.session.name, 18) or f"session {panel.number + 1}"
-        pen.words(name, 0, y, right=-8, bold=True, size=12, align="end")
-        late = panel.session.wall > pen.end / 2
-        took = duration(panel.session.wall / 1e9)
-        align, right = ("end", 0) if late else ("start", 2)
-        pen.words(took, panel.session.wall, y, bold=True, align=align, right=right)
+        name = clip(panel.session.name, 60) or f"session {panel.number + 1}"
+        pen.words(f"{name}: {duration(panel.session.wall / 1e9)}", 0, y, bold=True, size=12)
     pen.words("at work", 0, panel.work + 16, right=-8, align="end", size=10, colour=DIM)
     model = None
     for place in panel.places:
@@ -434,10 +430,9 @@ _MODELS = 8
 def timeline_svg(*sessions: Session) -> str:
     """Draw sessions as an SVG document as wide as its page; equal sessions give equal text."""
     layouts = [lay_out(session) for session in sessions]
-    names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
     labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
     end = max(session.wall for session in sessions) or 1
-    pen = Pen(end, 27 + max([56.0, *names, *labels]), _RIGHT)
+    pen = Pen(end, 27 + max([56.0, *labels]), _RIGHT)
     inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
     height = 4.0
     for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
@@ -462,7 +457,7 @@ def timeline_alt(*sessions: Session) -> str:
         models = ", ".join(f"{name} {number:,}" for name, number in sorted(served.items())[:12])
         name = f"{record.name}: " if record.name else ""
         took = duration(record.wall / 1e9)
-        said.append(f"{name}{count(len(record.spans), 'request')} in {took} ({models})")
+        said.append(f"{name}{requests_and_calls(record)} in {took} ({models})")
     return f"Timeline. {'. '.join(said)}."
 
 

@@ -29,7 +29,7 @@ from bls_notebook.records.raw_events import ModelSeen, TensorSeen
 from bls_notebook.records.units import count, duration
 from bls_notebook.records.visible_text import visible
 
-from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, titles
+from .lanes import WIDGET, Panel, TimelineLayout, lay_out, notebook_time, requests_and_calls, titles
 from .picture import timeline_block, timeline_text
 
 _CROWD = 12  # the most rows of queued requests that are drawn; beyond that only their number is
@@ -89,7 +89,7 @@ def session_columns(
     shown = {"working": curves.add(*working), "queued": curves.add(times["queued"], times["started"])}
     in_queue = (times["started"] - times["queued"]).sum()
     facts = [
-        count(len(spans), "request"),
+        requests_and_calls(session),
         duration(session.wall / 1e9),
         f"{at_work:.1f} at work on average, {shown['working']['most']} at most" if len(events) else "",
         f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",

@@ -47,10 +47,12 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     if single:
         yield _table(drilled, single)
     for worth, title in (("bad", "bad"), ("odd", "doubtful")):
-        if groups := _grouped(drilled.of(worth)):
+        cases = drilled.of(worth)
+        if groups := _grouped(cases):
             lines = [line for group in groups for line in _as_text(group)]
             items = doc.Both(lambda _: [], tag("div", *map(_as_html, groups)))
-            fold = doc.Fold(f"{title}: {len(groups)}", [items], is_open=worth == "bad")
+            kinds = f" of {count(len(groups), 'kind')}" * (len(groups) < len(cases))
+            fold = doc.Fold(f"{title}: {len(cases)}{kinds}", [items], is_open=worth == "bad")
             yield doc.Forms([doc.Words(f"{title}:", gap=True), *lines], [fold])
     if drilled.unreached:
         names = ", ".join(drilled.unreached)

@@ -35,6 +35,14 @@ def test_a_table_says_what_came_of_each_fault(drilled: Cells) -> None:
     assert "the error of" in text["text/plain"]
 
 
+def test_the_head_and_the_list_count_the_same_faults(drilled: Cells) -> None:
+    found = drilled("%blsdrill crashes IN=[1.0] --faults error,not-ready -q --into found\nfound").value
+    assert len(found.of("bad")) == 2
+    _, html = [drilled.shell.display_formatter.format(found)[0][form] for form in ("text/plain", "text/html")]
+    assert "2 bad" in html
+    assert "bad: 2 of 1 kind" in html
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
