@@ -245,3 +245,110 @@ def test_the_samples_file_is_what_its_script_makes() -> None:
     assert [n.op_type for n in made.node] == [n.op_type for n in kept.node]
     for ours, theirs in zip(made.initializer, kept.initializer, strict=True):
         np.testing.assert_allclose(numpy_helper.to_array(ours), numpy_helper.to_array(theirs), atol=1e-4)
+
+
+CALLER = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def ask(value):
+    ones = np.full((1, 3), value, np.float32)
+    return pb_utils.InferenceRequest(
+        model_name="m", requested_output_names=["OUTPUT0"],
+        inputs=[pb_utils.Tensor("INPUT0", ones), pb_utils.Tensor("INPUT1", ones)])
+
+def total(response):
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return float(response.output_tensors()[0].as_numpy().sum())
+
+class TritonPythonModel:
+    {maybe_async}def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
+            [{expression}], np.float32))]) for request in requests]
+"""
+CALLER_CONFIG = """
+input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("maybe_async", "expression", "expected"),
+    [
+        ("", "total(ask(2).exec())", 12.0),
+        ("async ", "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))", 1140.0),
+    ],
+)
+def test_a_python_model_calls_an_onnx_model(
+    repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float
+) -> None:
+    load(repo, add_sub())
+    repo.define("caller", CALLER.format(maybe_async=maybe_async, expression=expression), CALLER_CONFIG)
+    answer = repo.infer("caller", {"X": [0.0]})
+    assert answer.error is None
+    assert answer["SUM"].as_numpy().tolist() == [expected]
+
+
+LOADER = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = "sums"
+        self.seen = [pb_utils.is_model_ready(model_name=self.name, model_version="1")]
+        pb_utils.load_model(model_name=self.name)
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name))
+
+        config = json.dumps({"backend": "onnxruntime", "version_policy": {"specific": {"versions": [1]}}})
+        pb_utils.load_model(model_name=self.name, config=config)
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="2"))
+
+        with open(json.loads(args["model_config"])["parameters"]["file"]["string_value"], "rb") as file:
+            content = file.read()
+        pb_utils.load_model(model_name=self.name, config=config, files={"file:1/model.onnx": content})
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="1"))
+
+    def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy().reshape(1, 1)
+        answer = pb_utils.InferenceRequest(
+            model_name=self.name, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)]).exec()
+        out = answer.output_tensors()[0].as_numpy().reshape(1)
+        pb_utils.unload_model(model_name=self.name, unload_dependents=True)
+        seen = np.array([self.seen + [pb_utils.is_model_ready(self.name)]])
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out), pb_utils.Tensor("SEEN", seen[0])])]
+"""
+
+
+def times(factor: float) -> bytes:
+    return graph(
+        [helper.make_node("Mul", ["IN", "by"], ["OUT"])],
+        {"IN": (FLOAT, ["n", 1])},
+        {"OUT": (FLOAT, ["n", 1])},
+        [numpy_helper.from_array(np.array(factor, np.float32), "by")],
+    )
+
+
+def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
+    for version, factor in ((1, 2.0), (2, 3.0)):
+        (tmp_path / "sums" / str(version)).mkdir(parents=True)
+        (tmp_path / "sums" / str(version) / "model.onnx").write_bytes(times(factor))
+    (tmp_path / "override.onnx").write_bytes(times(100.0))
+    config = {
+        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [
+            {"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]},
+            {"name": "SEEN", "data_type": "TYPE_BOOL", "dims": [-1]},
+        ],
+        "parameters": {"file": {"string_value": str(tmp_path / "override.onnx")}},
+    }
+    with bls.ModelRepository(tmp_path) as repo:
+        repo.define("loader", LOADER, config)
+        # The plain load serves the newest version, 2; the config asks for 1; the file replaces that of version 1.
+        answer = repo.infer("loader", {"X": [1.0]})
+        assert answer.error is None
+        assert answer["SEEN"].as_numpy().tolist() == [False, True, False, True, False]
+        assert answer["OUT"].as_numpy().tolist() == [100.0]

@@ -109,6 +109,21 @@ def test_tensors_of_every_kind_come_back(client: Client) -> None:
         assert all(same(result.as_numpy(name), array) for name, array in inputs.items())
 
 
+@only("http", "http-aio")
+def test_tensors_travel_as_json(client: Client) -> None:
+    inputs = []
+    for name in ("INT64", "FP32", "BYTES"):
+        array = np.array(["caf\u00e9"], np.object_) if name == "BYTES" else TENSORS[name]
+        array = np.array([1.5], np.float32) if name == "FP32" else array
+        inputs.append(client.tensors.InferInput(name, list(array.shape), name))
+        inputs[-1].set_data_from_numpy(array, binary_data=False)
+    outputs = [client.output(name, binary_data=False) for name in ("INT64", "FP32", "BYTES")]
+    result = client.call("infer", "echo", inputs, outputs=outputs)
+    assert result.as_numpy("INT64").tolist() == TENSORS["INT64"].tolist()
+    assert result.as_numpy("FP32").tolist() == [1.5]
+    assert result.get_output("BYTES")["data"] == ["caf\u00e9"]
+
+
 def test_only_the_requested_outputs_come(client: Client) -> None:
     result = client.infer("echo", {"FP32": ONE, "BOOL": [True]}, outputs=[client.output("FP32")])
     assert same(result.as_numpy("FP32"), ONE)
@@ -209,6 +224,22 @@ def test_a_sequence_keeps_its_state(client: Client, correlation: int | str) -> N
     assert add(4, sequence_end=True) == 10
     with pytest.raises(InferenceServerException, match="must specify the START flag"):
         add(5)
+
+
+@only("grpc", "grpc-aio")
+def test_sequences_go_side_by_side_in_a_stream(client: Client) -> None:
+    total = {"model_name": "total"}
+    asked = [
+        {**total, "inputs": {"ADD": np.array([[at * which]], np.int32)}, "request_id": str(which)}
+        | {"sequence_id": which, "sequence_start": at == 1, "sequence_end": at == 3}
+        for at in (1, 2, 3)
+        for which in (1, 10)
+    ]
+    answers = [result for result, error in stream(client, *asked) if not error]
+    sums = {
+        which: [int(a.as_numpy("SUM")[0, 0]) for a in answers if a.get_response().id == which] for which in ("1", "10")
+    }
+    assert sums == {"1": [1, 3, 6], "10": [10, 30, 60]}
 
 
 REFUSED = {
