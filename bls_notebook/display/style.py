@@ -42,5 +42,5 @@ def _scoped(sheet: str, scope: str) -> str:
 
 def _selectors(selectors: str, scope: str) -> str:
     if selectors.startswith("&dark "):
-        return ",".join(f"{scope}:is({dark} *) {selectors[6:]}" for dark in _DARK)
+        return f"{scope}:is({','.join(f'{dark} *' for dark in _DARK)}) {selectors[6:]}".rstrip()
     return ",".join(f"{scope} {selector}" if selector else scope for selector in selectors.split(","))

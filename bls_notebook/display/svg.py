@@ -194,8 +194,19 @@ def width_of(text: str, size: float = 11) -> float:
 
 def readable(colour: str) -> str:
     """Return black or white, whichever is more readable on ``#rrggbb``; a dark page inverts the whole picture."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#ffffff"
+    return max(("#000000", "#ffffff"), key=lambda ink: contrast(ink, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colors ``#rrggbb`` by WCAG 2, from 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 def picture_html(svg: str, alt: str) -> Html:

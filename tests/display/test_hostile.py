@@ -30,7 +30,7 @@ ALLOWED_ATTRIBUTES = {
     "class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label", "src", "alt",
     "width", "height",
 }  # fmt: skip
-ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
+ALLOWED_STYLES = {"", "text-align:left", "color:#d32f2f"}
 SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import bls_notebook
 from bls_notebook.capabilities import registry
 from bls_notebook.course.guess_magic import Guess, Shown, guess_display
 from bls_notebook.course.guess_magic import shown as outcome
 from bls_notebook.display import render, render_config
+from bls_notebook.display.palette import ALARM, NOTEBOOK, Inks
 from bls_notebook.display.progress_bar import bar_html
 from bls_notebook.display.style import COMMON, parts, stylesheet
+from bls_notebook.display.svg import DIM, INK, LEFT_BEHIND, contrast, readable
 from bls_notebook.display.widgets import widget_file
 from bls_notebook.inspection.records import ResponseView
 from bls_notebook.network.records import ConnectionRecord, EndpointModel, EndpointRecord
@@ -65,6 +69,10 @@ WIDGETS = {
 OTHERS = {"mathjax_ignore", "tex2jax_ignore"}
 WITHIN = {"bls-name", "bls-dim"}  # common ones, which parts may say more of inside their own
 SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
+
+# Colors of JupyterLab's light theme, for the text that takes its color from the page.
+LIGHT = {"--jp-ui-font-color1": "#212121", "--jp-content-link-color": "#0d47a1"}
+SURFACES = ("#ffffff", "#f2f2f2")  # the page, and a row under the pointer
 
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
@@ -177,3 +185,47 @@ def test_every_display_brings_the_rules_of_its_classes() -> None:
         used = {each for _, attributes in page.tags for each in (attributes.get("class") or "").split()}
         assert used - OTHERS - SAME <= classes(page.styles[0]) | {"bls-out"}, page.text[:50]
         assert page.styles[0].startswith(stylesheet())
+
+
+def over_white(colour: str) -> str:
+    """Return ``rgba(r,g,b,a)`` over white as ``#rrggbb``."""
+    *parts, alpha = map(float, re.findall(r"[\d.]+", colour))
+    return "#" + "".join(f"{round(alpha * part + (1 - alpha) * 255):02x}" for part in parts)
+
+
+@pytest.mark.parametrize("file", ["display.css", *WIDGETS])
+def test_text_has_enough_contrast_on_a_light_page(file: str) -> None:
+    sheet = re.sub(r"/\*.*?\*/", "", widget_file(file).read_text(), flags=re.DOTALL)
+    common = widget_file("chart.css").read_text() if file != "display.css" else ""
+    rules = [rule.split("{", 1) for rule in sheet.split("}") if "{" in rule]
+    light = [(selector, body) for selector, body in rules if "dark" not in selector]
+    known = dict(re.findall(r"(--[bci]-\w+): ?([^;}]+)", common.partition("bls-chart-dark")[0]))
+    known |= dict(re.findall(r"(--[bci]-\w+): ?([^;}]+)", ";".join(body for _, body in light)))
+    checked = 0
+    for selector, body in light:
+        grounds = [over_white(each) for each in re.findall(r"background: ?(rgba\([^)]*\))", body)] or SURFACES
+        for colour in re.findall(r"(?<![-\w])color: ?([^;}!]+)", body):
+            while match := re.match(r"var\((--[bci]-\w+)\)", colour):
+                colour = known[match[1]]
+            if match := re.match(r"var\((--jp-[\w-]+)", colour):
+                colour = LIGHT[match[1]]
+            if colour.strip() not in ("inherit", "currentColor"):
+                assert min(contrast(colour.strip(), ground) for ground in grounds) >= 4.5, (selector, colour)
+                checked += 1
+    assert checked or file == "guess.css"
+
+
+def test_text_in_pictures_has_enough_contrast() -> None:
+    files = (
+        "display/svg.py",
+        "display/latency.py",
+        "profiling/timeline/picture.py",
+        "lifetimes/display/lifetime_chart.py",
+    )
+    sources = [(Path(bls_notebook.__file__).parent / file).read_text() for file in files]
+    written = {colour for source in sources for colour in re.findall(r'colour="(#\w{6})"', source)}
+    for colour in {INK, DIM, LEFT_BEHIND} | written:
+        assert contrast(colour, "#ffffff") >= 4.5, colour
+    for ink in (ALARM, NOTEBOOK, *Inks().of("abcdefghij").values()):
+        for ground in (ink.light, ink.dark):
+            assert contrast(readable(ground), ground) >= 4.5, ground

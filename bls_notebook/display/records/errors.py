@@ -36,7 +36,7 @@ def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box
 def _blocks(record: ErrorRecord) -> Iterator[Block]:
     kind = "" if record.message.startswith(f"{record.kind}:") else record.kind
     title = _TITLES.get(record.stage, "{} failed").format(record.chain[-1]) if record.chain else "error"
-    head = Piece(title, tag("b", title, cls="error-title", style="color:#d64545"))
+    head = Piece(title, tag("b", title, cls="error-title", style="color:#d32f2f"))
     yield Line([head, *(parts.quiet(fact) for fact in (kind, record.code) if fact)], by=" · ")
     message = _message(record)
     first, rest = _split(message)
