@@ -68,6 +68,11 @@ def certificate_document(record: Certificate) -> doc.Document:
 
 def _certificate_blocks(record: Certificate) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record), "session-verdict", hang="  ")
+    if record.varies:
+        lines = [f"two fresh instances of this process, one request: {line}" for line in record.varies]
+        yield doc.Warnings(
+            (*lines, "the model may use random numbers, the time, or state outside of itself"), "differs"
+        )
     for each in record.unequal:
         yield from _unequal_blocks(each)
     different_counts = [each for each in record.counted if not each.equal]
@@ -83,6 +88,10 @@ def _certificate_blocks(record: Certificate) -> Iterator[doc.Block]:
 
 
 def _verdict(record: Certificate) -> doc.Piece:
+    if record.varies:
+        text = "cannot be compared with a server: its answers vary here, too"
+        mark = tag("span", "?", cls="findings-tally-error")
+        return doc.Piece(f"? {record.model} {text}", join(mark, tag("code", record.model), text, by=" "))
     if not record.requests:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
     if record.equal:
@@ -123,6 +132,11 @@ def _request_facts(record: Certificate) -> Iterator[str]:
         yield f"{record.generated:,} generated (seed {record.seed})"
     if record.failed:
         yield f"{record.failed:,} failed with the same error on both sides"
+    if record.stateful:
+        begin = (
+            "both sides began with fresh instances" if record.files else "the server's instances may have had others"
+        )
+        yield f"answers depend on earlier requests: {begin}"
     if record.alone:
         yield f"{count(record.alone, 'row')} of batches sent again one by one"
     if record.instances:
@@ -147,7 +161,7 @@ def _unequal_blocks(unequal: Unequal) -> Iterator[doc.Block]:
     if len(unequal.steps) > 1:
         title = "the smallest sequence that shows the difference" if unequal.shrunk else "the sequence"
     if not unequal.steady:
-        title += "; sent again, it got equal answers: the model is not deterministic"
+        title += "; sent again, it got equal answers"
     yield doc.Words(title, gap=True)
     tensors = [tensor for step in unequal.steps for tensor in step]
     yield inputs_table("The request", tensors) if tensors else doc.Words(parts.quiet("no inputs"))

@@ -132,6 +132,9 @@ class Certificate(Record):
     ``alone`` is the number of rows of batches that were sent again one by one; ``instances`` are the instance
     counts with which requests were sent again in parallel. ``counted`` compares the statistics of the model and
     its callees. ``notes`` are remarks about equal answers. ``seconds`` is the duration of the comparison.
+
+    ``varies`` has the differences between two fresh instances here, for example of a model that uses random numbers
+    or the time: its answers cannot be compared with a server's. ``stateful``: answers depend on earlier requests.
     """
 
     model: str
@@ -154,11 +157,13 @@ class Certificate(Record):
     counted: tuple[ModelCounts, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    varies: tuple[str, ...] = ()
+    stateful: bool = False
 
     @property
     def equal(self) -> bool:
         """Whether all answers and statistics were equal."""
-        return not self.unequal and self.requests > 0 and all(each.equal for each in self.counted)
+        return not self.unequal and not self.varies and self.requests > 0 and all(each.equal for each in self.counted)
 
     @property
     def requests(self) -> int:

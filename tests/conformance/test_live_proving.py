@@ -73,7 +73,21 @@ platform: "ensemble"
 ensemble_scheduling {{ step {{ model_name: "scaled" model_version: -1
     input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} }}
 """
-NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained")
+COUNTING = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count, self.generator = 0, np.random.RandomState(3)
+
+    def execute(self, requests):
+        self.count += len(requests)
+        values = np.array([self.count, self.generator.rand()], np.float32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]) for _ in requests]
+"""
+NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained", "counting", "dice")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +98,8 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
         repository.define("scaled", SCALED, CONFIG)
         repository.define("moody", MOODY, CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8")
         repository.define("chained", "", CHAINED)
+        repository.define("counting", COUNTING, CONFIG)
+        repository.define("dice", COUNTING.replace("self.generator.rand", "np.random.rand"), CONFIG)
         with proving(repository, NAMES, environment) as prover:
             yield prover
             prover.server.stop(graceful=False)  # two seconds less, half a minute where it has lost a request
@@ -96,6 +112,19 @@ def test_models_that_answer_alike(prover: Prover, model: str) -> None:
     assert (found.given, found.generated, found.unequal) == (0, 30, ())
     assert {path.partition("/")[0] for path, _ in found.files} == {model}
     assert Certificate.from_dict(found.to_dict()) == found
+
+
+def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> None:
+    for _ in range(2):  # the second time, neither side is new
+        found = prover.prove("counting", {"IN": [1.0]}, {"IN": [2.0]}, generate=5)
+        assert found.equal, render(found).text
+        assert found.stateful
+        assert "both sides began with fresh instances" in " ".join(render(found).text.split())
+    before = prover.repository.infer("counting", {"IN": [1.0]})["OUT"].as_numpy()[0]
+    assert before == 1  # the model in service got none of these requests
+    found = prover.prove("dice", generate=5)
+    assert (found.equal, found.unequal) == (False, ())
+    assert render(found).text.startswith("? dice cannot be compared with a server: its answers vary here, too")
 
 
 def test_the_smallest_request_that_differs(prover: Prover) -> None:

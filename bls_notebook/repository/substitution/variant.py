@@ -49,6 +49,8 @@ class VariantChange:
 def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
     """Return a context manager that loads changed copies of these models' newest versions beside those in service.
 
+    Of a model without a change, it loads all versions.
+
     Raises
     ------
     ModelNotFoundError, ConfigError, ModelLoadError
@@ -86,6 +88,8 @@ class Variant(UndividedContext):
             raise BLSError(
                 f"variant of {name!r}: the model is remote and cannot be changed here; change it on its server"
             )
+        if change == VariantChange():
+            return replace(source, stub=None)
         own = service.server.own(name)
         newest = own[max(own)]
         config = dict(_config_of(newest) if change.config is None else change.config)

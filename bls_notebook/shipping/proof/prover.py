@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,21 +32,13 @@ from bls_notebook.shipping.servers.environment import ServerEnvironment
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, Differences, ProofAnswer, differences
-from .requests import (
-    Case,
-    DifferentError,
-    NotSteadyError,
-    ProofRequest,
-    cases_of,
-    generate,
-    generator,
-    send,
-    sequence_options,
-)
-from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts
+from .requests import Case, DifferentError, NotSteadyError, ProofRequest, cases_of, generator, sequence_options
+from .requests import generate as _generate
+from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
+_SELF_COMPARED = 4  # given and generated cases that the model here answers three times
 _BATCHES = 16  # batches whose rows are sent again one by one
 
 
@@ -65,7 +57,9 @@ def prove(
 ) -> Certificate:
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
-    The server runs an exported copy of the model and its callees. `prove` compares outputs (names, data types,
+    The server runs an exported copy of the model and its callees. Both sides answer the same requests in the same
+    order, with fresh instances. First, the model here answers some requests three times, which shows whether its
+    answers vary (random numbers, time) or depend on earlier requests. `prove` compares outputs (names, data types,
     shapes, values), errors (text, code), parameters, the version, and the whole stream of a decoupled model. It
     sends the rows of batches again one by one. Then it compares the numbers of requests and executions of the
     model and its callees.
@@ -115,9 +109,10 @@ def prove(
     spec = Host(repository).ready(model).spec
     if generate:
         generator()  # BLSError if it is missing, before a server is started
-    if spec.scheduler != "sequence":  # a first call reveals callees that the source does not name
-        for (request,) in cases_of(spec, requests, parameters or {}):
-            send(repository, spec, request, {})
+    if cases := cases_of(spec, requests, parameters or {}):
+        local = LocalTarget(repository, spec)
+        with fresh(repository, [model]):  # answers reveal callees that the source does not name
+            _answers(local, cases)
     options: dict[str, Any] = {
         "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
         "parameters": parameters,
@@ -223,8 +218,47 @@ def _certified(
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as bar:
         here = LocalTarget(repository, spec, there.names)
         began = perf_counter()
-        certificate = _Comparison(here, there, Allowed(tolerance, ulps), bar).run(draft, cases, generate, instances)
-        return replace(certificate, seconds=perf_counter() - began)
+        examples = cases[:_SELF_COMPARED]
+        if generate:
+            _generate(spec, _SELF_COMPARED, seed, examples.append, words=there.words)
+        varies, is_stateful = _compared_with_itself(here, examples)
+        if varies:
+            return replace(draft, varies=varies)
+        draft = replace(draft, stateful=is_stateful)
+        with fresh(repository, [model, *there.names]):
+            comparison = _Comparison(here, there, Allowed(tolerance, ulps), bar)
+            certificate = comparison.run(draft, cases, generate, instances)
+        if certificate.unequal and comparison.differing:
+            varies, _ = _compared_with_itself(here, comparison.differing[-1:])
+        return replace(
+            certificate, seconds=perf_counter() - began, varies=varies, unequal=() if varies else certificate.unequal
+        )
+
+
+def _answers(target: LocalTarget, cases: Iterable[Case]) -> list[list[ProofAnswer]]:
+    """Return the answers of a target to each request of these cases, in order."""
+    answers = []
+    for case in cases:
+        correlation = next(_CORRELATIONS)
+        for step, request in enumerate(case):
+            answers.append(target.ask(request, sequence_options(target.spec, correlation, step, len(case)))[0])
+    return answers
+
+
+def _compared_with_itself(here: LocalTarget, cases: Sequence[Case]) -> tuple[tuple[str, ...], bool]:
+    """Return how the answers of two fresh instances differ, and whether answers depend on earlier requests."""
+    names = [here.spec.name, *here.names]
+    while True:
+        with fresh(here.repository, names) as revealed:
+            first, again = _answers(here, cases), _answers(here, cases)
+        if not revealed:
+            break
+    with fresh(here.repository, names):
+        second = _answers(here, cases)
+    for answers, others in zip(first, second, strict=True):
+        if lines := differences(answers, others, sides=("the first time", "the second time"))[0]:
+            return lines, False
+    return (), any(differences(*pair)[0] for pair in zip(first, again, strict=True))
 
 
 class _Comparison:
@@ -238,6 +272,7 @@ class _Comparison:
         self.compared = self.failed = self.alone = 0
         self.times: tuple[list[int], list[int]] = ([], [])  # ns of each request, here and there
         self.equal: list[Case] = []  # up to `_KEPT` of them
+        self.differing: list[Case] = []
 
     def run(self, draft: Certificate, cases: Sequence[Case], number: int, instances: Sequence[int]) -> Certificate:
         """Compare given cases, then `number` generated ones, single rows of batches, and other instance counts."""
@@ -256,6 +291,9 @@ class _Comparison:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"
         counted = () if self.there.lost or unequal else compare_counts(self.here, self.there, before, batches)
+        if draft.stateful and instances:
+            notes.append("not sent in parallel: the model has state, and parallel requests have no order")
+            instances = ()
         for count in instances:
             if not unequal:
                 unequal += self._with_instances(count)
@@ -274,7 +312,7 @@ class _Comparison:
                 raise _LostError if any(line.startswith("no answer") for line in found[0]) else DifferentError
 
         try:
-            if generate(self.spec, number, seed, check, examples, self.there.words):
+            if _generate(self.spec, number, seed, check, examples, self.there.words):
                 return []
             return [replace(last[0], shrunk=True)]
         except NotSteadyError:
@@ -287,7 +325,9 @@ class _Comparison:
         self.compared += 1
         here, there = self._ask(case)
         found = self._differences(here, there)
-        if found is None:
+        if found is not None:
+            self.differing.append(case)
+        else:
             self.failed += any(answer.error is not None for answers in here for answer in answers)
             if len(self.equal) < _KEPT:
                 self.equal.append(case)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,8 +129,19 @@ def generate(
     case differed. NotSteadyError: a case differed once, but not when it was sent again.
     """
     hypothesis = generator()
+    states = random.getstate(), np.random.get_state()
+
+    def checked(case: Case) -> None:  # hypothesis reseeds both generators before each case
+        nonlocal states
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        try:
+            check(case)
+        finally:
+            states = random.getstate(), np.random.get_state()
+
     phases = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
-    run = hypothesis.given(_requests(spec, examples, words))(check)
+    run = hypothesis.given(_requests(spec, examples, words))(checked)
     run = hypothesis.settings(
         max_examples=number, database=None, deadline=None, phases=phases, print_blob=False,
         report_multiple_bugs=False, suppress_health_check=list(hypothesis.HealthCheck),
@@ -141,6 +153,9 @@ def generate(
         return False
     except hypothesis.errors.Flaky as error:
         raise NotSteadyError from error
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
     return True
 
 

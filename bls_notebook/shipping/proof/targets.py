@@ -10,11 +10,12 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
 from bls_notebook.network.kserve.errors import HTTP_STATUS
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.repository.substitution.variant import with_instances
+from bls_notebook.repository.substitution.variant import VariantChange, variant, with_instances
 from bls_notebook.shipping.exports.proof_script import PREFIX
 from bls_notebook.shipping.records import ModelCounts
 from bls_notebook.shipping.servers.serving import LocalServer
@@ -28,6 +29,32 @@ _PAUSE = 0.02
 
 Counts = Mapping[str, tuple[int, ...]]
 """Per model: numbers of successful requests, failed requests, inferences (rows) and executions."""
+
+
+@contextmanager
+def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str]]:
+    """Serve fresh instances of these models and their callees; those in service keep their state and get no request.
+
+    Yields a set; at the end it contains the callees that the requests revealed.
+    """
+    host = Host(repository)
+    models = set[str]()
+    pending = [*names]
+    while pending:
+        name = pending.pop()
+        model = host.find(name)
+        if name not in models and model is not None and not model.seen.remote:
+            models.add(name)
+            pending += [*model.calls, *(step.model_name for step in model.spec.config.ensemble_scheduling.step)]
+    revealed = set[str]()
+    with variant(repository, {name: VariantChange() for name in sorted(models)}) as changed:
+        with changed.serving():
+            yield revealed
+        for name in models:
+            calls = {callee for model in changed.models(name).values() for callee in model.calls}
+            revealed |= {n for n in calls - models if (callee := host.find(n)) and not callee.seen.remote}
+            for model in host.versions(name, own=True).values():
+                model.calls |= calls  # so that the next export has these callees
 
 
 class LocalTarget:
@@ -103,9 +130,20 @@ class ServerTarget(RemoteTarget):
     def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str]) -> None:
         super().__init__(ModelRepository(), spec, names)
         self.server = server
+        if any(any(counts) for counts in self.counts().values()):
+            self._load_fresh(dict.fromkeys(self.names))
         self.words = sorted(server.exported.names)  # a model may read the name of its callee from an input
         # Only HTTP reports error codes that can be compared; only gRPC supports streams.
         self._url = f"grpc://{server.grpc_url}" if spec.decoupled else server.url
+
+    def _load_fresh(self, configs: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Unload these models on the server, and load them again with these configurations."""
+        for name in configs:
+            self.server.unload(name)
+        while any(row["name"] in configs and row.get("state") in ("READY", "UNLOADING") for row in self.server.index()):
+            time.sleep(_PAUSE)
+        for name, config in configs.items():
+            self.server.load(name, config)
 
     def __enter__(self) -> ServerTarget:
         """Connect to the server."""
@@ -147,11 +185,11 @@ class ServerTarget(RemoteTarget):
         name = self.spec.name
         config = self.server.config(name)
         groups = config.get("instance_group") or [{}]
-        self.server.load(name, {**config, "instance_group": [{**groups[0], "count": count}]})
+        self._load_fresh({name: {**config, "instance_group": [{**groups[0], "count": count}]}})
         try:
             yield
         finally:
-            self.server.load(name, config)
+            self._load_fresh({name: config})
 
 
 def _counts(model_stats: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
