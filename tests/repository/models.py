@@ -12,6 +12,10 @@ ECHO = """
 input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]
 output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
 """
+FLOATS = """
+input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
 HEAD = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -66,3 +70,9 @@ def said(repo: bls.ModelRepository, name: str, version: int = -1) -> str:
     if response.error is not None:
         return str(response.error.message())
     return str(response["OUT"].as_numpy()[0].decode())
+
+
+def values(response: Any, name: str = "Y") -> list[float]:
+    """The values of an output; an error fails the test."""
+    assert response.error is None, response.error
+    return list(response[name].as_numpy().tolist())
