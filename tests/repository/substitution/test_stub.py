@@ -13,13 +13,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
-from tests.engine.harness import Caller, ctrl_c_once, until
+from tests.engine.harness import Caller, ctrl_c_once, message, until
+from tests.repository.models import FLOATS, values
 
 Repository = bls.ModelRepository
-FLOATS = """
-input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
 HEAD = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -69,16 +66,6 @@ def pipe(repo: Repository) -> Repository:
     repo.define("double", DOUBLE, FLOATS)
     repo.define("front", CALLER, FLOATS)
     return repo
-
-
-def values(response: Any, name: str = "Y") -> list[float]:
-    assert response.error is None, response.error
-    return list(response[name].as_numpy().tolist())
-
-
-def error(response: Any) -> str:
-    assert response.error is not None
-    return str(response.error.message())
 
 
 @pytest.mark.parametrize(
@@ -140,8 +127,8 @@ def test_errors_with_their_codes(pipe: Repository, answer: object, code: str, to
         response = pipe.infer("double", X)
     assert response.error is not None
     assert response.error.code().name == code
-    assert told in error(response)
-    assert response.stubs == ("double",) or "Failed to process" in error(response)
+    assert told in message(response)
+    assert response.stubs == ("double",) or "Failed to process" in message(response)
 
 
 def test_what_it_returns_is_checked_as_a_models_outputs_are(pipe: Repository) -> None:
@@ -184,7 +171,7 @@ def test_an_assertion_in_a_function_fails_the_test(pipe: Repository) -> None:
         assert request.inputs()[0].name() == "Z"
 
     with pytest.raises(AssertionError), pipe.stub("double", strict):
-        assert error(pipe.infer("front", X))
+        assert message(pipe.infer("front", X))
     with pytest.raises(pytest.fail.Exception, match="no"), pipe.stub("double", lambda r: pytest.fail("no")):
         pipe.infer("front", X)
     assert values(pipe.infer("front", X)) == [2, 2, 2]
@@ -197,7 +184,7 @@ def test_models_that_are_replaced_or_unloaded_meanwhile(pipe: Repository) -> Non
         pipe.set_config("double", FLOATS + " instance_group { count: 2 kind: KIND_CPU }")
         assert (values(pipe.infer("front", X)), pipe.record("double").instances) == ([1], 2)
         pipe.unload("double")
-        assert "double" in error(pipe.infer("front", X))
+        assert "double" in message(pipe.infer("front", X))
         pipe.define("double", DOUBLE.replace("* 2", "* 4"), FLOATS)
         assert values(pipe.infer("front", X)) == [1]
     assert (values(pipe.infer("front", X)), len(double.calls)) == ([4, 4, 4], 3)
@@ -213,7 +200,7 @@ def test_models_of_files_are_not_loaded(disk: Repository) -> None:
         assert values(disk.infer("front", X)) == [1]
         assert disk.record("double").stub
         disk.unload("double")
-        assert error(disk.infer("front", X))
+        assert message(disk.infer("front", X))
         disk.load("double")  # as a model may do that loads its callees itself
         assert values(disk.infer("front", X)) == [1]
     assert not disk.ready("double")
@@ -271,10 +258,10 @@ def test_streams_with_errors_and_of_one_answer(repo: Repository) -> None:
     answers = [{"Y": [1]}, "no", [{"Y": [1]}, "late"], None]
     with repo.stub("words", answers, config=WORDS):
         assert [values(each) for each in repo.stream("words", X)] == [[1]]
-        assert [error(each) for each in repo.stream("words", X)] == ["no"]
+        assert [message(each) for each in repo.stream("words", X)] == ["no"]
         first, second = repo.stream("words", X)
         assert values(first) == [1]
-        assert "late" in error(second)
+        assert "late" in message(second)
         assert len(list(repo.stream("words", X))) == 3
 
 
@@ -298,7 +285,7 @@ def test_batches(repo: Repository) -> None:
         found = [each.result() for each in (first, *others)]
     assert [call.batch for call in double.calls] == [1, 3, 3, 3]
     assert [each.error is None for each in found] == [True, True, False, True]
-    assert "two" in error(found[2])
+    assert "two" in message(found[2])
     with repo.stub("double", {"Y": np.array([7.0], np.float32)}, config=config):
         assert values(repo.infer("double", {"X": np.zeros((3, 2), np.float32)})) == [[7], [7], [7]]
 
