@@ -16,13 +16,10 @@ from bls_notebook import pb_utils
 from bls_notebook.engine import call_keys
 from bls_notebook.repository.substitution.call import ASK, MADE_UP, Call, Last, Waiter
 from bls_notebook.repository.substitution.substitution import substitute
-from tests.engine.harness import Caller, ctrl_c_once, until
+from tests.engine.harness import Caller, ctrl_c_once, message, until
+from tests.repository.models import FLOATS, values
 
 Repository = bls.ModelRepository
-FLOATS = """
-input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
 DECOUPLED = FLOATS + " model_transaction_policy { decoupled: true }"
 HEAD = """
 import asyncio
@@ -74,16 +71,6 @@ def repo(repo: Repository) -> Repository:
     repo.define("half", DOUBLE.replace("* 2", "/ 2"), FLOATS)
     repo.define("front", FRONT, FLOATS)
     return repo
-
-
-def values(response: Any) -> list[float]:
-    assert response.error is None, response.error
-    return list(response["Y"].as_numpy().tolist())
-
-
-def error(response: Any) -> str:
-    assert response.error is not None
-    return str(response.error.message())
 
 
 def response(*numbers: float) -> pb_utils.InferenceResponse:
@@ -213,7 +200,7 @@ def test_answers_of_every_kind(repo: Repository, concurrent: bool) -> None:
         with substitute(repo, {"double": given}, concurrent=concurrent):
             got = repo.infer("front", X)
         if isinstance(expected, str):
-            assert expected in error(got)
+            assert expected in message(got)
         else:
             assert (values(got), bool(got.stubs)) == (expected, expected != [6.0])
     assert values(repo.infer("front", X)) == [6]
@@ -243,7 +230,7 @@ def test_streams(repo: Repository, concurrent: bool) -> None:
     with substitute(repo, {"words": fixed(response(1), pb_utils.TritonError("late"))}, concurrent=concurrent):
         first, second, *_ = repo.stream("words", X)
     assert values(first) == [1]
-    assert "late" in error(second)
+    assert "late" in message(second)
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
@@ -301,7 +288,7 @@ def test_calls_that_wait_for_an_instance_at_the_end_get_an_error(repo: Repositor
         second = Caller(repo.infer, "double", X)
         until(lambda: repo._server.find("double").scheduler.pending == 1)  # type: ignore[union-attr]
     assert values(first.result()) == [1]
-    assert "the substitution of 'double' is over" in error(second.result())
+    assert "the substitution of 'double' is over" in message(second.result())
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
@@ -337,7 +324,7 @@ def test_the_response_cache_keeps_no_answer_of_a_substitution(repo: Repository) 
 def test_models_that_are_not_ready(repo: Repository) -> None:
     with substitute(repo, {"double": None, "half": fixed(response(1))}) as substitution:
         assert not repo.ready("double")
-        assert "'double' is not ready" in error(repo.infer("front", X))
+        assert "'double' is not ready" in message(repo.infer("front", X))
         assert values(repo.infer("half", X)) == [1]
         substitution.unload("half")
         assert not repo.ready("half")
@@ -345,7 +332,7 @@ def test_models_that_are_not_ready(repo: Repository) -> None:
         assert not repo.ready("half")
     assert (values(repo.infer("front", X)), values(repo.infer("half", X))) == ([6], [2])
     with substitute(repo, {"nowhere": None}):
-        assert "not ready" in error(repo.infer("nowhere", X))
+        assert "not ready" in message(repo.infer("nowhere", X))
 
 
 def test_nested_substitutions_end_in_any_order(repo: Repository) -> None:
