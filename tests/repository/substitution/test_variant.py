@@ -9,12 +9,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.substitution.variant import VariantChange, variant
+from tests.repository.models import FLOATS, values
 
 Repository = bls.ModelRepository
-FLOATS = """
-input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
 COUNTS = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -38,9 +35,7 @@ def repo(repo: Repository) -> Repository:
 
 
 def count(repo: Repository) -> float:
-    response: Any = repo.infer("counts", X)
-    assert response.error is None, response.error
-    return float(response["Y"].as_numpy()[0])
+    return values(repo.infer("counts", X))[0]
 
 
 def test_a_variant_has_fresh_state_and_the_model_keeps_its_own(repo: Repository) -> None:
