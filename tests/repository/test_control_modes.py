@@ -14,24 +14,20 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.core import instance
 from bls_notebook.repository.polling import FolderPolling, Poller
+from tests.engine import gates
 from tests.engine.harness import Caller
-from tests.repository.models import TEXT, said, saying, write
-
-GATES: dict[str, threading.Event] = {}
-MADE: list[str] = []
+from tests.repository.models import TEXT, said, saying, with_method, write
 
 
 @pytest.fixture(autouse=True)
-def gates() -> Iterator[None]:
-    for name in ("begun", "go"):
-        GATES[name] = threading.Event()
-    MADE.clear()
+def fresh() -> Iterator[None]:
+    gates.reset()
     yield
-    for gate in GATES.values():
-        gate.set()
+    gates.open_all()
 
 
-HERE = "import tests.repository.test_control_modes as here\n"
+GATES = "from tests.engine import gates\n"
+WAIT = "gates.open_gate('begun')\ngates.pass_gate('go')"
 
 
 def states(repo: bls.ModelRepository) -> dict[str, str]:
@@ -127,51 +123,50 @@ def test_bad_options(folder: Path, options: dict[str, Any]) -> None:
 def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> None:
     root = disk.paths[0]
     config = f"version_policy {{ all {{}} }}\n{TEXT}"
-    count = f"{HERE}here.MADE.append(__file__.split('/')[-2])\n"
+    count = f"{GATES}gates.shared['made'].append(__file__.split('/')[-2])\n"
+    made = gates.shared["made"] = []
     for version in (1, 2):
         write(root, "m", saying(version, count), config, version)
     disk.load("m")
-    assert MADE == ["1", "2"]
+    assert made == ["1", "2"]
     touch(root / "m" / "2" / "model.py", saying("'two'", count))
     disk.load("m")
-    assert (MADE, said(disk, "m", 1), said(disk, "m", 2)) == (["1", "2", "2"], "1", "two")
+    assert (made, said(disk, "m", 1), said(disk, "m", 2)) == (["1", "2", "2"], "1", "two")
     (root / "m" / "3").mkdir()
     (root / "m" / "3" / "model.py").write_text(saying(3, count))
     disk.load("m")
-    assert MADE == ["1", "2", "2", "3"]
+    assert made == ["1", "2", "2", "3"]
     shutil.rmtree(root / "m" / "1")
     disk.load("m")
-    assert (MADE, states(disk)) == (["1", "2", "2", "3"], {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"})
+    assert (made, states(disk)) == (["1", "2", "2", "3"], {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"})
     assert [r.reason for r in disk.index()] == ["unloaded", "", ""]
     assert not disk.ready("m", 1)
     (root / "m" / "shared.txt").write_text("all versions may read it")
     disk.load("m")
-    assert MADE == ["1", "2", "2", "3", "2", "3"]
+    assert made == ["1", "2", "2", "3", "2", "3"]
 
 
 def test_loading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
-    wait = f"{HERE}here.GATES['begun'].set()\nhere.GATES['go'].wait(10)\n"
-    other = Caller(repo.define, "m", saying("'m'", wait), TEXT)
-    assert GATES["begun"].wait(10)
+    other = Caller(repo.define, "m", saying("'m'", GATES + WAIT), TEXT)
+    gates.pass_gate("begun")
     assert states(repo) == {"m": "LOADING"}
     assert not repo.ready("m")
-    GATES["go"].set()
+    gates.open_gate("go")
     other.result()
     assert states(repo) == {"m": "READY"}
 
 
 def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
-    wait = "here.GATES['begun'].set()\nhere.GATES['go'].wait(10)"
-    repo.define("m", saying("'done'", HERE, wait), TEXT)
+    repo.define("m", saying("'done'", GATES, WAIT), TEXT)
     request = Caller(said, repo, "m")
-    assert GATES["begun"].wait(10)
+    gates.pass_gate("begun")
     unload = Caller(repo.unload, "m")
     while repo.ready("m"):
-        GATES["go"].wait(0.001)
+        gates.gate("go").wait(0.001)
     assert states(repo) == {"m": "UNLOADING"}
     assert said(repo, "m").endswith("Model 'm' is not ready.")
     assert not unload.done
-    GATES["go"].set()
+    gates.open_gate("go")
     assert request.result() == "done"
     unload.result()
     assert (states(repo), reasons(repo)) == ({"m": "UNAVAILABLE"}, {"m": "unloaded"})
@@ -331,10 +326,10 @@ def test_is_ready_of_the_model(repo: bls.ModelRepository, body: str, ready: bool
 
 def test_is_ready_that_takes_too_long(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "READY_SECONDS", 0.01)
-    wait = "here.GATES['begun'].set()\n        return here.GATES['go'].wait(10)"
-    repo.define("m", saying("'m'", HERE) + f"\n    def is_ready(self):\n        {wait}\n", TEXT)
+    source = with_method(saying("'m'", GATES), "is_ready(self)", f"{WAIT}\nreturn True")
+    repo.define("m", source, TEXT)
     assert not repo.ready("m")
-    assert GATES["begun"].wait(10)
+    gates.pass_gate("begun")
     monkeypatch.setattr(instance, "READY_SECONDS", 10.0)
-    GATES["go"].set()
+    gates.open_gate("go")
     assert repo.ready("m")
