@@ -21,6 +21,7 @@ from bls_notebook.extending import Host, host_of, observe
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.source.model_source import ModelSource, RemoteVersions
 from tests.engine.harness import Caller, message, until
+from tests.repository.models import FLOATS, values
 
 X = np.float32([1, 2])
 DOUBLE = """
@@ -43,10 +44,6 @@ class TritonPythonModel:
 TRIPLE = DOUBLE.replace("2 * request", "3 * request")
 _EXECUTE = "def execute(self, requests):"
 WAITING = DOUBLE.replace(_EXECUTE, f"{_EXECUTE}\n        while True:\n            pass")
-TENSORS = """
-input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
 STREAM = f"""{DOUBLE[: DOUBLE.index("        return [response")]}
         for request in requests:
             sender = request.get_response_sender()
@@ -69,7 +66,7 @@ def write(host: Host, name: str, source: str = DOUBLE) -> Path:
 
 
 def answer_of(host: Host, name: str) -> list[float]:
-    return list(host.repository.infer(name, {"X": X})["Y"].as_numpy())
+    return values(host.repository.infer(name, {"X": X}))
 
 
 def test_the_host_of_no_repository_is_that_of_the_current_one(disk: bls.ModelRepository) -> None:
@@ -156,7 +153,7 @@ def test_a_request_is_validated_and_not_sent(host: Host) -> None:
 
 def test_send_gives_a_future_of_the_response(host: Host) -> None:
     host.repository.define("double", DOUBLE)
-    host.repository.define("stream", STREAM, TENSORS + "model_transaction_policy { decoupled: true }")
+    host.repository.define("stream", STREAM, FLOATS + "model_transaction_policy { decoupled: true }")
     future = host.send(host.request("double", {"X": X}))
     assert list(future.result()["Y"].as_numpy()) == [2, 4]
     assert not future.cancel()
@@ -226,7 +223,7 @@ class Elsewhere:
         if self.problem:
             raise bls.ModelLoadError(self.problem, name)
         yield RemoteVersions(
-            parse_config('backend: "remote"' + TENSORS, model=name), {3: lambda decoupled, outputs: self}
+            parse_config('backend: "remote"' + FLOATS, model=name), {3: lambda decoupled, outputs: self}
         )
 
     def send(self, request: pb_utils.InferenceRequest) -> Any:
