@@ -23,8 +23,8 @@ def done(text: str, **options: object) -> ModelConfigMessage:
     return complete(parse_pbtxt(text, model="m"), model="m", **options)  # type: ignore[arg-type]
 
 
-def groups(text: str, gpus: int, backend: str = 'backend: "python"') -> list[tuple[str, int, list[int]]]:
-    config = done(f"{backend}\n{text}", gpus=gpus)
+def groups(text: str, gpus: int) -> list[tuple[str, int, list[int]]]:
+    config = done(text if "backend" in text else f'backend: "python"\n{text}', gpus=gpus)
     return [(g["kind"], g["count"], g["gpus"]) for g in to_dict(config)["instance_group"]]
 
 
@@ -100,18 +100,15 @@ def test_no_backend_at_all_is_refused() -> None:
         ("instance_group { kind: KIND_CPU }", 2, [("KIND_CPU", 1, [])]),
         ("instance_group { kind: KIND_MODEL }", 2, [("KIND_MODEL", 1, [])]),
         ("instance_group { kind: KIND_CPU } instance_group {}", 1, [("KIND_CPU", 1, []), ("KIND_GPU", 1, [0])]),
+        ('backend: "onnxruntime"', 0, [("KIND_CPU", 2, [])]),
+        ('backend: "onnxruntime" instance_group { count: 1 }', 0, [("KIND_CPU", 1, [])]),
+        ('backend: "onnxruntime"', 1, [("KIND_GPU", 1, [0])]),
     ],
 )
 def test_kind_and_devices_follow_the_gpus_that_are_there(
     text: str, gpus: int, expected: list[tuple[str, int, list[int]]]
 ) -> None:
     assert groups(text, gpus) == expected
-
-
-def test_onnx_models_get_two_instances_on_a_cpu() -> None:
-    assert groups("", 0, 'backend: "onnxruntime"') == [("KIND_CPU", 2, [])]
-    assert groups("instance_group { count: 1 }", 0, 'backend: "onnxruntime"') == [("KIND_CPU", 1, [])]
-    assert groups("", 1, 'backend: "onnxruntime"') == [("KIND_GPU", 1, [0])]
 
 
 @pytest.mark.parametrize(
