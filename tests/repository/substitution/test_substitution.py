@@ -246,26 +246,6 @@ def test_the_real_model_calls_with_the_keys_that_it_has_alone(repo: Repository, 
     assert [call.chain for call in inner] == [call.chain for call in alone.calls]
 
 
-def test_waits_end_with_the_request(repo: Repository) -> None:
-    waited: list[bool] = []
-    begun = threading.Event()
-
-    def answer(call: Call, wait: Waiter) -> Iterator[Any]:
-        begun.set()
-        waited.append(wait.after(("never",)))
-        yield response(1)
-
-    async def gives_up() -> None:
-        waiting = asyncio.ensure_future(repo.infer_async("double", X))
-        await asyncio.to_thread(begun.wait, 60)
-        waiting.cancel()
-
-    with substitute(repo, {"double": By(answer)}, concurrent=True):
-        asyncio.run(gives_up())
-        until(lambda: waited)
-    assert waited == [False]
-
-
 @pytest.mark.parametrize("concurrent", [False, True])
 def test_leaving_ends_waits_and_answers_late_calls_with_an_error(repo: Repository, concurrent: bool) -> None:
     begun = threading.Event()
