@@ -96,19 +96,6 @@ def test_odd_folders_are_no_models_and_no_versions(disk: bls.ModelRepository) ->
             assert said(repo, "good") == "good"
 
 
-@pytest.mark.parametrize("version", ["a file", "a link to itself", "gone"])
-def test_a_version_that_is_no_folder(disk: bls.ModelRepository, version: str) -> None:
-    place = write(disk.paths[0], "m", GOOD)
-    (place / "model.py").unlink()
-    place.rmdir()
-    if version == "a file":
-        place.write_text("")
-    elif version != "gone":
-        place.symlink_to(place)
-    with pytest.raises(bls.ModelLoadError, match="no version to load"):
-        disk.load("m")
-
-
 def test_a_folder_that_goes_away_while_it_is_read(disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     write(disk.paths[0], "m", GOOD)
 
