@@ -42,8 +42,8 @@ def test_errors_about_arguments_name_what_was_called() -> None:
 def test_what_measures_is_imported_when_it_is_asked_for() -> None:
     code = (
         "import sys, bls_notebook as bls\n"
-        "slow = ('.profile', '.comparing')\n"
-        "late = [m for m in sys.modules if 'observe.analysis.' in m or m.endswith(slow)]\n"
+        "own = 'bls_notebook.profiling.'\n"
+        "late = [m for m in sys.modules if m.startswith(own) and not m.endswith('.capability')]\n"
         "assert not late, late\n"
         "assert all(callable(getattr(bls, name)) for name in bls.__all__ if name != 'pb_utils')\n"
         "assert not hasattr(bls, 'nothing')\n"
