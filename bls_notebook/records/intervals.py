@@ -25,10 +25,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 def minus(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
     """Return the intervals minus the holes, disjoint and in order."""
     without = Cover(holes)
-    out: list[Interval] = []
-    for begin, end in union(intervals):
-        out += gaps(begin, end, without.within(begin, end))
-    return out
+    return [part for begin, end in union(intervals) for part in gaps(begin, end, without.within(begin, end))]
 
 
 class Cover:
@@ -38,18 +35,14 @@ class Cover:
         self._pieces = union(intervals)
         self._begins, self._ends = [begin for begin, _ in self._pieces], [end for _, end in self._pieces]
 
-    def _part(self, begin: int, end: int) -> tuple[int, int]:
-        return bisect_right(self._ends, begin), bisect_left(self._begins, end)
-
-    def count(self, interval: Interval) -> int:
+    def count(self, begin: int, end: int) -> int:
         """Return the number of disjoint parts within an interval."""
-        first, last = self._part(*interval)
-        return max(0, last - first)
+        return max(0, bisect_left(self._begins, end) - bisect_right(self._ends, begin))
 
     def within(self, begin: int, end: int) -> list[Interval]:
         """Return the parts within an interval, disjoint and in order."""
-        first, last = self._part(begin, end)
-        return [(max(begin, piece), min(end, until)) for piece, until in self._pieces[first:last]]
+        parts = self._pieces[bisect_right(self._ends, begin) : bisect_left(self._begins, end)]
+        return [(max(begin, piece), min(end, until)) for piece, until in parts]
 
     def joined(self, number: int) -> Cover:
         """Return a coarser cover: each `number` adjacent parts are one, with the gaps between them."""

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, prose, tag
-from bls_notebook.display.records.differences import (
-    differences_table,
-    inputs_table,
-    last_place_words,
-    last_places,
-    lines_beside_table,
-)
+from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
 from bls_notebook.records.units import count, duration, ns, size
 from bls_notebook.records.visible_text import visible
 
@@ -97,9 +91,8 @@ def _verdict(record: Certificate) -> doc.Piece:
     if record.equal:
         return _marked("✓", "answers as the server does", record)
     if record.unequal:
-        if ulps := last_places((each.what, each.tensors) for each in record.unequal):
-            return _marked("≈", f"answers differently on the server, {last_place_words(ulps)}", record)
-        return _marked("✗", "answers differently on the server", record)
+        nearly = in_last_place((each.what, each.tensors) for each in record.unequal)
+        return _marked("≈" if nearly else "✗", f"answers differently on the server{nearly}", record)
     return _marked("✗", "answers as the server does, but its statistics differ", record)
 
 

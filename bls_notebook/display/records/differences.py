@@ -59,25 +59,17 @@ def lines_beside_table(lines: Sequence[str], tensors: Sequence[TensorsCompared])
 _ROUNDED = 4  # units in the last place: a larger difference is not called one of the last place
 
 
-def last_places(differences: Iterable[tuple[Sequence[str], Sequence[TensorsCompared]]]) -> int:
-    """Return the largest difference (ULP) if all are of floats in their last place; else 0.
-
-    Each difference has its lines, and the tensors that differ.
-    """
-    most = 0
+def in_last_place(differences: Iterable[tuple[Sequence[str], Sequence[TensorsCompared]]]) -> str:
+    """Return the largest difference in words if all, given as lines and tensors, are of floats' last place; else ""."""
+    most = 0.0
     for lines, tensors in differences:
         ulps = [pair.ulps or 0 for pair in tensors if pair.differing or pair.reason]
         if not ulps or not 0 < min(ulps) <= max(ulps) <= _ROUNDED or lines_beside_table(lines, tensors):
-            return 0
+            return ""
         if any(pair.reason or not isfinite(pair.absolute) or pair.every > 1 for pair in tensors):
-            return 0
-        most = max(most, *map(int, ulps))
-    return most
-
-
-def last_place_words(ulps: int) -> str:
-    """Return the words for differences in the last place."""
-    return f"by at most {count(ulps, 'unit')} in the last place (ulps={ulps} accepts that)"
+            return ""
+        most = max(most, *ulps)
+    return f", by at most {count(int(most), 'unit')} in the last place (ulps={most:.0f} accepts that)" if most else ""
 
 
 def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:

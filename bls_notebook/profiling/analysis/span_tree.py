@@ -152,7 +152,7 @@ def _turns(session: SessionData, tree: SpanTree) -> Iterator[LockWait]:
     turns: dict[int, list[Interval]] = {}
     for thread, executions in running.items():
         cover = Cover(shared[thread])
-        count = sum(cover.count(piece) for execution in executions for piece in tree.self_time(execution))
+        count = sum(cover.count(*piece) for execution in executions for piece in tree.self_time(execution))
         if count > _MOST_PIECES:  # many coroutines share the thread
             cover = cover.joined(-(-count // _MOST_PIECES))
         for execution in executions:

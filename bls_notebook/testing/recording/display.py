@@ -9,13 +9,7 @@ from statistics import median
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag, text
-from bls_notebook.display.records.differences import (
-    differences_table,
-    inputs_table,
-    last_place_words,
-    last_places,
-    lines_beside_table,
-)
+from bls_notebook.display.records.differences import differences_table, in_last_place, inputs_table, lines_beside_table
 from bls_notebook.records.units import count, ns, shape, size
 from bls_notebook.records.visible_text import first_line, spoken, visible
 from bls_notebook.testing.records import Recorded, Replay, RequestKept, Resent, TensorKept
@@ -166,8 +160,8 @@ def _verdict(record: Replay) -> doc.Piece:
     else:
         few = f"{len(record.unequal):,} of {number}"
         mark, cls, words = "✗", "findings-tally-error", f"{few}{to} answered differently"
-        if ulps := last_places((each.what, each.tensors) for each in record.unequal):
-            mark, cls, words = "≈", "findings-tally-warning", f"{words}, {last_place_words(ulps)}"
+        if nearly := in_last_place((each.what, each.tensors) for each in record.unequal):
+            mark, cls, words = "≈", "findings-tally-warning", words + nearly
     if record.place != "here":
         words += f" · {record.place}"
     html = join(tag("span", mark, cls=cls), tag("code", name), words, by=" ")
