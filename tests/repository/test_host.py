@@ -79,31 +79,21 @@ def test_the_host_of_no_repository_is_that_of_the_current_one(disk: bls.ModelRep
         bls.set_current_repository(before)
 
 
-def test_names_are_those_of_loaded_models(host: Host) -> None:
+def test_models_are_looked_up_and_never_loaded(host: Host) -> None:
     write(host, "in_folder")
-    host.repository.define("b", DOUBLE)
-    host.repository.define("a", DOUBLE)
-    names = host.names()
-    host.repository.unload("a")
-    assert (names, host.names()) == (["a", "b"], ["b"])
-
-
-def test_find_never_loads(host: Host) -> None:
-    write(host, "in_folder")
-    assert host.find("in_folder") is None
-    assert host.find("nowhere") is None
-    host.repository.load("in_folder")
-    model = host.find("in_folder", 1)
-    assert model is host.find("in_folder")
-    assert model is not None
-    assert (model.name, model.version, host.find("in_folder", 2)) == ("in_folder", 1, None)
-
-
-def test_ready_suggests_names(host: Host) -> None:
     host.repository.define("double", DOUBLE)
+    assert (host.names(), host.find("in_folder"), host.find("nowhere")) == (["double"], None, None)
     assert host.ready("double") is host.find("double")
     with pytest.raises(bls.ModelNotFoundError, match="did you mean `double`"):
         host.ready("dubble")
+    host.repository.load("in_folder")
+    model = host.find("in_folder", 1)
+    assert model is not None
+    assert model is host.find("in_folder")
+    assert (model.name, model.version, host.find("in_folder", 2)) == ("in_folder", 1, None)
+    names = host.names()
+    host.repository.unload("double")
+    assert (names, host.names()) == (["double", "in_folder"], ["in_folder"])
 
 
 def test_own_versions_are_beneath_a_substitution(host: Host) -> None:
