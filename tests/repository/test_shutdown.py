@@ -83,10 +83,7 @@ def execute(self, requests):
 
 
 def test_a_load_that_ends_after_close_puts_nothing_in_service(repo: bls.ModelRepository) -> None:
-    loading = Caller(
-        repo.define,
-        "a",
-        model("""
+    source = model("""
 def initialize(self, args):
     gates.open_gate("initializing")
     gates.pass_gate("go on")
@@ -96,9 +93,8 @@ def execute(self, requests):
 
 def finalize(self):
     gates.open_gate("finalized")
-"""),
-        pbtxt(),
-    )
+""")
+    loading = Caller(repo.define, "a", source, pbtxt())
     gates.pass_gate("initializing")
     repo.close(0.0)
     gates.open_gate("go on")
