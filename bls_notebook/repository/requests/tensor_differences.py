@@ -22,8 +22,11 @@ _PIXELS = 200
 _BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def compared(first: Tensor | None, second: Tensor | None, name: str = "") -> TensorsCompared:
-    """Return the differences of two tensors; None stands for a missing tensor."""
+def compared(first: Tensor | None, second: Tensor | None, name: str = "", bits: bool = False) -> TensorsCompared:
+    """Return the differences of two tensors; None stands for a missing tensor.
+
+    ``bits``: zeros of different signs and NaN of different bits differ, too.
+    """
     names = name or (first or second)._name  # type: ignore[union-attr]
     records = _record(first), _record(second)
     out = TensorsCompared(names, *records)
@@ -37,7 +40,7 @@ def compared(first: Tensor | None, second: Tensor | None, name: str = "") -> Ten
         return _texts(out, *arrays) if all(texts) else replace(out, reason="text and numbers")
     if any(array.dtype.kind not in "biuf" for array in arrays):
         return replace(out, reason="the values are not comparable numbers")
-    return _numbers(out, *_beside(*arrays)) if arrays[0].size else out
+    return _numbers(out, *_beside(*arrays), bits) if arrays[0].size else out
 
 
 def _record(tensor: Tensor | None) -> TensorRecord | None:
@@ -62,7 +65,7 @@ def _beside(first: Any, second: Any) -> tuple[Any, Any]:
     return first, transfers.to_gpu(second, device_of(first).index)
 
 
-def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
+def _numbers(out: TensorsCompared, first: Any, second: Any, bits: bool) -> TensorsCompared:
     first, every = sampled(first, LOOK)
     second, _ = sampled(second, LOOK)
     shape = first.shape
@@ -73,13 +76,16 @@ def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
         flat = [xp.ascontiguousarray(each).reshape(-1) for each in (first, second)]
         for start in range(0, flat[0].size, CHUNK):
             a, b = (each[start : start + CHUNK] for each in flat)
-            unlike = ~((a == b) | ((a != a) & (b != b)))
+            no_numbers = (a != a) & (b != b)
+            unlike = ~((a == b) | no_numbers)
+            if bits and exact:
+                unlike = a.view(_BITS[a.dtype.itemsize]) != b.view(_BITS[b.dtype.itemsize])
             count = int(unlike.sum())
             if not count:
                 continue
             differing += count
             wide = a.astype(np.float64), b.astype(np.float64)
-            gaps = xp.where(unlike, xp.abs(wide[0] - wide[1]), 0.0)
+            gaps = xp.where(unlike & ~no_numbers, xp.abs(wide[0] - wide[1]), 0.0)
             gaps = xp.where(xp.isnan(gaps), np.inf, gaps)  # NaN in one tensor only
             place = int(gaps.argmax())
             gap = float(gaps[place])
@@ -93,7 +99,10 @@ def _numbers(out: TensorsCompared, first: Any, second: Any) -> TensorsCompared:
                 steps = xp.where(both, xp.abs(_ordered(xp, a) - _ordered(xp, b)), 0.0)
                 ulps = max(ulps or 0.0, float(steps.max()))
         where = tuple(int(i) for i in np.unravel_index(at, shape)) if differing else ()
-        values = [str(to_host(each[at : at + 1])[0]) for each in flat] if differing else ["", ""]
+        elements = [to_host(each[at : at + 1])[0] for each in flat] if differing else []
+        values = [str(element) for element in elements] or ["", ""]
+        if elements and values[0] == values[1]:
+            values = [f"{element!s} (0x{element.tobytes()[::-1].hex()})" for element in elements]
         shown = _pictures(xp, first, second, where) if differing else ()
     return replace(
         out, elements=flat[0].size, differing=differing, absolute=greatest, relative=relative, ulps=ulps,

@@ -132,12 +132,10 @@ def differences(expected: list[Answer], got: list[Answer], tolerance: float) -> 
 def _equal(expected: Tensor, got: Tensor, tolerance: float) -> bool:
     if expected[3] == got[3]:
         return True
-    if expected[1] not in _FLOATS:
+    if expected[1] not in _FLOATS or not tolerance:
         return False
     a, b = (np.frombuffer(tensor[3], _FLOATS[expected[1]]) for tensor in (expected, got))
-    if np.array_equal(np.signbit(a), np.signbit(b)) and np.array_equal(a, b, equal_nan=True):
-        return True  # all NaN are equal
-    return bool(tolerance) and bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
+    return bool(np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True))
 
 
 def _tensor(saved: Mapping[str, Any]) -> Tensor:

@@ -62,7 +62,8 @@ def differences(
 ) -> Differences:
     """Return the differences between the responses to one request, as lines and by tensor; empty if equal.
 
-    All NaN are equal; zeros of different signs differ. `sides` names the two sides in the lines.
+    Exact comparison is of bits: zeros of different signs differ, and so do NaN of different bits. `sides` names the
+    two sides in the lines.
     """
     lines: list[str] = []
     tensors: list[TensorsCompared] = []
@@ -95,7 +96,8 @@ def _pair(
             lines.append(f"output {name!r} is only {other if first is None else one}")
         elif difference := _outputs(first, second, allowed, sides):
             lines.append(f"output {name!r}: {difference}")
-            tensors.append(compared(Tensor(name, first.values), Tensor(name, second.values)))
+            pair = compared(Tensor(name, first.values), Tensor(name, second.values), bits=True)
+            tensors += [pair] if pair.differing or pair.reason else []
     return lines, tensors
 
 
@@ -133,21 +135,26 @@ def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str
     if first.dtype.kind == "O":
         differing = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
         return f"{differing:,} of {first.size:,} elements differ" if differing else ""
-    differ = first != second
-    if first.dtype.kind == "f":
-        nan = np.isnan(first) & np.isnan(second)
-        differ = (differ | (np.signbit(first) != np.signbit(second))) & ~nan
+    differ = _bits(first) != _bits(second)
     if not differ.any() or _close(first, second, allowed):
         return ""
-    zeros = " (zeros of different signs)" if not (differ & (first != second)).any() else ""
-    return f"{int(differ.sum()):,} of {first.size:,} elements differ{zeros}"
+    kinds = {
+        " (zeros of different signs)": (first == 0) & (second == 0),
+        " (NaN of different bits)": (first != first) & (second != second),
+    }
+    kind = next((kind for kind, places in kinds.items() if not (differ & ~places).any()), "")
+    return f"{int(differ.sum()):,} of {first.size:,} elements differ{kind}"
+
+
+def _bits(values: Array) -> Array:
+    return values.copy().view(f"u{values.itemsize}")
 
 
 def _close(here: Array, there: Array, allowed: Allowed) -> bool:
-    if here.dtype.kind != "f":
+    if here.dtype.kind != "f" or allowed == EXACT:
         return False
     far = ~np.isclose(here, there, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
-    if allowed.tolerance and not far.any():
+    if not far.any():
         return True
     if not allowed.ulps:
         return False

@@ -10,6 +10,7 @@ import pytest
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
+OTHER_NAN = np.array([0x7FC12345], np.uint32).view(np.float32)
 
 
 def one(values: Any, datatype: str = "FP32", **more: Any) -> list[ProofAnswer]:
@@ -36,6 +37,8 @@ def test_equal(here: list[ProofAnswer], there: list[ProofAnswer]) -> None:
     [
         (one([1, 2]), one([1, 3]), "output 'OUT': 1 of 2 elements differ"),
         (one([ZERO]), one([-ZERO]), "output 'OUT': 1 of 1 elements differ (zeros of different signs)"),
+        (one([NAN]), one(OTHER_NAN), "output 'OUT': 1 of 1 elements differ (NaN of different bits)"),
+        (one([NAN]), one([-NAN]), "output 'OUT': 1 of 1 elements differ (NaN of different bits)"),
         (one([NAN]), one([1]), "output 'OUT': 1 of 1 elements differ"),
         (one([1]), one([1], "BF16"), "output 'OUT': FP32 here, BF16 on the server"),
         (one([1]), one([[1]]), "output 'OUT': shape [1] here, [1, 1] on the server"),
@@ -60,3 +63,21 @@ def test_the_tolerance_applies_to_every_element() -> None:
     for allowed in (Allowed(0.5), Allowed(0.0, 1000), Allowed(0.5, 1000)):
         assert differences(here, there, allowed)[0]
     assert not differences(one([1, 2]), one([1, 2.1]), Allowed(0.1))[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "values"),
+    [([ZERO], [-ZERO], ("0.0", "-0.0")), ([NAN], OTHER_NAN, ("nan (0x7fc00000)", "nan (0x7fc12345)"))],
+)
+def test_values_that_print_alike_are_shown_with_their_bits(first: Any, second: Any, values: tuple[str, str]) -> None:
+    (tensors,) = differences(one(first), one(second))[1]
+    assert (tensors.differing, tensors.values) == (1, values)
+    for allowed in (Allowed(1e-6), Allowed(0.0, 1)):
+        assert not differences(one(first), one(second), allowed)[0]
+
+
+def test_equal_numbers_of_other_types_differ_only_by_type() -> None:
+    doubles = [ProofAnswer({"OUT": Output("FP64", np.array([0.5]))})]
+    assert differences(one([0.5]), doubles) == (("output 'OUT': FP32 here, FP64 on the server",), ())
+    (tensors,) = differences(one([0.1]), [ProofAnswer({"OUT": Output("FP64", np.array([0.1]))})])[1]
+    assert tensors.values == ("0.1 (0x3dcccccd)", "0.1 (0x3fb999999999999a)")
