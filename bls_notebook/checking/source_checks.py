@@ -17,7 +17,7 @@ from typing import Any
 from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
-from bls_notebook.repository.source.pip_packages import installed_as, package_of
+from bls_notebook.repository.source.pip_packages import install_advice, installed_as
 from bls_notebook.repository.source.syntax import imported_modules, model_class_warnings, undefined_names
 
 from .checked_model import CheckedModel
@@ -308,13 +308,13 @@ def package_findings(
     if not missing:
         return
     names = ", ".join(missing)
-    install = " ".join(map(package_of, missing))
+    install = install_advice(missing, "RUN pip install")
     them = "it" if len(missing) == 1 else "them"
     yield model.in_code(
         "warning", "package-missing", code, next(iter(missing.values())),
         f"it imports {names}, which NVIDIA's server image does not have",
         f"The model does not load there unless the image or the environment contains {them}.",
-        f"In the image: `RUN pip install {install}`; or pack an environment and set EXECUTION_ENV_PATH.",
+        f"In the image: {install}; or pack an environment and set EXECUTION_ENV_PATH.",
     )  # fmt: skip
 
 

@@ -497,7 +497,7 @@ _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available":
         "simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model",
     r"No module named '(?P<name>\w+)":
-        "install it in this kernel, perhaps with `%pip install {name}`, or put the module beside model.py",
+        "install the distribution that provides {name} in this kernel, or put the module beside model.py",
 }
 # fmt: on
 

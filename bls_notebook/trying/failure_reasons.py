@@ -12,8 +12,9 @@ from pathlib import Path
 from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import find_templates
+from bls_notebook.repository.source.helper_modules import missing_packages, project_folder
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.pip_packages import needs_gpu, package_of
+from bls_notebook.repository.source.pip_packages import install_advice, needs_gpu
 
 _LONGEST = 240
 _GPU = re.compile(
@@ -89,12 +90,12 @@ def too_slow(name: str, seconds: float) -> FailureReason:
 
 
 def of_error(
-    name: str, error: BaseException, folder: Path, top: Path, gpu: str, parameters: Mapping[str, str] | None = None
+    name: str, error: BaseException, source: Path, top: Path, gpu: str, parameters: Mapping[str, str] | None = None
 ) -> FailureReason:
     """Return the reason for a load error, whose cause is the exception of the model's code.
 
-    `top` is the outermost folder of the project, `gpu` describes this machine's GPUs. `--fill` can set the
-    configuration's `parameters`.
+    `source` is the model's main file, `top` the outermost folder of the project, `gpu` describes this
+    machine's GPUs. `--fill` can set the configuration's `parameters`.
     """
     cause = error.__cause__ or error
     message = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
@@ -103,7 +104,7 @@ def of_error(
     reload = f"`{again(name)}`"
     module = next((missing for exception in _chain(cause) if (missing := _module(exception))), "")
     if module:
-        return _of_module(name, module, folder, top)
+        return _of_module(name, module, source, top)
     variable = _environment(cause)
     if variable:
         return FailureReason(
@@ -121,8 +122,8 @@ def of_error(
         return FailureReason(message, f"try again with {fill}", "template")
     if _NETWORK.search(text) and not _GPU.search(message):
         hub = _HUB.search(text)
-        source = f"{hub[1]} from the network" if hub else "something from the network"
-        return FailureReason(f"probably needs {source}: {message}", f"with network access: {reload}", "network")
+        needed = f"{hub[1]} from the network" if hub else "something from the network"
+        return FailureReason(f"probably needs {needed}: {message}", f"with network access: {reload}", "network")
     if _GPU.search(text):
         return FailureReason(f"probably needs a GPU ({gpu}): {message}", f"on a machine with a GPU: {reload}", "gpu")
     return FailureReason(message, f"fix it, then {reload}", "error")
@@ -160,36 +161,27 @@ def _module(error: BaseException) -> str:
     return match[1] if match else ""
 
 
-def _of_module(name: str, module: str, folder: Path, top: Path) -> FailureReason:
+def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
     reload = f"`{again(name)}`"
     first = module.partition(".")[0]
-    module_folder = _folder_of(first, folder, top)
+    module_folder = project_folder(first, source.parent, top)
     if module_folder is not None:
         place = shown_path(module_folder)
         return FailureReason(
             f"imports {module}, which is in {place}",
             f"`import sys; sys.path.insert(0, {place!r})`, then {reload}", "module",
         )  # fmt: skip
-    if first in sys.modules and module != first:  # an older version or another package of this name
+    if first in sys.modules and module != first:  # another version or another package of this name
         return FailureReason(
-            f"the installed {first} has no {module}", f"`%pip install -U {package_of(first)}`, then {reload}", "package"
-        )
-    gpu = " (it needs a GPU)" if needs_gpu(module) else ""
+            f"the installed {first} has no {module}", f"install a version of {first} that has it, then {reload}",
+            "package",
+        )  # fmt: skip
+    modules = [module, *(m for m in missing_packages(source, top) if m != first)]
+    gpu = f" ({', '.join(on_gpu)}: only with a GPU)" if (on_gpu := [*filter(needs_gpu, modules)]) else ""
+    packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
     return FailureReason(
-        f"the package {module} is missing{gpu}", f"`%pip install {package_of(module)}`, then {reload}", "package"
+        f"{packages} missing{gpu}", f"{install_advice(modules, '%pip install')}; then {reload}", "package"
     )
-
-
-def _folder_of(module: str, folder: Path, top: Path) -> Path | None:
-    """Return the project's folder that contains a module, searching from the model upwards."""
-    for place in (folder, *folder.parents):
-        for inside in (place, place / "src", place / "lib"):
-            folders = inside / module  # often a package without __init__.py
-            if (inside / f"{module}.py").is_file() or any(folders.glob("*.py")) or any(folders.glob("*/*.py")):
-                return inside
-        if place == top:
-            return None
-    return None
 
 
 def _environment(error: BaseException) -> str:

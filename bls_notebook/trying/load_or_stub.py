@@ -254,7 +254,9 @@ class ModelLoader:
             fields = {} if plan.config is None else plan.config.parameters
             parameters = {key: fields[key].string_value for key in fields}
             try:
-                reason = reasons.of_error(name, error, plan.folder, self._project, _gpus(), parameters)
+                file = None if plan.config is None else main_file(plan.config, plan.backend, plan.files)
+                source = (file or plan.folder / "1" / "model.py").resolve()
+                reason = reasons.of_error(name, error, source, self._project, _gpus(), parameters)
             except Exception:  # the methods of a model's exception may fail
                 reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error")
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []

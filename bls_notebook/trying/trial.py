@@ -96,7 +96,8 @@ def try_repository(
     began = perf_counter()
     fill = fill or {}
     path = repository_folder(folder)
-    project = Path(folder).expanduser().absolute()
+    above = (path, *path.parents)
+    project = next((p for p in above if (p / ".git").exists()), Path(folder).expanduser().resolve())
     models, names, notes = model_folders(path, fill)
     make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
     repository = ModelRepository(models, fill=fill)

@@ -88,8 +88,8 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why", "remedy"),
     [
-        ("import no_such_thing_x", "the package no_such_thing_x is missing", "%pip install no_such_thing_x"),
-        ("import sklearn_none, yaml", "package sklearn_none", "%pip install sklearn_none"),
+        ("import no_such_thing_x", "the package no_such_thing_x is missing", "`no_such_thing_x`: the distribution is"),
+        ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
         ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
         ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
         ("raise RuntimeError('Found no NVIDIA driver')", "needs a GPU", "reload broken"),
@@ -97,6 +97,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("raise ValueError('oops <b>')", "oops <b>", "fix it"),
         ("import helpers_of_mine", "which is in", "sys.path.insert(0, "),
         ("import parts_of_mine.part", "which is in", "sys.path.insert(0, "),
+        ("import deep_down", "which is in", "sys.path.insert(0, "),
     ],
 )
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
@@ -104,6 +105,8 @@ def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, 
     (tmp_path / "project" / "src" / "helpers_of_mine.py").write_text("")
     (tmp_path / "project" / "parts_of_mine").mkdir()
     (tmp_path / "project" / "parts_of_mine" / "part.py").write_text("")
+    (tmp_path / "project" / "tools" / "parts").mkdir(parents=True)
+    (tmp_path / "project" / "tools" / "parts" / "deep_down.py").write_text("")
     models = tmp_path / "project" / "models"
     put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}"})
     repository, rows = trying(tmp_path / "project")
@@ -111,7 +114,28 @@ def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, 
     assert why in rows["broken"].why
     assert remedy in rows["broken"].remedy
     assert "%tritonrepo reload broken" in rows["broken"].remedy
+    assert "pip install" not in rows["broken"].remedy
     assert repository.infer("broken", ONES).stubs == ("broken",)
+
+
+def test_all_missing_packages_are_named_at_once_and_only_known_distributions_installed(
+    trying: Any, tmp_path: Path
+) -> None:
+    lines = "import sys, os; sys.path.append(os.path.dirname(__file__))\nimport json, helper\n"
+    files = {
+        "1/model.py": lines + DOUBLES,
+        "1/helper.py": "from parts import inner\nif 0:\n    import never\n    from . import sibling\n",
+        "1/parts/__init__.py": "",
+        "1/parts/inner.py": "import riva_x.client\nimport MeCab\nimport google_x",
+        "1/unused.py": "import not_needed",
+    }
+    put(tmp_path, "m", PYTHON, files)
+    _, rows = trying()
+    assert rows["m"].why == "the packages riva_x, never, MeCab, google_x are missing"
+    assert rows["m"].remedy == (
+        "`%pip install mecab-python3`; `riva_x`: the distribution is unknown; `never`: the distribution is unknown; "
+        "`google_x`: the distribution is unknown; then `%tritonrepo reload m`"
+    )
 
 
 @pytest.mark.parametrize(

@@ -185,26 +185,29 @@ def imported_modules(tree: ast.AST, needed: bool = False) -> dict[str, int]:
     With `needed`, omit imports in a ``try`` that catches a failing import, and imports for type checking.
     """
     first_lines: dict[str, int] = {}
+    for node in import_statements(tree, needed):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for name in names:
+            top = name.partition(".")[0]
+            first_lines[top] = min(node.lineno, first_lines.get(top, node.lineno))
+    return first_lines
+
+
+def import_statements(tree: ast.AST, needed: bool = False) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the import statements of a source; `needed`: see `imported_modules`."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop(0)
         if needed and isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
             pending += [*node.orelse, *node.finalbody]
-            continue
-        if needed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif needed and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             pending += node.orelse
-            continue
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
         else:
             pending += ast.iter_child_nodes(node)
-            continue
-        for name in names:
-            top = name.partition(".")[0]
-            first_lines[top] = min(node.lineno, first_lines.get(top, node.lineno))
-    return first_lines
 
 
 def _catches_imports(handler: ast.ExceptHandler) -> bool:
