@@ -14,10 +14,12 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.statistics import statistics_record_of
 
+from .await_checks import await_findings
 from .callee_checks import callee_findings, cycle_findings, sequence_findings
 from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings
+from .response_checks import response_findings
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
 
@@ -84,6 +86,8 @@ def _model_findings(
         return
     yield from file_findings(model)
     yield from source_findings(model)
+    yield from await_findings(model)
+    yield from response_findings(model)
     yield from callee_findings(model, models, remote)
     yield from sequence_findings(model, models)
     yield from package_findings(model, models, build_texts)

@@ -70,7 +70,8 @@ class PythonSource:
         return None
 
     @cached_property
-    def _scopes(self) -> list[Scope]:
+    def scopes(self) -> list[Scope]:
+        """Its module and functions, outer before inner."""
         out: list[Scope] = []
         todo: list[tuple[ast.AST, Scope | None]] = [(self.tree, None)]
         while todo:
@@ -84,7 +85,7 @@ class PythonSource:
 
     def _calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
         """Yield calls of functions called `name`, each with its scope."""
-        for scope in self._scopes:
+        for scope in self.scopes:
             for node in scope.nodes:
                 if isinstance(node, ast.Call) and last_name(node.func) == name:
                     yield node, scope
@@ -141,7 +142,7 @@ class PythonSource:
         for call, scope in self._calls_of("get_input_tensor_by_name"):
             name = scope.text(argument(call, "name", 1))
             if name is not None:
-                out.append(InputRead(name, call.lineno, not _used_at_once(call, scope)))
+                out.append(InputRead(name, call.lineno, not used_at_once(call, scope)))
         return tuple(out)
 
     @cached_property
@@ -158,7 +159,7 @@ class PythonSource:
 
     @cached_property
     def calls(self) -> tuple[CalleeRequest, ...]:
-        dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
+        dropped = {id(n.value) for scope in self.scopes for n in scope.nodes if isinstance(n, ast.Expr)}
         out: list[CalleeRequest] = []
         for call, scope in self._calls_of("InferenceRequest"):
             if id(call) not in dropped:
@@ -190,7 +191,7 @@ class PythonSource:
     def _attributes(self) -> dict[str, str]:
         """Attributes to which the source assigns one string and nothing else."""
         assigned: dict[str, set[str]] = {}
-        for scope in self._scopes:
+        for scope in self.scopes:
             for node in scope.nodes:
                 targets = [*node.targets] if isinstance(node, ast.Assign) else []
                 targets += [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
@@ -214,7 +215,7 @@ def _text(file: Path) -> str:
         return ""
 
 
-def _used_at_once(call: ast.Call, scope: Scope) -> bool:
+def used_at_once(call: ast.Call, scope: Scope) -> bool:
     """Return whether an attribute of a call's result is used without testing the result."""
     names: set[str] = set()
     for node in scope.nodes:
@@ -403,7 +404,7 @@ class Scope:
 
     def texts(self, node: ast.expr | None) -> list[str] | None:
         """Return the strings of a list, or None if one is unknown."""
-        if isinstance(node, ast.Name) and any(self._grows(node.id)):
+        if isinstance(node, ast.Name) and any(self.grows(node.id)):
             return None
         items = self.value(node)
         if not isinstance(items, (ast.List, ast.Tuple)):
@@ -411,7 +412,8 @@ class Scope:
         texts = [self.text(item) for item in items.elts]
         return None if None in texts else [text for text in texts if text is not None]
 
-    def _grows(self, name: str) -> Iterator[ast.Call]:
+    def grows(self, name: str) -> Iterator[ast.Call]:
+        """Yield calls that add to a list."""
         for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 of = node.func.value
@@ -435,7 +437,7 @@ class Scope:
         if len(assigned) > 1:
             return UNKNOWN
         out += self.tensors(assigned[0], depth - 1)
-        for call in self._grows(node.id):
+        for call in self.grows(node.id):
             added = call.args[-1] if call.args else None
             extends = isinstance(call.func, ast.Attribute) and call.func.attr == "extend"
             out += self.tensors(added, depth - 1) if extends else self._tensor(added, depth - 1)

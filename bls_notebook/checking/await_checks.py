@@ -1,0 +1,238 @@
+"""Check how `execute` sends requests and reads their responses: missing `await`, blocking calls, unchecked errors.
+
+A finding needs proof in the source: a value that may come from elsewhere, and a function that another thread or event
+loop may run, cause none.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .checked_model import CheckedModel
+from .python_source import Function, PythonSource, Scope, argument, last_name, used_at_once
+from .records import Finding
+
+_RESPONSE = frozenset({"has_error", "error", "output_tensors"})  # methods of a response
+_OUTPUT = "get_output_tensor_by_name"
+_LOOKS = frozenset({_OUTPUT, "len", "zip", "enumerate", "print"})  # calls that check no response
+
+
+def await_findings(model: CheckedModel) -> Iterator[Finding]:
+    """Yield calls that `execute` cannot make, does not await, or makes without a check of the error."""
+    code = model.newest()
+    if code is None or code.mistake or code.execute is None:
+        return
+    synchronous = isinstance(code.execute, ast.FunctionDef)
+    reported = set[int]()
+    if code.mentions("InferenceRequest") and not code.mentions("get_running_loop"):
+        for call in _direct_sends(code, "async_exec" if synchronous else "exec"):
+            reported.add(call.lineno)
+            if synchronous:
+                yield model.in_code(
+                    "error", "async-in-sync", code, call.lineno, "`async_exec` is called from a plain `def execute`",
+                    "It needs a running event loop, and raises a RuntimeError.",
+                    "Use `exec`, or write `async def execute` and `await` the response.",
+                )  # fmt: skip
+            else:
+                yield model.in_code(
+                    "warning", "exec-in-async", code, call.lineno, "`exec` is called from an `async def execute`",
+                    "It blocks the event loop: nothing else of this instance runs until the response has arrived.",
+                    "Use `await request.async_exec()`.",
+                )  # fmt: skip
+    for scope in code.scopes:
+        for node in _misused(code, scope):
+            if node.lineno not in reported:
+                reported.add(node.lineno)
+                yield model.in_code(
+                    "error", "await-missing", code, node.lineno,
+                    f"the result of `{ast.unparse(node)[:80]}` is used without `await`",
+                    "It is an awaitable: its value exists only after `await`.", "Write `await` before it.",
+                )  # fmt: skip
+        for node in _unchecked(scope):
+            yield model.in_code(
+                "warning", "error-unchecked", code, node.lineno,
+                f"`{ast.unparse(node)[:80]}` reads a response without `has_error()`",
+                "An error response has no outputs: reading one gives None, and the callee's message is lost.",
+                "Test `has_error()` first, and pass `error()` on: `pb_utils.InferenceResponse(error=...)`.",
+            )  # fmt: skip
+
+
+def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:
+    """Yield calls of a method in `execute`, and in the functions that it certainly calls itself."""
+    defined = _functions(code)
+    todo = [scope for scope in code.scopes if scope.node is code.execute]
+    for scope in todo:  # the loop extends `todo`
+        lazy = {id(n) for node in scope.nodes if isinstance(node, ast.GeneratorExp) for n in ast.walk(node)}
+        for node in scope.nodes:
+            if not isinstance(node, ast.Call) or id(node) in lazy:
+                continue
+            callee = defined.get(_own_name(node.func))
+            if isinstance(node.func, ast.Attribute) and node.func.attr == method and not node.args:
+                yield node
+            elif callee is not None and callee not in todo and (method == "exec" or _is_plain(callee)):
+                todo.append(callee)
+
+
+def _is_plain(scope: Scope) -> bool:
+    return isinstance(scope.node, ast.FunctionDef) and not _yields(scope)
+
+
+def _yields(scope: Scope) -> bool:
+    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in scope.nodes)
+
+
+def _functions(code: PythonSource) -> dict[str, Scope]:
+    """Return the undecorated functions of the module and of the model's class, if their name has one meaning."""
+    methods = code.model_class.body if code.model_class else []
+    defined: dict[str, list[Scope]] = {}
+    for scope in code.scopes:
+        node = scope.node
+        if isinstance(node, Function):
+            name = f"self.{node.name}" if node in methods else node.name if node in code.tree.body else ""
+            defined.setdefault(name, []).append(scope)
+    return {
+        name: scopes[0] for name, scopes in defined.items()
+        if name and len(scopes) == 1 and not getattr(scopes[0].node, "decorator_list", ())
+    }  # fmt: skip
+
+
+def _own_name(node: ast.expr) -> str:
+    """Return ``name`` or ``self.name``, else an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return f"self.{last_name(node)}" if own else ""
+
+
+def _is_coroutine(code: PythonSource, node: ast.AST | None) -> bool:
+    """Return whether an expression calls an `async def` of this source."""
+    scope = _functions(code).get(_own_name(node.func)) if isinstance(node, ast.Call) else None
+    return scope is not None and isinstance(scope.node, ast.AsyncFunctionDef) and not _yields(scope)
+
+
+def _sends(node: ast.AST | None, method: str) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == method and not node.args
+
+
+def _elements(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
+    """Return the expressions that make the elements of a list; empty if unknown."""
+    value = scope.value(node.value if isinstance(node, ast.Starred) else node)
+    if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
+        return [value.elt]
+    if not isinstance(value, (ast.List, ast.Tuple)):
+        return []
+    grown = list(scope.grows(node.id)) if isinstance(node, ast.Name) else []
+    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name):
+        grown = list(scope.grows(node.value.id))
+    if any(last_name(call.func) != "append" or not call.args for call in grown):
+        return []
+    return [*value.elts, *(call.args[0] for call in grown)]
+
+
+def _is_gather(scope: Scope, node: ast.AST | None) -> bool:
+    """Return whether an expression gathers requests and nothing else."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("asyncio.gather", "gather"):
+        return False
+    sent = [e for a in node.args for e in (_elements(scope, a) or [a] if isinstance(a, ast.Starred) else [a])]
+    return bool(sent) and all(_sends(scope.value(value), "async_exec") for value in sent)
+
+
+def _loops(scope: Scope, name: str) -> list[ast.expr]:
+    """Return what the loops over a variable iterate over; empty if it also has other values."""
+    loops = [
+        n.iter for n in scope.nodes
+        if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.target, ast.Name) and n.target.id == name
+    ]  # fmt: skip
+    return loops if len(scope.values(name) or ()) == len(loops) else []
+
+
+def _values(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
+    """Return the only values that an expression or the variable of a loop can have; empty if unknown."""
+    value = scope.value(node)
+    if value is not None or not isinstance(node, ast.Name):
+        return [value] if value is not None else []
+    values = [scope.value(element) for loop in _loops(scope, node.id) for element in _elements(scope, loop)]
+    return [] if None in values else [value for value in values if value is not None]
+
+
+def _reads(scope: Scope) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """Yield calls that read a response, each with the response."""
+    for node in scope.nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in _RESPONSE:
+                yield node, node.func.value
+            elif node.func.attr == _OUTPUT and (response := argument(node, "inference_response", 0)) is not None:
+                yield node, response
+
+
+def _misused(code: PythonSource, scope: Scope) -> Iterator[ast.expr]:
+    """Yield awaitables that are used as if they were values."""
+    for _, response in _reads(scope):
+        values = _values(scope, response)
+        if values and all(_sends(value, "async_exec") or _is_coroutine(code, value) for value in values):
+            yield from values
+    for statement in scope.nodes:
+        value = getattr(statement, "value", None)
+        if isinstance(statement, ast.Expr) and isinstance(value, ast.expr) and _is_coroutine(code, value):
+            yield value
+        unpacks = isinstance(statement, ast.Assign) and isinstance(statement.targets[0], (ast.Tuple, ast.List))
+        iterated = statement.iter if isinstance(statement, ast.For) else value if unpacks else None
+        if isinstance(iterated, ast.expr):
+            awaitable = scope.value(iterated)
+            if _is_coroutine(code, awaitable) or _is_gather(scope, awaitable):
+                yield awaitable if awaitable is not None else iterated
+
+
+def _is_response(scope: Scope, node: ast.AST | None) -> bool:
+    if isinstance(node, ast.Await):
+        return _sends(scope.value(node.value), "async_exec")
+    return _sends(node, "exec")
+
+
+def _is_responses(scope: Scope, node: ast.expr | None) -> bool:
+    """Return whether an expression is certainly a sequence of callees' responses."""
+    value = scope.value(node)
+    if isinstance(value, ast.Await):
+        return _is_gather(scope, scope.value(value.value))
+    elements = _elements(scope, node)
+    return _sends(value, "exec") or (bool(elements) and all(_is_response(scope, scope.value(e)) for e in elements))
+
+
+def _unchecked(scope: Scope) -> Iterator[ast.expr]:
+    """Yield reads of a callee's response whose error nothing can have tested."""
+    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
+    caught = {
+        id(n) for node in scope.nodes if isinstance(node, ast.Try) and node.handlers
+        for part in node.body for n in ast.walk(part)
+    }  # fmt: skip
+    checks = [n for n in scope.nodes if isinstance(n, ast.Attribute) and n.attr in ("has_error", "error")]
+
+    def only_read(name: str) -> bool:
+        uses = [n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
+        return all(
+            isinstance(parent, (ast.Attribute, ast.For, ast.comprehension, ast.Await, ast.Starred))
+            or (isinstance(parent, ast.Call) and last_name(parent.func) in _LOOKS)
+            for parent in (parents.get(id(use)) for use in uses)
+        )
+
+    for node, response in _reads(scope):
+        if last_name(node.func) in ("has_error", "error") or id(node) in caught:
+            continue
+        if last_name(node.func) == _OUTPUT and not (
+            used_at_once(node, scope) or isinstance(parents.get(id(node)), ast.List)
+        ):
+            continue
+        if _is_response(scope, scope.value(response)):
+            name = response.id if isinstance(response, ast.Name) else ""
+            if only_read(name) and not any(isinstance(c.value, ast.Name) and c.value.id == name for c in checks):
+                yield node
+        elif isinstance(response, ast.Name) and not checks and only_read(response.id):
+            origins = _loops(scope, response.id) or [
+                n.value for n in scope.nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Tuple)
+                and any(isinstance(e, ast.Name) and e.id == response.id for e in n.targets[0].elts)
+            ]  # fmt: skip
+            names = [origin.id for origin in origins if isinstance(origin, ast.Name)]
+            known = len(origins) == len(scope.values(response.id) or ())
+            if origins and known and all(_is_responses(scope, o) for o in origins) and all(map(only_read, names)):
+                yield node

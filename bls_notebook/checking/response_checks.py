@@ -1,0 +1,263 @@
+"""Check what `execute` answers: one response per request, a list, a final flag per request, errors that can be raised.
+
+Responses are counted along the paths through the loop over the requests. Paths that the analysis does not understand
+(nested loops, `match`, a list that other code fills) cause no finding.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from .checked_model import CheckedModel
+from .python_source import Function, PythonSource, Scope, last_name, spreads
+from .records import Finding
+
+_FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+_MISSING = (
+    "A server refuses a list with another number of responses than requests: all requests of this call fail.",
+    "Append one response per request; for a failed request `pb_utils.InferenceResponse(error=...)`.",
+)
+Adds = Callable[[ast.stmt], int]
+
+
+class _UnknownPathError(Exception):
+    pass
+
+
+def response_findings(model: CheckedModel) -> Iterator[Finding]:
+    """Yield requests that remain without a response or final flag, and values that are no responses."""
+    code = model.newest()
+    if code is None or code.mistake:
+        return
+    yield from _raise_findings(model, code)
+    scope = next((scope for scope in code.scopes if scope.node is code.execute), None)
+    if code.execute is None or scope is None or code.execute.decorator_list:
+        return
+    if code.mentions("get_response_sender"):
+        yield from _final_findings(model, code, scope)
+    elif not model.decoupled and not any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in scope.nodes):
+        yield from _return_findings(model, code, scope)
+
+
+def _raise_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
+    """Yield `raise pb_utils.TritonError`, which is no exception, and errors that are given as text."""
+    for node in ast.walk(code.tree):
+        raised = node.exc if isinstance(node, ast.Raise) else None
+        raised = raised.func if isinstance(raised, ast.Call) else raised
+        if isinstance(raised, ast.expr) and ast.unparse(raised) == "pb_utils.TritonError":
+            yield model.in_code(
+                "error", "raise-no-exception", code, raised.lineno, "`pb_utils.TritonError` is raised",
+                "It is no exception: Python raises a TypeError instead, and the message is lost.",
+                "Raise `pb_utils.TritonModelException(message)`, or return "
+                "`pb_utils.InferenceResponse(error=pb_utils.TritonError(message))`.",
+            )  # fmt: skip
+
+
+def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
+    sends = [
+        node for node in ast.walk(code.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "send"
+    ]  # fmt: skip
+    if code.mentions("set_release_flags"):  # a rescheduled request goes on without a final flag
+        return
+    own = code.model_class
+    plain = own is not None and all(last_name(base) == "object" for base in own.bases) and not code.siblings
+    unflagged = all(
+        len(send.args) < 2 and not spreads(send) and all(word.arg != "flags" for word in send.keywords)
+        for send in sends
+    )  # fmt: skip
+    if sends and plain and unflagged:
+        yield model.in_code(
+            "error", "final-missing", code, max(send.lineno for send in sends),
+            "no response is sent with the final flag",
+            "A request ends with the final flag: without it, the client or calling model waits forever.",
+            f"After the last response: `sender.send(flags=pb_utils.{_FINAL})`.",
+        )  # fmt: skip
+        return
+    for loop in _request_loops(scope):
+        if not _keeps_sender(scope, loop):
+            continue
+        for line, missing in _gaps(loop.body, _finals):
+            if missing:
+                yield model.in_code(
+                    "error", "final-missing", code, line,
+                    "a path through the loop over the requests sends no final flag",
+                    "A request ends with the final flag: without it, the client or calling model waits forever.",
+                    f"On this path too: `sender.send(flags=pb_utils.{_FINAL})`.",
+                )  # fmt: skip
+
+
+def _finals(statement: ast.stmt) -> int:
+    return sum(_FINAL in (getattr(node, "attr", ""), getattr(node, "id", "")) for node in ast.walk(statement))
+
+
+def _keeps_sender(scope: Scope, loop: ast.For) -> bool:
+    """Return whether a loop gets a sender for each request, and only calls its methods."""
+    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
+    senders = {
+        target.id for statement in loop.body if isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call) and last_name(statement.value.func) == "get_response_sender"
+        for target in statement.targets if isinstance(target, ast.Name)
+    }  # fmt: skip
+    return bool(senders) and all(
+        isinstance(parents.get(id(node)), ast.Attribute)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and node.id in senders and isinstance(node.ctx, ast.Load)
+    )
+
+
+def _request_loops(scope: Scope) -> Iterator[ast.For]:
+    """Yield the loops of `execute` that have one round per request."""
+    names = [parameter.arg for parameter in scope.node.args.args] if isinstance(scope.node, Function) else []
+    for node in scope.nodes:
+        if isinstance(node, ast.For) and not node.orelse and len(names) == 2 and scope.values(names[1]) == [None]:
+            over = ast.unparse(node.iter).replace(" ", "")
+            if over in (names[1], f"enumerate({names[1]})", f"range(len({names[1]}))"):
+                yield node
+
+
+def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
+    execute = scope.node
+    assert isinstance(execute, Function)
+    returns = [node for node in scope.nodes if isinstance(node, ast.Return)]
+    batches = model.config.max_batch_size > 1 and (
+        model.config.HasField("dynamic_batching") or model.config.HasField("sequence_batching")
+    )
+    requests = execute.args.args[1].arg if len(execute.args.args) == 2 else ""
+    if not any(node.value is not None for node in returns) and not isinstance(execute.body[-1], (ast.Raise, ast.While)):
+        yield model.in_code(
+            "error", "response-not-list", code, execute.lineno, "`execute` returns None",
+            "It must return a list with one response per request: every request fails.", "Return the responses.",
+        )  # fmt: skip
+    for node in returns:
+        value = scope.value(node.value)
+        if _is_no_list(value):
+            yield model.in_code(
+                "error", "response-not-list", code, node.lineno, "`execute` returns something else than a list",
+                "It must return a list with one response per request: every request fails.",
+                "Return a list: `return [response]` for one request.",
+            )  # fmt: skip
+        elif isinstance(value, ast.ListComp) and _leaves_out(value, requests):
+            yield model.in_code(
+                "warning", "response-missing", code, node.lineno,
+                "requests that the comprehension's `if` leaves out get no response", *_MISSING,
+            )  # fmt: skip
+    measured = f"len({requests})" in ast.unparse(execute)
+    for loop in _request_loops(scope):
+        stop = next((node for node in loop.body if isinstance(node, ast.Return)), None)
+        if stop is not None and not measured and not _is_no_list(scope.value(stop.value)):
+            yield model.in_code(
+                "error" if batches else "note", "response-missing", code, stop.lineno,
+                "`return` in the loop over the requests ends it after the first one",
+                "Only the first request has a response. " + (
+                    _MISSING[0] if batches else "A call has several requests as soon as a batcher combines them."
+                ), "Return after the loop.",
+            )  # fmt: skip
+        yield from _append_findings(model, code, scope, loop)
+    if batches and not measured and (line := _fixed_number(scope, returns)):
+        yield model.in_code(
+            "error", "response-missing", code, line,
+            "the number of responses does not depend on the number of requests", *_MISSING,
+        )  # fmt: skip
+
+
+def _is_no_list(value: ast.expr | None) -> bool:
+    is_response = isinstance(value, ast.Call) and last_name(value.func) == "InferenceResponse"
+    return is_response or isinstance(value, (ast.Dict, ast.JoinedStr, ast.Constant))
+
+
+def _leaves_out(node: ast.ListComp, requests: str) -> bool:
+    """Return whether a comprehension over the requests has an `if`."""
+    loops = node.generators
+    return len(loops) == 1 and bool(loops[0].ifs) and ast.unparse(loops[0].iter) == requests
+
+
+def _is_appended(scope: Scope, name: str) -> bool:
+    """Return whether a list starts empty, and its only uses are `append` and `return`."""
+    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
+    value = scope.value(ast.Name(name, ast.Load()))
+    uses = (n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+    return (
+        isinstance(value, (ast.List, ast.Call)) and ast.unparse(value) in ("[]", "list()")
+        and all(
+            isinstance(parent, ast.Return) or (isinstance(parent, ast.Attribute) and parent.attr == "append")
+            for parent in (parents.get(id(use)) for use in uses)
+        )
+    )  # fmt: skip
+
+
+def _fixed_number(scope: Scope, returns: list[ast.Return]) -> int:
+    """Return the line of the last `return` if all return lists of fixed lengths, else 0."""
+    loops = [n for n in scope.nodes if isinstance(n, (ast.For, ast.While, ast.AsyncFor, ast.comprehension))]
+    looped = {id(n) for loop in loops for n in ast.walk(loop)}
+    for node in returns:
+        value = node.value
+        if isinstance(value, ast.Name):
+            grown = list(scope.grows(value.id))
+            if not grown or not _is_appended(scope, value.id) or any(id(call) in looped for call in grown):
+                return 0
+        elif not isinstance(value, ast.List) or any(isinstance(item, ast.Starred) for item in value.elts):
+            return 0
+    return max((node.lineno for node in returns if id(node) not in looped), default=0)
+
+
+def _append_findings(model: CheckedModel, code: PythonSource, scope: Scope, loop: ast.For) -> Iterator[Finding]:
+    """Yield paths through a loop that append no response, or two."""
+    returned = {ast.unparse(n.value) for n in scope.nodes if isinstance(n, ast.Return) and n.value is not None}
+    name = returned.pop() if len(returned) == 1 else ""
+    inside = {id(node) for node in ast.walk(loop)}
+    calls = list(scope.grows(name))
+    if not calls or not _is_appended(scope, name) or not all(id(call) in inside for call in calls):
+        return
+    appends = {id(call) for call in calls}
+    for line, missing in _gaps(loop.body, lambda s: sum(id(node) in appends for node in ast.walk(s))):
+        yield model.in_code(
+            "error", "response-missing", code, line,
+            "a path through the loop over the requests appends " + ("no response" if missing else "two responses"),
+            *_MISSING,
+        )  # fmt: skip
+
+
+def _gaps(body: list[ast.stmt], adds: Adds) -> Iterator[tuple[int, bool]]:
+    """Yield the lines of paths through a loop's body that add nothing (True) or twice (False)."""
+    ends: list[tuple[int, set[int]]] = []
+    try:
+        last = _follow(body, {0}, adds, ends)
+    except _UnknownPathError:
+        return
+    adding = [statement for statement in body if adds(statement)]
+    yield from ((line, True) for line, counts in ends if counts == {0})
+    if not adding:
+        return
+    if last == {0} or (0 in last and len(adding) == 1):  # with two statements, their conditions may depend
+        yield adding[-1].lineno, True
+    elif last and 0 not in last and 2 in last:
+        yield adding[-1].lineno, False
+
+
+def _follow(body: list[ast.stmt], counts: set[int], adds: Adds, ends: list[tuple[int, set[int]]]) -> set[int]:
+    """Return how often the paths through statements add, on top of `counts`; note the ends of a round."""
+    for statement in body:
+        if not counts:
+            break
+        if isinstance(statement, (ast.Continue, ast.Break)):
+            ends.append((statement.lineno, counts))
+            return set()
+        if isinstance(statement, (ast.Raise, ast.Return)):
+            return set()
+        if isinstance(statement, ast.If):
+            counts = _follow(statement.body, counts, adds, ends) | _follow(statement.orelse, counts, adds, ends)
+        elif isinstance(statement, ast.With):
+            counts = _follow(statement.body, counts, adds, ends)
+        elif isinstance(statement, ast.Try):
+            if any(adds(part) for part in statement.finalbody):
+                raise _UnknownPathError
+            done = _follow([*statement.body, *statement.orelse], counts, adds, ends)
+            counts = done.union(*(_follow(handler.body, counts, adds, ends) for handler in statement.handlers))
+        elif isinstance(statement, (ast.For, ast.While, ast.AsyncFor, ast.AsyncWith, ast.Match)):
+            if adds(statement) or isinstance(statement, (ast.AsyncWith, ast.Match)):
+                raise _UnknownPathError
+        elif added := adds(statement):
+            counts = {min(number + added, 2) for number in counts}
+    return counts
