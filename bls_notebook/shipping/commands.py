@@ -99,6 +99,7 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--instances", type=counts, default=(), metavar="N,...", help="also compare with these instance counts"
     )
+    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="of a request (default: 30)")
     parser.add_argument("--server", default="", metavar="URL", help="compare with a running server: grpc://host:port")
 
 
@@ -114,7 +115,7 @@ def _run_prove(arguments: argparse.Namespace) -> int:
         load_with_callees(repository, names)
         options = {
             "generate": arguments.generate, "seed": arguments.seed, "tolerance": arguments.tolerance,
-            "ulps": arguments.ulps, "instances": arguments.instances,
+            "ulps": arguments.ulps, "instances": arguments.instances, "timeout": arguments.timeout,
         }  # fmt: skip
         with ExitStack() as stack:
             prove: Callable[..., Certificate]
@@ -126,7 +127,10 @@ def _run_prove(arguments: argparse.Namespace) -> int:
                 certificate = prove(name, **options)
                 all_equal = all_equal and certificate.equal
                 with redirect_stdout(sys.__stdout__ or messages):
-                    print(json.dumps(certificate.to_dict())) if arguments.json else print_record(certificate, False)
+                    if arguments.json:
+                        print(json.dumps({**certificate.to_dict(), "equal": certificate.equal}))
+                    else:
+                        print_record(certificate, False)
     return int(not all_equal)
 
 

@@ -90,6 +90,8 @@ def _verdict(record: Certificate) -> doc.Piece:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
     if record.equal:
         return _marked("✓", "answers as the server does", record)
+    if record.unequal and all(line.startswith("no answer") for each in record.unequal for line in each.what):
+        return _marked("?", "got no answer from the server", record)
     if record.unequal:
         nearly = in_last_place((each.what, each.tensors) for each in record.unequal)
         return _marked("≈" if nearly else "✗", f"answers differently on the server{nearly}", record)
@@ -103,7 +105,12 @@ def _marked(sign: str, text: str, record: Certificate) -> doc.Piece:
     text += f", against {record.server.partition(', ')[0]}"
     if record.seconds:
         text += f", in {ns(int(record.seconds * 1e9))}"
-    colors = {"✓": "findings-good", "≈": "findings-tally-warning", "✗": "findings-tally-error"}
+    colors = {
+        "✓": "findings-good",
+        "?": "findings-tally-warning",
+        "≈": "findings-tally-warning",
+        "✗": "findings-tally-error",
+    }
     mark = tag("span", sign, cls=colors[sign])
     html = join(mark, tag("code", record.model), text, by=" ")
     return doc.Piece(f"{sign} {record.model} {text}", html)

@@ -113,7 +113,7 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
         return bls.prove(
             arguments.model, *requests, generate=count, seed=arguments.seed,
             tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
-            server=arguments.server,
+            server=arguments.server, timeout=arguments.timeout,
         )  # fmt: skip
 
 
@@ -147,6 +147,7 @@ _add_to_prove(
     "--instances", type=counts, default=(), metavar="N,...",
     help="send requests again, in parallel, with these instance counts",
 )  # fmt: skip
+_add_to_prove("--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)")
 _add_to_prove("--requests", default="", metavar="FILE", help="a recording (bls.record) with requests")
 _add_to_prove(
     "--server", default="", metavar="URL",

@@ -28,7 +28,11 @@ from bls_notebook.shipping.proof.targets import ServerTarget
 
 _MOST = 2
 _SENT = frozenset({"outputs", "version", "timeout", "request_id", "correlation_id", "flags", "parameters"})
-_CODES = {404: TritonError.NOT_FOUND, 503: TritonError.UNAVAILABLE, 501: TritonError.UNSUPPORTED}
+_CODES = {
+    "ALREADY_EXISTS": TritonError.ALREADY_EXISTS, "CANCELLED": TritonError.CANCELLED,
+    "INVALID_ARGUMENT": TritonError.INVALID_ARG, "NOT_FOUND": TritonError.NOT_FOUND,
+    "UNAVAILABLE": TritonError.UNAVAILABLE, "UNIMPLEMENTED": TritonError.UNSUPPORTED, "UNKNOWN": TritonError.UNKNOWN,
+}  # fmt: skip
 
 
 def skipping(reason: str) -> NoReturn:

@@ -87,7 +87,35 @@ class TritonPythonModel:
         values = np.array([self.count, self.generator.rand()], np.float32)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]) for _ in requests]
 """
-NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained", "counting", "dice")
+NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained", "counting", "dice", "failing", "calling", "slow")
+ANSWER = """\
+import sys
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            ANSWER
+            responses.append(answer)
+        return responses
+"""
+FAILING = ANSWER.replace(
+    "ANSWER",
+    "code = pb_utils.TritonError.INVALID_ARG if 'bls_notebook' in sys.modules else pb_utils.TritonError.UNKNOWN\n"
+    "            answer = pb_utils.InferenceResponse(error=pb_utils.TritonError('no', code))",
+)
+CALLING = ANSWER.replace(
+    "ANSWER",
+    "answer = pb_utils.InferenceRequest(model_name='_'.join(['failing', 'late']), requested_output_names=['OUT'],\n"
+    "                inputs=request.inputs()).exec()",
+)
+SLOW = ANSWER.replace(
+    "ANSWER", "time.sleep(1); answer = pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.ones(1, np.float32))])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +127,10 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
         repository.define("moody", MOODY, CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8")
         repository.define("chained", "", CHAINED)
         repository.define("counting", COUNTING, CONFIG)
+        repository.define("failing", FAILING, CONFIG)
+        repository.define("failing_late", FAILING, CONFIG)
+        repository.define("calling", CALLING, CONFIG)
+        repository.define("slow", SLOW, CONFIG)
         repository.define("dice", COUNTING.replace("self.generator.rand", "np.random.rand"), CONFIG)
         with proving(repository, NAMES, environment) as prover:
             yield prover
@@ -125,6 +157,17 @@ def test_state_and_chance_are_no_differences_of_the_server(prover: Prover) -> No
     found = prover.prove("dice", generate=5)
     assert (found.equal, found.unequal) == (False, ())
     assert render(found).text.startswith("? dice cannot be compared with a server: its answers vary here, too")
+
+
+def test_codes_of_errors_callees_and_slow_models(prover: Prover) -> None:
+    found = prover.prove("failing", {"IN": [1.0]})
+    assert found.unequal[0].what == ("error code: gRPC status INVALID_ARGUMENT here, UNKNOWN on the server",)
+    found = prover.prove("calling", generate=3)
+    assert "'failing_late' was reached here, but is missing from the copy" in found.notes[0]
+    found = prover.prove("slow", {"IN": [1.0]}, timeout=0.5)
+    assert not found.equal
+    assert render(found).text.startswith("? slow got no answer from the server")
+    assert "model control mode explicit" in found.server
 
 
 def test_the_smallest_request_that_differs(prover: Prover) -> None:

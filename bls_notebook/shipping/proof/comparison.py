@@ -32,12 +32,12 @@ class Output:
 class ProofAnswer:
     """One response: outputs by name, or an error.
 
-    ``status`` is the HTTP status of an error (0 if unknown), ``lost`` whether there was no answer at all.
+    ``status`` is the gRPC status of an error (empty if unknown), ``lost`` whether there was no answer at all.
     """
 
     outputs: Mapping[str, Output] = field(default_factory=dict)
     error: str | None = None
-    status: int = 0
+    status: str = ""
     version: int = 0
     parameters: Mapping[str, Any] = field(default_factory=dict)
     lost: bool = False
@@ -112,7 +112,7 @@ def _errors(here: ProofAnswer, there: ProofAnswer, sides: Sides) -> list[str]:
         first, second = _around_difference(here.error, there.error)
         lines.append(f"errors: {first!r} {one}, {second!r} {other}")
     if here.status and there.status and here.status != there.status:
-        lines.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
+        lines.append(f"error code: gRPC status {here.status} {one}, {there.status} {other}")
     return lines
 
 

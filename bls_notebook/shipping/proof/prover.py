@@ -35,6 +35,7 @@ from .comparison import Allowed, Differences, ProofAnswer, differences
 from .requests import Case, DifferentError, NotSteadyError, ProofRequest, cases_of, generator, sequence_options
 from .requests import generate as _generate
 from .targets import LocalTarget, RemoteTarget, ServerTarget, compare_counts, fresh
+from .targets import reached as reached_models
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # equal cases that are kept, to be sent again as single rows and with other instance counts
@@ -54,6 +55,7 @@ def prove(
     repo: ModelRepository | None = None,
     environment: ServerEnvironment | None = None,
     server: str = "",
+    timeout: float = 30.0,
 ) -> Certificate:
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
@@ -92,6 +94,8 @@ def prove(
     server : str
         Address of a running server that has the model, such as ``grpc://host:8001``. Its files, packages and
         statistics cannot be compared.
+    timeout : float
+        Timeout of a request to the server, in seconds. A request without an answer is no difference.
 
     Returns
     -------
@@ -118,11 +122,14 @@ def prove(
         "parameters": parameters,
     }  # fmt: skip
     if server:
-        with ModelRepository() as remote_repository, connect(server, model, repo=remote_repository) as connection:
+        with (
+            ModelRepository() as remote_repository,
+            connect(server, model, repo=remote_repository, timeout=timeout) as connection,
+        ):
             draft = Certificate(model, server=f"{connection.server}, {connection.address}")
             return _certified(repository, RemoteTarget(remote_repository, spec), draft, requests, **options)
     with proving(repository, [model], environment) as prover:
-        return prover.prove(model, *requests, **options)
+        return prover.prove(model, *requests, timeout=timeout, **options)
 
 
 @contextmanager
@@ -155,17 +162,18 @@ class Prover:
         self.specs = specs
         self.files = files
 
-    def prove(self, model: str, *requests: Any, **options: Any) -> Certificate:
+    def prove(self, model: str, *requests: Any, timeout: float = 30.0, **options: Any) -> Certificate:
         """Compare one of the models with its copy; see `prove`."""
         exported = self.server.exported
         reached = _reached(model, {exported_model.name: exported_model.calls for exported_model in exported.models})
         site = self.server.site_packages
         here, remote_repository = _packages(), _packages([str(site)]) if site is not None else {}
         names = sorted({_distribution(exported_model) for exported_model in exported.requirements} | {"numpy"})
-        python = self.server.python
+        python = f", Python {self.server.python}" if self.server.python else ""
+        version = self.server.metadata()["version"]
         draft = Certificate(
             model,
-            server=f"tritonserver {self.server.metadata()['version']}{python and f', Python {python}'}",
+            server=f"tritonserver {version}{python}, model control mode explicit",
             packages=tuple(
                 Package(name, here.get(name, ""), remote_repository.get(name, ""))
                 for name in names
@@ -173,8 +181,15 @@ class Prover:
             ),
             files=tuple(file for file in self.files.items() if file[0].partition("/")[0] in reached),
         )
-        with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys())) as target:
-            return _certified(self.repository, target, draft, requests, **options)
+        with ServerTarget(self.server, self.specs[model], sorted(reached & self.specs.keys()), timeout) as target:
+            target.renew()
+            certificate = _certified(self.repository, target, draft, requests, **options)
+        missing = reached_models(Host(self.repository), [model]) - {*exported.names}
+        notes = (
+            f"{name!r} was reached here, but is missing from the copy: give a request that reaches it"
+            for name in sorted(missing)
+        )
+        return replace(certificate, notes=(*certificate.notes, *notes))
 
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:
@@ -287,6 +302,8 @@ class _Comparison:
         notes: list[str] = []
         if self.failed == self.compared:
             notes.append("every request failed, so only errors were compared: pass inputs that the model accepts")
+        if self.failed and self.spec.decoupled:
+            notes.append("codes of errors were not compared: the stream of a decoupled model does not have them")
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"

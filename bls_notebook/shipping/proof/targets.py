@@ -12,7 +12,7 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.network.connection import connect
-from bls_notebook.network.kserve.errors import HTTP_STATUS
+from bls_notebook.network.kserve.errors import GRPC_STATUS
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.repository.substitution.variant import VariantChange, variant, with_instances
@@ -23,7 +23,6 @@ from bls_notebook.shipping.servers.serving import LocalServer
 from .comparison import Output, ProofAnswer
 from .requests import ProofRequest, send
 
-_ANSWER_SECONDS = 30.0  # timeout of a request to the server
 _COUNT_SECONDS = 2.0  # a server counts a request after it has sent the response
 _PAUSE = 0.02
 
@@ -38,14 +37,7 @@ def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str
     Yields a set; at the end it contains the callees that the requests revealed.
     """
     host = Host(repository)
-    models = set[str]()
-    pending = [*names]
-    while pending:
-        name = pending.pop()
-        model = host.find(name)
-        if name not in models and model is not None and not model.seen.remote:
-            models.add(name)
-            pending += [*model.calls, *(step.model_name for step in model.spec.config.ensemble_scheduling.step)]
+    models = reached(host, names)
     revealed = set[str]()
     with variant(repository, {name: VariantChange() for name in sorted(models)}) as changed:
         with changed.serving():
@@ -55,6 +47,19 @@ def fresh(repository: ModelRepository, names: Iterable[str]) -> Iterator[set[str
             revealed |= {n for n in calls - models if (callee := host.find(n)) and not callee.seen.remote}
             for model in host.versions(name, own=True).values():
                 model.calls |= calls  # so that the next export has these callees
+
+
+def reached(host: Host, names: Iterable[str]) -> set[str]:
+    """Return these models and those that they have called, directly or not, without remote models."""
+    models = set[str]()
+    pending = [*names]
+    while pending:
+        name = pending.pop()
+        model = host.find(name)
+        if name not in models and model is not None and not model.seen.remote:
+            models.add(name)
+            pending += [*model.calls, *(step.model_name for step in model.spec.config.ensemble_scheduling.step)]
+    return models
 
 
 class LocalTarget:
@@ -81,7 +86,7 @@ class LocalTarget:
                 prefix and prefix.group(1)
             ):  # a BLS call has other error codes than a client's request
                 return ProofAnswer(error=message)
-            return ProofAnswer(error=message, status=HTTP_STATUS.get(response.error.code(), 400))
+            return ProofAnswer(error=message, status=GRPC_STATUS[response.error.code()])
         arrays = response.as_numpy()
         outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
         if self.spec.decoupled:
@@ -109,7 +114,7 @@ class RemoteTarget(LocalTarget):
     lost = False
 
     def _answer(self, response: Response) -> ProofAnswer:
-        return replace(super()._answer(response), status=0)  # error codes depend on the protocol
+        return replace(super()._answer(response), status="")  # error codes depend on the protocol
 
     def counts(self) -> Counts:
         """Return no counts."""
@@ -127,14 +132,16 @@ class RemoteTarget(LocalTarget):
 class ServerTarget(RemoteTarget):
     """The same model on a `LocalServer`, called over the network; a context manager."""
 
-    def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str]) -> None:
+    def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str], timeout: float = 30.0) -> None:
         super().__init__(ModelRepository(), spec, names)
         self.server = server
+        self._timeout = timeout  # of a request, in seconds
+        self.words = sorted(server.exported.names)  # a model may read the name of its callee from an input
+
+    def renew(self) -> None:
+        """Give the server fresh instances of the models if they have received requests."""
         if any(any(counts) for counts in self.counts().values()):
             self._load_fresh(dict.fromkeys(self.names))
-        self.words = sorted(server.exported.names)  # a model may read the name of its callee from an input
-        # Only HTTP reports error codes that can be compared; only gRPC supports streams.
-        self._url = f"grpc://{server.grpc_url}" if spec.decoupled else server.url
 
     def _load_fresh(self, configs: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Unload these models on the server, and load them again with these configurations."""
@@ -147,7 +154,9 @@ class ServerTarget(RemoteTarget):
 
     def __enter__(self) -> ServerTarget:
         """Connect to the server."""
-        self._connection = connect(self._url, self.spec.name, repo=self.repository, timeout=_ANSWER_SECONDS)
+        self._connection = connect(
+            f"grpc://{self.server.grpc_url}", self.spec.name, repo=self.repository, timeout=self._timeout
+        )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,10 +179,12 @@ class ServerTarget(RemoteTarget):
         if error is None or self.spec.decoupled:
             answer = super()._answer(response)
         else:
-            answer = ProofAnswer(error=error.message(), status=HTTP_STATUS.get(error.code(), 400))
+            answer = ProofAnswer(error=error.message(), status=GRPC_STATUS[error.code()])
         # Errors of the connection begin with its address; the server's own errors do not.
         lost = (answer.error or "").startswith(f"{self._connection.address}: ")
-        return replace(answer, lost=lost) if lost else answer
+        if not lost:
+            return answer
+        return replace(answer, lost=True, error=str(answer.error).replace(", the timeout= of bls.connect", ""))
 
     def counts(self) -> Counts:
         """Return the counts of the model and its callees."""

@@ -262,8 +262,8 @@ def _send_to_server(
     model = Host(repository).ready(name)
     with ServerTarget(server, model.spec, ()) as side:
         answers, _ = side.ask(ProofRequest(request.tensors, parameters), options)
-    # A recording has neither version nor HTTP status of a response.
-    return [replace(answer, version=0, status=0) for answer in answers]
+    # A recording has neither version nor gRPC status of a response.
+    return [replace(answer, version=0, status="") for answer in answers]
 
 
 def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
