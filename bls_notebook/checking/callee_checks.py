@@ -13,8 +13,8 @@ from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders
 
-from .checked_model import CheckedModel
-from .python_source import CalleeRequest, PythonSource, last_name
+from .checked_model import CheckedModel, data_type, full_shape
+from .python_source import Array, CalleeRequest, PythonSource, TensorNames, last_name
 from .records import Finding
 
 Models = Mapping[str, CheckedModel]
@@ -106,11 +106,21 @@ def _call_tensor_findings(
                 "The response has only the outputs in `requested_output_names`: reading another one gives None.",
                 f"Add {name!r} to `requested_output_names`.",
             )  # fmt: skip
-    for name, line in call.inputs.names:
+    inputs = call.inputs
+    if call.forwards and model.known and not any(tensor.optional for tensor in model.config.input):
+        inputs = TensorNames(tuple((name, call.line) for name in model.inputs))
+    for name, line in inputs.names:
         if name not in callee.inputs and name not in callee.controls:
             yield differs("input", line, name, callee.inputs, "The response is an error.")
-    sent = {name for name, _ in call.inputs.names}
-    if call.inputs.certain:
+        elif name in callee.inputs:
+            array = Array("", name, True) if call.forwards else code.arrays.get((name, line), Array())
+            if problem := _misfit(model, array, callee, name):
+                yield model.in_code(
+                    "error", "callee-misfit", code, line, problem, "The response is an error.",
+                    f"Convert the tensor, or change the input of {model.name!r} or {callee.name!r}.",
+                )  # fmt: skip
+    sent = {name for name, _ in inputs.names}
+    if inputs.certain:
         for name, tensor in callee.inputs.items():
             if name not in sent and not tensor.optional:
                 yield model.in_code(
@@ -118,6 +128,23 @@ def _call_tensor_findings(
                     f"input {name!r} of {callee.name!r} is not sent", "The response is an error.",
                     f"Add it to the request's inputs, or make it `optional: true` in {callee.name!r}.",
                 )  # fmt: skip
+
+
+def _misfit(model: CheckedModel, array: Array, callee: CheckedModel, name: str) -> str:
+    """Return how an array certainly differs from the data type or shape of a callee's input; else an empty string."""
+    expected = data_type(callee.inputs[name])
+    dtype = model.dtype_of(array)
+    if dtype and dtype != expected:
+        return f"input {name!r} of {callee.name!r} is {expected}, but the code sends {dtype}"
+    own = model.inputs.get(array.input) if array.whole and model.known else None
+    if own is None:
+        return ""
+    sent, declared = full_shape(model, own), full_shape(callee, callee.inputs[name])
+    fits = len(sent) == len(declared) and all(a == b or -1 in (a, b) for a, b in zip(sent, declared, strict=True))
+    if fits or not sent or not declared:
+        return ""
+    batch = f" (max_batch_size {callee.config.max_batch_size})" if callee.config.max_batch_size else ""
+    return f"input {name!r} of {callee.name!r} has shape {declared}{batch}, but the code sends {array.input!r}: {sent}"
 
 
 def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:

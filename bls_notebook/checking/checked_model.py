@@ -26,7 +26,7 @@ from bls_notebook.repository.config.templates import Template, fill_templates, l
 from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.model_source import SourcePlace
 
-from .python_source import PythonSource
+from .python_source import Array, PythonSource
 from .records import Finding
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ class CheckedModel:
             return f"{self.name}/{CONFIG}"
         return shown_path(self.folder / CONFIG if self.text else self.folder)
 
+    def dtype_of(self, array: Array) -> str:
+        """Return an array's data type as in config.pbtxt; empty if unknown."""
+        copied = self.inputs.get(array.input) if self.known else None
+        return array.dtype or ("" if copied is None else data_type(copied))
+
     def newest(self) -> PythonSource | None:
         return self.codes[max(self.codes)] if self.codes else None
 
@@ -122,6 +127,18 @@ class CheckedModel:
         if self.place is not None:
             file, line = self.place.label, line + self.place.line - 1 if line else 0
         return Finding(severity, code, self.name, what, why, mend, file, line)
+
+
+def data_type(tensor: ModelConfigMessage) -> str:
+    """Return the name of a tensor's data type, such as TYPE_FP32."""
+    return str(type(tensor).DESCRIPTOR.fields_by_name["data_type"].enum_type.values_by_number[tensor.data_type].name)
+
+
+def full_shape(model: CheckedModel, tensor: ModelConfigMessage) -> list[int]:
+    """Return the shape of an input with its batch dimension; empty if requests may have another one."""
+    if tensor.HasField("reshape") or tensor.allow_ragged_batch or tensor.is_shape_tensor or not tensor.dims:
+        return []
+    return [-1, *tensor.dims] if model.config.max_batch_size else [*tensor.dims]
 
 
 def read_model(source: ModelSource, serving: LoadedModel | None) -> CheckedModel:

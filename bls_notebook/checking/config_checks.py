@@ -14,8 +14,8 @@ from bls_notebook.repository.config.completion import KNOWN_BACKENDS
 from bls_notebook.repository.config.templates import line_of
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
-from .checked_model import CONFIG, CheckedModel
-from .python_source import PythonSource
+from .checked_model import CONFIG, CheckedModel, data_type
+from .python_source import Array, PythonSource
 from .records import Finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
@@ -36,7 +36,9 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     served = pick_versions(model.config, folders) if not model.problem else list(folders)
     # Without a version the backend is unknown: see `_no_version`. Servers up to 25.02 run TensorFlow.
     unknown_backend = not served and not (model.config.backend or model.config.platform)
-    if model.problem and not unknown_backend and not model.config.platform.startswith("tensorflow_"):
+    unparsed = _CONFIG_LINE.search(model.problem) is not None
+    served_elsewhere = unknown_backend or model.config.platform.startswith("tensorflow_")
+    if unparsed or (model.problem and not served_elsewhere):
         yield _config_refused(model)
     if not served:
         yield _no_version(model, list(folders))
@@ -345,6 +347,15 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
                 f"declare{_did_you_mean(name, model.outputs.keys() - names)}",
                 "A server drops it without a warning.",
                 f"Declare it: `output [ {{ name: {_quoted(name)} ... }} ]`, or leave it out of the response.",
+            )  # fmt: skip
+        elif (dtype := model.dtype_of(code.arrays.get((name, line), Array()))) not in (
+            "", declared := data_type(model.outputs[name])
+        ):  # fmt: skip
+            yield model.in_code(
+                "warning", "output-dtype", code, line,
+                f"output {name!r} is {dtype}, but config.pbtxt declares {declared}",
+                "A server does not convert it: clients and calling models get another data type than declared.",
+                f"Convert the array with `astype`, or declare {dtype}.",
             )  # fmt: skip
     if not outputs.certain:
         return

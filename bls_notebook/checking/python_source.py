@@ -14,7 +14,10 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from bls_notebook.backends.python import CLASS_NAME
+from bls_notebook.pb_utils.dtypes import DataType, numpy_to_triton_type
 from bls_notebook.repository.source.syntax import syntax_tree
 
 _MOST_FILES = 1000  # siblings of a model.py to read
@@ -38,6 +41,7 @@ class CalleeRequest:
     sent: tuple[ast.Call, ...]
     read: tuple[tuple[str, int], ...]  # outputs read from its response, with the lines
     plain: bool  # whether it has only keyword arguments, none unpacked
+    forwards: bool = False  # whether its inputs are `request.inputs()`
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,18 @@ class PythonSource:
             if name is not None:
                 out.append(InputRead(name, call.lineno, not used_at_once(call, scope)))
         return tuple(out)
+
+    @cached_property
+    def arrays(self) -> dict[tuple[str, int], Array]:
+        """Arrays of created and forwarded tensors, by the tensor's name and line; without tensors that share both."""
+        arrays: dict[tuple[str, int], Array] = {}
+        for function in ("Tensor", "get_input_tensor_by_name"):
+            for call, scope in self._calls_of(function):
+                name = scope.text(argument(call, "name", int(function != "Tensor")))
+                if name is not None:
+                    array = array_of(scope, argument(call, "", 1)) if function == "Tensor" else Array("", name, True)
+                    arrays[name, call.lineno] = Array() if (name, call.lineno) in arrays else array
+        return arrays
 
     @cached_property
     def first_rows(self) -> tuple[tuple[str, int], ...]:
@@ -273,6 +289,7 @@ def _call(call: ast.Call, scope: Scope) -> CalleeRequest:
         sent=tuple(_sent(call, scope)),
         read=tuple(_read_of(call, scope)),
         plain=not spreads(call) and not call.args,
+        forwards=isinstance(inputs, ast.Call) and last_name(inputs.func) == "inputs" and not inputs.args,
     )
 
 
@@ -307,6 +324,7 @@ def _read_of(call: ast.Call, scope: Scope) -> Iterator[tuple[str, int]]:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _APPENDS = frozenset({"append", "extend", "insert"})
+_LOOKUPS = frozenset({"get_input_tensor_by_name", "get_output_tensor_by_name"})
 
 
 def last_name(node: ast.expr) -> str:
@@ -447,6 +465,9 @@ class Scope:
         if isinstance(node, ast.Call) and last_name(node.func) in ("Tensor", "from_dlpack"):
             name = self.text(argument(node, "name", 0))
             return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
+        if isinstance(node, ast.Call) and last_name(node.func) in _LOOKUPS:  # a tensor keeps its name
+            name = self.text(argument(node, "name", 1))
+            return UNKNOWN if name is None else TensorNames(((name, node.lineno),))
         if not isinstance(node, ast.Name) or not depth:
             return UNKNOWN
         tensors = [self._tensor(value, depth - 1) for value in self._assignments.get(node.id, [None])]
@@ -463,3 +484,53 @@ class Scope:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 return False
         return True
+
+
+@dataclass(frozen=True)
+class Array:
+    """What is certain about an array: its `dtype`, or the input of the model that it has the dtype and shape of."""
+
+    dtype: str = ""  # as in config.pbtxt
+    input: str = ""
+    whole: bool = False  # whether it also has the input's shape
+
+
+_KEEP_DTYPE = frozenset(
+    {"reshape", "copy", "squeeze", "flatten", "ravel", "transpose", "expand_dims", "ascontiguousarray"}
+)
+_DTYPE_AT = {"zeros": 1, "ones": 1, "empty": 1, "array": 1, "asarray": 1, "full": 2}  # position of the argument `dtype`
+
+
+def array_of(scope: Scope, node: ast.expr | None, depth: int = 8) -> Array:
+    """Return what is certain about the array that an expression creates."""
+    node = scope.value(node)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not depth or spreads(node):
+        return Array()
+    owner, name = node.func.value, node.func.attr
+    if ast.unparse(owner) in ("np", "numpy"):
+        if name in _DTYPE_AT:
+            dtype = argument(node, "dtype", _DTYPE_AT[name])
+            floats = dtype is None and name in ("zeros", "ones", "empty")
+            return Array("TYPE_FP64" if floats else _dtype(dtype))
+        if name in _KEEP_DTYPE and node.args:
+            return replace(array_of(scope, node.args[0], depth - 1), whole=False)
+        return Array(_dtype(node.func))
+    if name == "astype":
+        return Array(_dtype(argument(node, "dtype", 0)))
+    if name in _KEEP_DTYPE:
+        return replace(array_of(scope, owner, depth - 1), whole=name == "copy")
+    tensor = scope.value(owner)
+    if name == "as_numpy" and isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
+        return Array("", scope.text(argument(tensor, "name", 1)) or "", True)
+    return Array()
+
+
+def _dtype(node: ast.expr | None) -> str:
+    """Return the data type in config.pbtxt that a NumPy data type has; empty if unknown."""
+    name = node.value if isinstance(node, ast.Constant) else ast.unparse(node) if node is not None else ""
+    if not isinstance(name, str) or not re.fullmatch(r"((np|numpy)\.)?(float|int|uint|bool|double|single)\w*", name):
+        return ""
+    try:
+        return f"TYPE_{DataType(numpy_to_triton_type(np.dtype(name.rpartition('.')[2])) or 0).name}"
+    except (TypeError, ValueError):
+        return ""

@@ -92,6 +92,22 @@ CASES = [
     ),
     (CONFIG, call(FITS.replace('"b"', '"s"') + ", correlation_id=1, flags=self.flags"), {}),
     (CONFIG, call(FITS.replace('"b"', '"a"')), {"callee-cycle": 10}),
+    # -- data types, shapes, and tensors that keep their names
+    (CONFIG, execute(READ, OUT.replace("x)", "x.astype('float64'))")), {"output-dtype": 9}),
+    (CONFIG, execute(READ, OUT.replace("x)", "x.reshape(-1).astype('float32'))")), {}),
+    (CONFIG, execute(READ, OUT.replace("x)", "x.astype(self.dtype))")), {}),
+    (CONFIG, "import numpy as np\n" + execute(READ + "x = np.zeros(x)", "[pb_utils.Tensor('OUT', np.ones(4))]"),
+     {"output-dtype": 11}),
+    (CONFIG.replace("FP32", "INT16", 1), execute("y = 1\n" + READ, OUT), {"output-dtype": 10}),
+    (CONFIG, call(FITS.replace("[i]", "[pb_utils.Tensor('IN', x.astype('i4'))]")), {}),
+    (CONFIG, call(FITS.replace("[i]", "[pb_utils.Tensor('IN', x.astype('int32'))]")), {"callee-misfit": 10}),
+    (CONFIG, call(FITS.replace("[i]", "[pb_utils.get_input_tensor_by_name(request, 'IN')]")), {}),
+    (CONFIG, call(FITS.replace("[i]", "request.inputs()")), {}),
+    (BATCHING + "dynamic_batching { }", call(FITS.replace("[i]", "request.inputs()")), {"callee-misfit": 10}),
+    (CONFIG.replace("FP32", "INT32", 1), call(FITS.replace("[i]", "request.inputs()")).replace('"OUT", x', '"OUT", []'),
+     {"callee-misfit": 10}),
+    (CONFIG.replace('"IN"', '"X"'), call(FITS.replace("[i]", "[pb_utils.get_input_tensor_by_name(request, 'X')]"))
+     .replace('request, "IN"', 'request, "X"'), {"callee-input": 10, "callee-input-lacking": 10}),
     # -- sources
     (CONFIG, "class TritonPythonModel:\n  def execute(self, requests)\n    return []", {"code-syntax": 2}),
     (CONFIG, "class Model:\n    def execute(self, requests):\n        return []", {"code-no-class": 0}),

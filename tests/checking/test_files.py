@@ -44,6 +44,11 @@ def test_what_keeps_a_model_from_loading(check: Check, files: dict[str, str], co
     assert found.line == line
 
 
+def test_a_configuration_that_cannot_be_parsed_comes_first(check: Check) -> None:
+    first, second = check({"a/config.pbtxt": CONFIG + "dims :\n}"})
+    assert (first.code, first.line, second.code) == ("config-refused", 4, "version-none")
+
+
 def test_what_a_backend_of_somebody_does_with_a_files_name_is_its_own_affair(check: Check) -> None:
     config = CONFIG.replace("python", "fastertransformer") + 'default_model_filename: "gpt"\n'
     assert "file-missing" not in codes(check({"a/config.pbtxt": config, "a/1/config.ini": ""}))

@@ -80,7 +80,7 @@ def test_why_requests_were_not_batched(
 
 
 def test_what_requests_and_responses_were_like(repo: bls.ModelRepository) -> None:
-    source = MODEL.replace("self.of(r))", 'self.of(r).astype("float64"))')
+    source = MODEL.replace("self.of(r))", 'self.of(r).astype("f8"))')
     repo.define("m", source, CONFIG)
     assert bls.check("m", repo=repo).findings == ()
     for number in range(3):
