@@ -27,9 +27,10 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         f"{len(by_kind['real'])} real",
         *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
         *([f"{len(by_kind['absent'])} not loaded"] if by_kind["absent"] else []),
+        *([f"{broken} broken"] if (broken := sum(m.broken for m in tried.models)) else []),
     ]
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
-    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="✓" if not by_kind["absent"] else "!")
+    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken else "✓")
     if tried.left:
         words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {_listed(tried.left, 12)}"
         line = f"`%tritonrepo load {_listed(tried.left, 3, ' ')}`"
@@ -60,6 +61,8 @@ def _table(models: Sequence[TriedModel]) -> doc.Table:
 def _rows(model: TriedModel) -> Iterator[doc.Row]:
     """Yield the row of a model, and in text another one with the remedy."""
     said, cls = _KINDS.get(model.kind, (model.kind, ""))
+    if model.broken:
+        said, cls = f"broken, {said}", "unavailable"
     kind = doc.Piece(said, tag("b", said, cls=cls))
     why = parts.coded(model.why).html
     remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""

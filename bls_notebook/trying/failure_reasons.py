@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bls_notebook.engine.exception_text import describe, traceback_of
@@ -17,25 +16,32 @@ from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.pip_packages import install_advice, needs_gpu
 
 _LONGEST = 240
-_GPU = re.compile(
-    r"\bcuda\b|nvidia|no gpu|\bgpu:\d|KIND_GPU|cudnn|nvml|\bnccl\b|libcuda|tensorrt|Torch not compiled", re.IGNORECASE
-)
-_NETWORK = re.compile(
-    r"huggingface\.co|hf\.co|Max retries|Connection|getaddrinfo|Name or service|resolve host|urlopen|offline|"
-    r"LocalEntryNotFound|couldn't connect|download|Temporary failure|proxy|ssl",
-    re.IGNORECASE,
-)
-_HUB = re.compile(r"(?:from_pretrained\(|for '|repo_id[=:] ?'?|models?[/ ]')([\w.-]+/[\w.-]+)")
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+# Names in the dotted module of an exception's class, or of the function that raised it.
+_GPU_MODULES = frozenset({"cuda", "cupy_backends", "pycuda", "pynvml"})
+_GPU_FUNCTIONS = frozenset({"_validate_device", "validate_cuda_device"})  # of torch.serialization
+_GPU_CLASSES = frozenset({"torch.AcceleratorError", "torch.OutOfMemoryError", f"{__name__.partition('.')[0]}.devices."
+                          "device.DeviceError"})  # fmt: skip
+_NETWORK_CLASSES = frozenset({
+    "aiohttp.client_exceptions.ClientError", "botocore.exceptions.BotoCoreError", "builtins.ConnectionError",
+    "grpc.RpcError", "http.client.HTTPException", "httpcore.TransportError", "httpx.HTTPError",
+    "huggingface_hub.errors.LocalEntryNotFoundError", "huggingface_hub.errors.OfflineModeIsEnabled",
+    "requests.exceptions.RequestException", "socket.gaierror", "socket.herror", "ssl.SSLError",
+    "urllib.error.URLError", "urllib3.exceptions.HTTPError",
+})  # fmt: skip
+_HUBS = frozenset({"diffusers", "huggingface_hub", "transformers"})  # packages that load models from a hub
 
 
 @dataclass(frozen=True)
 class FailureReason:
-    """Reason why a model is not real, and the remedy, with code in backticks; `kind` is the category."""
+    """Reason why a model is not real, and the remedy, with code in backticks; `kind` is the category.
+
+    `broken`: the model's files or code are at fault, as opposed to something that is missing on this machine.
+    """
 
     why: str
     remedy: str
     kind: str = ""
+    broken: bool = False
 
 
 def again(name: str) -> str:
@@ -43,8 +49,8 @@ def again(name: str) -> str:
     return f"%tritonrepo reload {name}"
 
 
-def missing_file(name: str, file: Path, pointer: bool) -> FailureReason:
-    """The backend's model file is missing, or a Git LFS pointer."""
+def missing_file(name: str, file: Path, pointer: bool, code: bool = False) -> FailureReason:
+    """The backend's model file is missing, or a Git LFS pointer; `code`: it is source, not weights."""
     short = f"{file.parent.name}/{file.name}"
     if pointer:
         folder = shown_path(file.parent)
@@ -52,7 +58,7 @@ def missing_file(name: str, file: Path, pointer: bool) -> FailureReason:
             f"{short} is a Git LFS pointer, not the file",
             f"`!git -C {folder} lfs pull --include '*'`, then `{again(name)}`", "file",
         )  # fmt: skip
-    return FailureReason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file")
+    return FailureReason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file", code)
 
 
 def no_backend(name: str, backend: str, file: Path | None, exists: bool) -> FailureReason:
@@ -98,35 +104,49 @@ def of_error(
     machine's GPUs. `--fill` can set the configuration's `parameters`.
     """
     cause = error.__cause__ or error
-    message = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
+    chain = list(_chain(cause))
+    text = [describe(exception).message for exception in chain]
+    message = first_line(text[0] if cause is not error else str(error), _LONGEST)
     message = message.removeprefix(f"model {name!r}: ").removeprefix(f"model '{name}': ")
-    text = "\n".join(describe(exception).message for exception in _chain(cause))
+    if text[-1] not in text[0]:
+        message += f" (from {first_line(text[-1], _LONGEST)})"
+    reason = _of_chain(name, chain, source, top, gpu, parameters or {})
+    return replace(reason, why=": ".join(filter(None, (reason.why, message))))
+
+
+def _of_chain(
+    name: str, chain: Sequence[BaseException], source: Path, top: Path, gpu: str, parameters: Mapping[str, str]
+) -> FailureReason:
+    """Return the reason by the types and origins of exceptions; `why` is empty if these say nothing."""
     reload = f"`{again(name)}`"
-    module = next((missing for exception in _chain(cause) if (missing := _module(exception))), "")
-    if module:
-        return _of_module(name, module, source, top)
-    variable = _environment(cause)
-    if variable:
-        return FailureReason(
-            f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
-        )
-    not_found = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
-    file = None if not_found is None else not_found.filename
-    if not_found is not None and _raised_in(not_found, "subprocess") and "/" not in str(file):
-        return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
-    fill = to_fill(name, text if file is None else os.fspath(file), parameters or {}, file is not None)
-    if file is not None:
-        remedy = f"set its path with {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
-        return FailureReason(f"needs the file {os.fspath(file)}", remedy, "file")
-    if fill:
-        return FailureReason(message, f"try again with {fill}", "template")
-    if _NETWORK.search(text) and not _GPU.search(message):
-        hub = _HUB.search(text)
-        needed = f"{hub[1]} from the network" if hub else "something from the network"
-        return FailureReason(f"probably needs {needed}: {message}", f"with network access: {reload}", "network")
-    if _GPU.search(text):
-        return FailureReason(f"probably needs a GPU ({gpu}): {message}", f"on a machine with a GPU: {reload}", "gpu")
-    return FailureReason(message, f"fix it, then {reload}", "error")
+    for error in chain:
+        module = error.name if isinstance(error, ModuleNotFoundError) else None
+        if isinstance(module, str):
+            return _of_module(name, module, source, top)
+        if isinstance(error, ImportError) and isinstance(error.path, str) and not _within(error.path, source, top):
+            installed = str(error.name).partition(".")[0]
+            return FailureReason(
+                f"the installed {installed} does not fit", f"install a version of {installed} that fits, then {reload}",
+                "package",
+            )  # fmt: skip
+        if variable := _environment(error):
+            return FailureReason(
+                f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
+            )
+        if isinstance(error, FileNotFoundError) and error.filename:
+            file = os.fspath(error.filename)
+            if _origin(error)[0] == "subprocess" and "/" not in str(file):
+                return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
+            fill = to_fill(name, str(file), parameters, True)
+            remedy = f"set its path with {fill}, or put it there" if fill else "put it there"
+            return FailureReason(f"needs the file {file}", f"{remedy}, then {reload}", "file", not fill)
+    if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
+        return FailureReason("", f"try again with {fill}", "template")
+    if any(map(_is_gpu_error, chain)):
+        return FailureReason(f"probably needs a GPU ({gpu})", f"on a machine with a GPU: {reload}", "gpu")
+    if any(map(_is_network_error, chain)):
+        return FailureReason("probably needs something from the network", f"with network access: {reload}", "network")
+    return FailureReason("", f"fix it, then {reload}", "error", True)
 
 
 def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
@@ -145,20 +165,48 @@ def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) ->
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes: explicit ones, and handled ones whose text it repeats."""
     chain: list[BaseException] = []
     while error is not None and error not in chain and len(chain) < 16:
         chain.append(error)
         yield error
-        error = error.__cause__ or error.__context__
+        cause, context = error.__cause__, error.__context__
+        if cause is None and context is not None and not error.__suppress_context__:
+            cause = context if (text := describe(context).text) and text in describe(error).text else None
+        error = cause
 
 
-def _module(error: BaseException) -> str:
-    if not isinstance(error, ImportError):
-        return ""
-    if isinstance(error, ModuleNotFoundError) and isinstance(error.name, str):
-        return error.name
-    match = _NO_MODULE.search(describe(error).message)
-    return match[1] if match else ""
+def _is_gpu_error(error: BaseException) -> bool:
+    module, function = _origin(error)
+    owners = [module, *(kind.__module__ for kind in type(error).__mro__)]
+    return (
+        any(_GPU_MODULES & set(str(owner).split(".")) for owner in owners)
+        or not _GPU_CLASSES.isdisjoint(_classes(error))
+        or (module == "torch.serialization" and function in _GPU_FUNCTIONS)
+    )
+
+
+def _is_network_error(error: BaseException) -> bool:
+    from_hub = isinstance(error, OSError) and error.errno is None and _origin(error)[0].partition(".")[0] in _HUBS
+    return from_hub or not (_NETWORK_CLASSES.isdisjoint(_classes(error)) or isinstance(error, BrokenPipeError))
+
+
+def _classes(error: BaseException) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+
+
+def _origin(error: BaseException) -> tuple[str, str]:
+    """Return the module and the function that raised an exception; empty if unknown."""
+    last = traceback_of(error)
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return ("", "") if last is None else (str(last.tb_frame.f_globals.get("__name__")), last.tb_frame.f_code.co_name)
+
+
+def _within(path: str, source: Path, top: Path) -> bool:
+    """Return whether a file belongs to the project, and not to a package that is installed in it."""
+    file = Path(path).resolve()
+    return "site-packages" not in file.parts and any(map(file.is_relative_to, (source.parent, top)))
 
 
 def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
@@ -188,11 +236,4 @@ def _environment(error: BaseException) -> str:
     """Return the name of the variable if `os.environ[...]` raised the error, else an empty string."""
     if type(error) is not KeyError or not error.args or not isinstance(error.args[0], str):
         return ""
-    return error.args[0] if _raised_in(error, "os") else ""
-
-
-def _raised_in(error: BaseException, module: str) -> bool:
-    last = traceback_of(error)
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return last is not None and last.tb_frame.f_globals.get("__name__") == module
+    return error.args[0] if _origin(error)[0] == "os" else ""

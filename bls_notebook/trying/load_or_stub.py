@@ -185,7 +185,7 @@ class ModelLoader:
         if plan.config is None:
             self._host.failed(name, plan.problem)
             remedy = f"correct it, then `%tritonrepo load {name}`"
-            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
+            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy, broken=True)
         reason = self._known_obstacle(plan)
         may_ask = plan.may_run
         if reason is None:
@@ -216,7 +216,7 @@ class ModelLoader:
                 own = None
             return None if own is not None else reasons.no_backend(name, backend, shown, exists)
         if file is not None and shown is not None and (not exists or is_pointer(file)):
-            return reasons.missing_file(name, shown, exists)
+            return reasons.missing_file(name, shown, exists, backend == "python")
         return None
 
     def _load_real(self, plan: ModelPlan) -> tuple[FailureReason | None, bool]:
@@ -230,8 +230,7 @@ class ModelLoader:
                 self._notes += (note,)
                 return None, True
             simulate_gpus(0)
-        simulated = getattr(gpus(), "simulated", False)
-        if failed.kind == "gpu" and simulated and plan.backend != "ensemble":
+        if failed.kind == "gpu" and _simulated() and plan.backend != "ensemble":
             self._preparation.on_cpu.add(plan.name)
             if self._attempt(plan) is None:
                 return None, True
@@ -258,7 +257,8 @@ class ModelLoader:
                 source = (file or plan.folder / "1" / "model.py").resolve()
                 reason = reasons.of_error(name, error, source, self._project, _gpus(), parameters)
             except Exception:  # the methods of a model's exception may fail
-                reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error")
+                reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error", True)
+            reason = self._blameless(plan, reason)
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason
@@ -267,6 +267,15 @@ class ModelLoader:
         if deadline.passed and not self._repository.ready(name):
             return reasons.too_slow(name, self._seconds)
         return None
+
+    def _blameless(self, plan: ModelPlan, reason: FailureReason) -> FailureReason:
+        """Return the reason; not `broken` if a missing GPU, or a stub without declared tensors, explains the error."""
+        if reason.kind != "error" or plan.config is None:
+            return reason
+        if plan.backend != "python" and _gpus_in(plan.config) > (0 if _simulated() else gpu_count()):
+            return replace(reason, kind="gpu", broken=False)
+        steps = [self.plans[step].config for step in members_of(plan.config) if step in self.plans]
+        return replace(reason, broken=all(c is not None and c.input and c.output for c in steps))
 
     def _load_stub(
         self, plan: ModelPlan, config: ModelConfigMessage, reason: FailureReason, may_ask: bool
@@ -286,7 +295,7 @@ class ModelLoader:
             stub_config = as_stub(config, plan.backend, list(version_folders(source.folder)))
             return replace(source, config=stub_config, stub=stub, config_is_json=False)
 
-        absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy)
+        absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy, broken=reason.broken)
         undo = self._host.before_load(stubbed)
         try:
             with Deadline(self._seconds):
@@ -298,7 +307,11 @@ class ModelLoader:
         if not record.outputs:
             self._repository.unload(name)
             return replace(absent, why=f"{reason.why}; a stub cannot replace it: its configuration names no outputs")
-        return TriedModel(name, kind="stub", why=reason.why, remedy=reason.remedy)
+        return replace(absent, kind="stub")
+
+
+def _simulated() -> bool:
+    return getattr(gpus(), "simulated", False)
 
 
 def _gpus() -> str:

@@ -12,7 +12,8 @@ class TriedModel(Record):
     """One model: ``kind`` is real, stub, or absent if it is not loaded.
 
     ``why`` is the reason why it is not real, or a change to it; ``remedy`` is the fix, with code in backticks.
-    ``calls`` are its callees, ``seconds`` its load time.
+    ``calls`` are its callees, ``seconds`` its load time. ``broken``: its files or code are at fault, as opposed to
+    something that is missing on this machine.
     """
 
     name: str
@@ -22,6 +23,7 @@ class TriedModel(Record):
     remedy: str = ""
     seconds: float | None = None
     calls: tuple[str, ...] = ()
+    broken: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -16,7 +16,7 @@ from bls_notebook.profiling.analysis.call_graph import call_graph
 from bls_notebook.profiling.session_report import call_graph_mermaid, call_graph_text
 from bls_notebook.profiling.timeline.lanes import lay_out
 from tests.repository.models import HEAD
-from tests.trying.conftest import DOUBLES, IO, calling, put
+from tests.trying.conftest import DOUBLES, IN, IO, calling, put
 
 PYTHON = f'backend: "python" {IO}'
 ONES = {"IN": np.ones(3, np.float32)}
@@ -92,9 +92,29 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("import numpy.no_such_part", "the installed numpy has no numpy.no_such_part", "install a version of numpy"),
         ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
         ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
-        ("raise RuntimeError('Found no NVIDIA driver')", "needs a GPU", "reload broken"),
-        ("raise OSError('We couldn\\'t connect to https://huggingface.co')", "from the network", "reload"),
-        ("raise ValueError('oops <b>')", "oops <b>", "fix it"),
+        (
+            "class E(Exception): __module__ = 'pynvml'\nraise E('no driver')",
+            "a GPU (there is none here): E: no",
+            "reload",
+        ),
+        (
+            "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
+            "from the network: OSError: no",
+            "reload",
+        ),
+        ("import tempfile\ntempfile.NO", "AttributeError: module 'tempfile' has no attribute 'NO'", "fix it"),
+        ("raise ValueError('oops <b>')", "ValueError: oops <b>", "fix it"),
+        ("raise RuntimeError('Found no NVIDIA driver at hf.co')", "RuntimeError: Found no NVIDIA", "fix it"),
+        (
+            "try:\n    1 / 0\nexcept Exception as e:\n    raise ImportError('CUDA') from e",
+            "ImportError: CUDA (from ZeroDivisionError: division by zero)",
+            "fix it",
+        ),
+        (
+            "import socket\ntry:\n    raise socket.gaierror(8)\nexcept OSError:\n    int(None)",
+            "TypeError: int()",
+            "fix",
+        ),
         ("import helpers_of_mine", "which is in", "sys.path.insert(0, "),
         ("import parts_of_mine.part", "which is in", "sys.path.insert(0, "),
         ("import deep_down", "which is in", "sys.path.insert(0, "),
@@ -131,11 +151,40 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
     }
     put(tmp_path, "m", PYTHON, files)
     _, rows = trying()
-    assert rows["m"].why == "the packages riva_x, never, MeCab, google_x are missing"
+    assert rows["m"].why.startswith("the packages riva_x, never, MeCab, google_x are missing: ModuleNotFoundError: ")
+    assert not rows["m"].broken
     assert rows["m"].remedy == (
         "`%pip install mecab-python3`; `riva_x`: the distribution is unknown; `never`: the distribution is unknown; "
         "`google_x`: the distribution is unknown; then `%tritonrepo reload m`"
     )
+
+
+BROKEN = {
+    "syntax": ({"1/model.py": "x = ["}, True),
+    "class": ({"1/model.py": DOUBLES.replace("TritonPythonModel", "Model")}, True),
+    "initialize": ({"1/model.py": DOUBLES + "    def initialize(self, args):\n        open('/no/labels.txt')\n"}, True),
+    "file": ({"1/x": ""}, True),
+    "package": ({"1/model.py": "import no_such_thing_x"}, False),
+    "variable": ({"1/model.py": "import os; os.environ['NO_SUCH_KEY']"}, False),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_repository_fails_and_what_is_missing_here_does_not(tmp_path: Path, capsys: Any, case: str) -> None:
+    files, broken = BROKEN[case]
+    put(tmp_path, "m", PYTHON, files)
+    assert main(["try", str(tmp_path)]) == int(broken)
+    out = capsys.readouterr().out
+    assert ("✓" in out, "broken, stub" in out) == (not broken, broken)
+
+
+def test_an_invalid_map_of_an_ensemble_is_broken(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "both", ensemble(("double", "IN", "mid"), ("double", "middle", "OUT")))
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "free", ensemble(("unknown", "IN", "OUT")))
+    put(tmp_path, "unknown", f'backend: "x" {IO[len(IN) :]}')  # its stub does not know its inputs
+    _, rows = trying()
+    assert [(rows[name].kind, rows[name].broken) for name in ("both", "free")] == [("stub", True), ("stub", False)]
 
 
 @pytest.mark.parametrize(
