@@ -142,11 +142,16 @@ def _request_facts(record: Certificate) -> Iterator[str]:
     if record.instances:
         yield f"in parallel with {', '.join(map(str, record.instances))} instances"
     if record.counted and all(each.equal for each in record.counted):
-        yield f"equal statistics of {count(len(record.counted), 'model')}"
+        twice = any(each.here[:2] != each.there[:2] for each in record.counted)
+        exception = ", but the server counts failed requests of ensembles twice" if twice else ""
+        yield f"equal statistics of {count(len(record.counted), 'model')}{exception}"
 
 
 def _both(record: Certificate) -> Iterator[doc.Row]:
-    yield doc.Row(["run by", record.here, record.server])
+    server, _, mode = record.server.partition(", model control mode ")
+    yield doc.Row(["run by", record.here, server])
+    if mode:
+        yield doc.Row(["model control mode", "", mode])
     if record.requests:
         yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])
     for package in record.packages:

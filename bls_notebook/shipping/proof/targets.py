@@ -224,7 +224,13 @@ def compare_counts(
     while True:
         after = here.counts(), there.counts()
         growth = tuple(
-            ModelCounts(name, _grown(name, before[0], after[0]), _grown(name, before[1], after[1]), batches)
+            ModelCounts(
+                name,
+                _grown(name, before[0], after[0]),
+                _grown(name, before[1], after[1]),
+                batches,
+                Host(here.repository).ready(name).spec.scheduler == "ensemble",
+            )
             for name in sorted(before[0])
             if all(name in counts for counts in (*after, before[1]))
         )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bls_notebook.shipping.proof.comparison import Allowed, Output, ProofAnswer, differences
+from bls_notebook.shipping.records import ModelCounts
 
 NAN, ZERO = np.float32("nan"), np.float32(0)
 OTHER_NAN = np.array([0x7FC12345], np.uint32).view(np.float32)
@@ -81,3 +82,10 @@ def test_equal_numbers_of_other_types_differ_only_by_type() -> None:
     assert differences(one([0.5]), doubles) == (("output 'OUT': FP32 here, FP64 on the server",), ())
     (tensors,) = differences(one([0.1]), [ProofAnswer({"OUT": Output("FP64", np.array([0.1]))})])[1]
     assert tensors.values == ("0.1 (0x3dcccccd)", "0.1 (0x3fb999999999999a)")
+
+
+def test_failed_requests_of_ensembles_may_count_twice() -> None:
+    here, there = (1, 2, 1, 1), (1, 4, 1, 1)
+    assert ModelCounts("a", here, there, ensemble=True).equal
+    assert not ModelCounts("a", here, there).equal
+    assert not ModelCounts("a", here, (1, 5, 1, 1), ensemble=True).equal
