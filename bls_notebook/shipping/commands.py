@@ -10,7 +10,7 @@ from contextlib import ExitStack, redirect_stdout
 from functools import partial
 
 import bls_notebook as bls
-from bls_notebook.commands import Command, add_tolerance, counts, print_record
+from bls_notebook.commands import Command, add_tolerance, counts, print_record, seconds
 from bls_notebook.repository.call_order import load_with_callees
 
 from .exports.deployment import TARGETS
@@ -99,7 +99,9 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--instances", type=counts, default=(), metavar="N,...", help="also compare with these instance counts"
     )
-    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="of a request (default: 30)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=30.0, metavar="TIME", help="timeout of a request (default: 30s)"
+    )
     parser.add_argument("--server", default="", metavar="URL", help="compare with a running server: grpc://host:port")
 
 
