@@ -20,6 +20,7 @@ from .checked_model import CheckedModel, read_model
 from .config_checks import batching_findings, field_findings, file_findings, is_model, tensor_findings
 from .records import SEVERITIES, Finding, Findings
 from .response_checks import response_findings
+from .rules import finding
 from .shared_memory import memory_findings, shared_memory
 from .source_checks import package_findings, source_findings
 
@@ -76,13 +77,7 @@ def _model_findings(
     model: CheckedModel, models: Mapping[str, CheckedModel], remote: Mapping[str, str], build_texts: dict[Path, str]
 ) -> Iterator[Finding]:
     if model.name not in models:
-        yield Finding(
-            "warning", "folder-no-model", model.name,
-            "the folder has neither config.pbtxt nor a version folder",
-            "A server that loads all models treats every folder of its repository as a model. It fails to load this "
-            "one, and exits (unless --exit-on-error=false).",
-            "Move it out of the repository, or begin its name with a dot.", shown_path(model.folder),
-        )  # fmt: skip
+        yield finding("folder-no-model", model.name, shown_path(model.folder))
         return
     yield from file_findings(model)
     yield from source_findings(model)
@@ -115,18 +110,13 @@ def recorded_findings(model: CheckedModel, reported: Collection[str]) -> Iterato
     for warning in tuple(serving.outputs.found):
         what, _, mend = warning.removeprefix(prefix).partition("; ")
         if not any(repr(name) in what for name in reported):
-            yield Finding(
-                "warning", "seen-output", model.name, f"a response had {what}",
-                "This was observed here; a server passes it on without a warning.", _sentence(mend), model.where,
-            )  # fmt: skip
+            yield finding("seen-output", model.name, model.where, what=what, sentence=_sentence(mend))
     check = serving.check
     refused = dict(getattr(check, "then", check).refused)  # a stub's check wraps the model's own
     for error, times in sorted(refused.items(), key=lambda pair: -pair[1])[:_MOST_REFUSALS]:
-        yield Finding(
-            "warning", "seen-refused", model.name, f"{count(times, 'request')} refused: {first_line(error)}",
-            "The request does not match the configuration: a server refuses it too.",
-            "Correct the request, or `input` and max_batch_size in config.pbtxt.", model.where,
-        )  # fmt: skip
+        yield finding(
+            "seen-refused", model.name, model.where, count=count(times, "request"), first_line=first_line(error)
+        )
 
 
 def _sentence(words: str) -> str:

@@ -29,33 +29,16 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
         for call in _direct_sends(code, "async_exec" if synchronous else "exec"):
             reported.add(call.lineno)
             if synchronous:
-                yield model.in_code(
-                    "error", "async-in-sync", code, call.lineno, "`async_exec` is called from a plain `def execute`",
-                    "It needs a running event loop, and raises a RuntimeError.",
-                    "Use `exec`, or write `async def execute` and `await` the response.",
-                )  # fmt: skip
+                yield model.in_code("async-in-sync", code, call.lineno)
             else:
-                yield model.in_code(
-                    "warning", "exec-in-async", code, call.lineno, "`exec` is called from an `async def execute`",
-                    "It blocks the event loop: nothing else of this instance runs until the response has arrived.",
-                    "Use `await request.async_exec()`.",
-                )  # fmt: skip
+                yield model.in_code("exec-in-async", code, call.lineno)
     for scope in code.scopes:
         for node in _misused(code, scope):
             if node.lineno not in reported:
                 reported.add(node.lineno)
-                yield model.in_code(
-                    "error", "await-missing", code, node.lineno,
-                    f"the result of `{ast.unparse(node)[:80]}` is used without `await`",
-                    "It is an awaitable: its value exists only after `await`.", "Write `await` before it.",
-                )  # fmt: skip
+                yield model.in_code("await-missing", code, node.lineno, what=ast.unparse(node)[:80])
         for node in _unchecked(scope):
-            yield model.in_code(
-                "warning", "error-unchecked", code, node.lineno,
-                f"`{ast.unparse(node)[:80]}` reads a response without `has_error()`",
-                "An error response has no outputs: reading one gives None, and the callee's message is lost.",
-                "Test `has_error()` first, and pass `error()` on: `pb_utils.InferenceResponse(error=...)`.",
-            )  # fmt: skip
+            yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
 
 def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:

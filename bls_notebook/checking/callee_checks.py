@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.records.advice import nearest
-from bls_notebook.records.units import count
 from bls_notebook.repository.config import model_spec, pick_versions
 from bls_notebook.repository.loading.ensembles import check_members, members_of
 from bls_notebook.repository.source.layout import version_folders
@@ -18,10 +17,6 @@ from .python_source import Array, CalleeRequest, PythonSource, TensorNames, last
 from .records import Finding
 
 Models = Mapping[str, CheckedModel]
-_REMOTE = (
-    "An export does not include it, and the call fails on a server without this model.",
-    "Deploy it on the server that will run this model, too.",
-)  # reason and remedy for a callee on another server
 
 
 def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
@@ -38,7 +33,7 @@ def callee_findings(model: CheckedModel, models: Models, remote: Mapping[str, st
     for call in code.calls:
         if call.model in remote:
             what = f"it calls {call.model!r}, a model on the server {remote[call.model]}"
-            yield model.in_code("warning", "callee-remote", code, call.line, what, *_REMOTE)
+            yield model.in_code("callee-remote", code, call.line, what=what)
         elif call.model:
             yield from _call_findings(model, code, call, models)
 
@@ -53,25 +48,17 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
     if callee is None:
         if not code.mentions("load_model"):
             yield model.in_code(
-                "error", "callee-missing", code, call.line,
-                f"it calls {call.model!r}, which is not in the repository",
-                "The response is always an error.", _missing(call.model, models),
-            )  # fmt: skip
+                "callee-missing", code, call.line, callee=call.model, missing=_missing(call.model, models)
+            )
         return
     versions = pick_versions(callee.config, version_folders(callee.folder))
     if call.version is not None and call.version > 0 and versions and call.version not in versions:
         yield model.in_code(
-            "error", "callee-version", code, call.line,
-            f"it calls version {call.version} of {call.model!r}, which serves "
-            f"{', '.join(map(str, versions))}",
-            "The response is an error.", "Leave `model_version` out, or change the callee's version_policy.",
+            "callee-version", code, call.line, version=call.version, callee=call.model,
+            what=", ".join(map(str, versions)),
         )  # fmt: skip
     if callee.decoupled and call.sent and not any(_says_decoupled(sent) for sent in call.sent):
-        yield model.in_code(
-            "error", "callee-decoupled", code, call.line,
-            f"{call.model!r} is decoupled, and its request is sent without `decoupled=True`",
-            "The response is an error.", "Send it with `exec(decoupled=True)` and iterate over the responses.",
-        )  # fmt: skip
+        yield model.in_code("callee-decoupled", code, call.line, callee=call.model)
     if callee.known:
         yield from _call_tensor_findings(model, code, call, callee)
 
@@ -89,8 +76,8 @@ def _call_tensor_findings(
         close = nearest(name, sorted(known.keys() - used))
         mend = f"Did you mean {close!r}?" if close else f"Use a name that {callee.name!r} has, or add this one to it."
         return model.in_code(
-            "error", f"callee-{kind}", code, line, f"{callee.name!r} has no {kind} {name!r}; {have}", why, mend
-        )
+            f"callee-{kind}", code, line, callee=callee.name, kind=kind, name=name, have=have, why=why, mend=mend
+        )  # fmt: skip
 
     for name in call.outputs or ():
         if name not in callee.outputs:
@@ -100,12 +87,7 @@ def _call_tensor_findings(
             why = "`get_output_tensor_by_name` returns None, and using it fails."
             yield differs("output", line, name, callee.outputs, why)
         elif call.outputs and name not in call.outputs:
-            yield model.in_code(
-                "error", "output-not-requested", code, line,
-                f"output {name!r} of {callee.name!r} is read, but the request does not ask for it",
-                "The response has only the outputs in `requested_output_names`: reading another one gives None.",
-                f"Add {name!r} to `requested_output_names`.",
-            )  # fmt: skip
+            yield model.in_code("output-not-requested", code, line, name=name, callee=callee.name)
     inputs = call.inputs
     if call.forwards and model.known and not any(tensor.optional for tensor in model.config.input):
         inputs = TensorNames(tuple((name, call.line) for name in model.inputs))
@@ -115,19 +97,12 @@ def _call_tensor_findings(
         elif name in callee.inputs:
             array = Array("", name, True) if call.forwards else code.arrays.get((name, line), Array())
             if problem := _misfit(model, array, callee, name):
-                yield model.in_code(
-                    "error", "callee-misfit", code, line, problem, "The response is an error.",
-                    f"Convert the tensor, or change the input of {model.name!r} or {callee.name!r}.",
-                )  # fmt: skip
+                yield model.in_code("callee-misfit", code, line, problem=problem, name=model.name, callee=callee.name)
     sent = {name for name, _ in inputs.names}
     if inputs.certain:
         for name, tensor in callee.inputs.items():
             if name not in sent and not tensor.optional:
-                yield model.in_code(
-                    "error", "callee-input-lacking", code, call.line,
-                    f"input {name!r} of {callee.name!r} is not sent", "The response is an error.",
-                    f"Add it to the request's inputs, or make it `optional: true` in {callee.name!r}.",
-                )  # fmt: skip
+                yield model.in_code("callee-input-lacking", code, call.line, name=name, callee=callee.name)
 
 
 def _misfit(model: CheckedModel, array: Array, callee: CheckedModel, name: str) -> str:
@@ -153,14 +128,9 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
         place = "ensemble_scheduling.step.model_name"
         if name in remote:
             what = f"its step {name!r} is a model on the server {remote[name]}"
-            yield model.in_config("warning", "callee-remote", place, what, *_REMOTE, value=name)
+            yield model.in_config("callee-remote", place, value=name, what=what)
             continue
-        yield model.in_config(
-            "error", "callee-missing", place,
-            f"its step {name!r} is not in the repository",
-            "The ensemble does not load.", _missing(name, models),
-            value=name,
-        )  # fmt: skip
+        yield model.in_config("callee-missing:step", place, value=name, missing=_missing(name, models))
     if missing_steps or model.problem:
         return
     members = [models[name] for name in members_of(model.config)]
@@ -174,9 +144,7 @@ def _step_findings(model: CheckedModel, models: Models, remote: Mapping[str, str
         check_members(model_spec(model.config), find)
     except BLSError as error:
         what, _, mend = str(error).partition("could not be loaded: ")[2].partition("; ")
-        yield model.in_config(
-            "error", "ensemble-misfit", "ensemble_scheduling", what, "The ensemble does not load.", mend
-        )
+        yield model.in_config("ensemble-misfit", "ensemble_scheduling", what=what, mend=mend)
 
 
 def cycle_findings(models: Models) -> Iterator[Finding]:
@@ -193,20 +161,8 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
         path = " -> ".join(chain)
         if code is None:
             continue
-        if model.instances == 1:
-            what = f"it calls itself: {path}, with one instance"
-            why = (
-                "The outer request occupies the only instance, so the inner one waits forever: a deadlock on a server."
-            )
-            mend = "Break the cycle, or set `count` of instances to more than the depth of the calls."
-        else:
-            what = f"it calls itself: {path}, with {count(model.instances, 'instance')}"
-            why = (
-                f"{count(model.instances, 'request')} at once occupy all instances, and each waits for another "
-                "one: a deadlock on a server."
-            )
-            mend = "Break the cycle: let the inner call use another model."
-        yield model.in_code("error" if model.instances == 1 else "warning", "callee-cycle", code, line, what, why, mend)
+        rule = "callee-cycle" if model.instances == 1 else "callee-cycle:instances"
+        yield model.in_code(rule, code, line, path=path, instances=model.instances)
 
 
 def _called_models(model: CheckedModel) -> Iterator[tuple[str, int]]:
@@ -239,13 +195,7 @@ def sequence_findings(model: CheckedModel, models: Mapping[str, CheckedModel]) -
         return
     batched = model.config.HasField("sequence_batching")
     if model.instances > 1 and not batched and (line := _keeps_state(code)):
-        yield model.in_code(
-            "warning", "sequence-no-batcher", code, line,
-            f"it keeps state by correlation ID, in {model.instances} instances and without sequence_batching",
-            "Each instance is a separate process, and each request of a sequence goes to any idle instance.",
-            "Add `sequence_batching { }`, which sends a sequence to one instance, or set `instance_group "
-            "[ { count: 1 } ]`.",
-        )  # fmt: skip
+        yield model.in_code("sequence-no-batcher", code, line, instances=model.instances)
     yield from _sequence_call_findings(model, code, models)
 
 
@@ -285,12 +235,7 @@ def _sequence_call_findings(
         if callee.config.sequence_batching.iterative_sequence:  # the server assigns an ID
             continue
         if "correlation_id" not in call.keywords:
-            yield model.in_code(
-                "error", "sequence-no-id", code, call.line,
-                f"{call.model!r} is a sequence model, and its request has no `correlation_id`",
-                "The response is an error: the model cannot assign the request to a sequence.",
-                "Give each request `correlation_id=` (not 0), and `flags=` to the first and last one.",
-            )  # fmt: skip
+            yield model.in_code("sequence-no-id", code, call.line, callee=call.model)
             continue
         flags.setdefault(call.model, []).extend(call.flags if call.flags is not None else ())
         lines.setdefault(call.model, call.line)
@@ -298,17 +243,6 @@ def _sequence_call_findings(
         if "?" in used_flags or code.mentions("set_flags"):
             continue
         if not any(flag.endswith("SEQUENCE_START") for flag in used_flags):
-            yield model.in_code(
-                "error", "sequence-no-start", code, lines[name],
-                f"no request to the sequence model {name!r} has the start flag",
-                "The model refuses requests of a sequence that has not started.",
-                "Send the first one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`.",
-            )  # fmt: skip
+            yield model.in_code("sequence-no-start", code, lines[name], name=name)
         elif not any(flag.endswith("SEQUENCE_END") for flag in used_flags):
-            yield model.in_code(
-                "warning", "sequence-no-end", code, lines[name],
-                f"no request to the sequence model {name!r} has the end flag",
-                "The sequence occupies its slot until max_sequence_idle_microseconds have passed; other sequences "
-                "wait meanwhile.",
-                "Send the last one with `flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END`.",
-            )  # fmt: skip
+            yield model.in_code("sequence-no-end", code, lines[name], name=name)

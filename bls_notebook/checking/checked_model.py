@@ -28,6 +28,7 @@ from bls_notebook.repository.source.model_source import SourcePlace
 
 from .python_source import Array, PythonSource
 from .records import Finding
+from .rules import finding
 
 if TYPE_CHECKING:
     from bls_notebook.repository.source.model_source import ModelSource
@@ -112,21 +113,17 @@ class CheckedModel:
     def newest(self) -> PythonSource | None:
         return self.codes[max(self.codes)] if self.codes else None
 
-    def in_config(
-        self, severity: str, code: str, field: str, what: str, why: str, mend: str, value: str | None = None
-    ) -> Finding:
+    def in_config(self, rule: str, field: str, value: str | None = None, **facts: object) -> Finding:
         """Make a finding about a field of config.pbtxt."""
         line = line_of(self.text, field, value) or (line_of(self.text, field) if value else 0)
-        return Finding(severity, code, self.name, what, why, mend, self.where, line)
+        return finding(rule, self.name, self.where, line, value=value, **facts)
 
-    def in_code(
-        self, severity: str, code: str, source: PythonSource, line: int, what: str, why: str, mend: str
-    ) -> Finding:
+    def in_code(self, rule: str, source: PythonSource, line: int, **facts: object) -> Finding:
         """Make a finding about a line of the source."""
         file = shown_path(source.path)
         if self.place is not None:
             file, line = self.place.label, line + self.place.line - 1 if line else 0
-        return Finding(severity, code, self.name, what, why, mend, file, line)
+        return finding(rule, self.name, file, line, **facts)
 
 
 def data_type(tensor: ModelConfigMessage) -> str:

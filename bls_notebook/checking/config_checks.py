@@ -11,12 +11,12 @@ from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.completion import KNOWN_BACKENDS
-from bls_notebook.repository.config.templates import line_of
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type
 from .python_source import Array, PythonSource
 from .records import Finding
+from .rules import finding
 
 _CONFIG_LINE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _BATCH = re.compile(r"first dimension must be -1|does not support batching")
@@ -45,14 +45,10 @@ def file_findings(model: CheckedModel) -> Iterator[Finding]:
     if model.config.version_policy.HasField("specific"):
         for version in model.config.version_policy.specific.versions:
             if version not in folders:
-                yield model.in_config(
-                    "warning", "version-missing", "version_policy",
-                    f"version_policy names version {version}, but there is no folder {version}",
-                    "The server logs an error and serves the other versions.",
-                    f"Add the folder {version}, or remove the number from version_policy.",
-                )  # fmt: skip
+                yield model.in_config("version-missing", "version_policy", version=version)
     if model.misfit:
-        yield _graph_finding(model.name, model.where, line_of(model.text, "max_batch_size"), model.misfit)
+        rule = "graph-no-batch" if _BATCH.search(model.misfit) else "graph-misfit"
+        yield model.in_config(rule, "max_batch_size", what=model.misfit.removeprefix(f"model '{model.name}', "))
     for version in served:
         yield from _version_file_findings(model, folders[version])
 
@@ -62,17 +58,9 @@ def _template_findings(model: CheckedModel) -> Iterator[Finding]:
     keys = list(dict.fromkeys(template.written for template in model.templates))
     unread = [template for template in model.templates if not template.quoted]
     first = (unread or model.templates)[0]
-    why = (
-        "config.pbtxt is not valid until the template has a value."
-        if unread
-        else "A server passes the text of the template to the model, which uses it as a value."
-    )
-    yield Finding(
-        "error" if unread else "warning", "template-open", model.name,
-        f"{count(len(keys), 'template')} not filled: {listed(keys, 5)}", why,
-        f"Fill them in the file; in bls_notebook also with `ModelRepository(..., fill={{{first.key!r}: ...}})`.",
-        model.where, first.line,
-    )  # fmt: skip
+    rule = "template-open" if unread else "template-open:quoted"
+    facts = {"count": count(len(keys), "template"), "listed": listed(keys, 5), "key": first.key}
+    yield finding(rule, model.name, model.where, first.line, **facts)
 
 
 def _config_refused(model: CheckedModel) -> Finding:
@@ -86,23 +74,7 @@ def _config_refused(model: CheckedModel) -> Finding:
         what += f"; there is {others[0]}, which a server does not read"
         mend = f"Rename {others[0]} to {CONFIG}, or copy it."
     why = "The server refuses to load it."
-    return Finding("error", "config-refused", model.name, what, why, mend, model.where, line)
-
-
-def _graph_finding(model: str, where: str, line: int, problem: str) -> Finding:
-    """Make the finding about a configuration that contradicts its ONNX graph."""
-    mend = "Use the graph's `dims`, `data_type` and names in config.pbtxt, or leave them out."
-    why = "The server refuses to load the model."
-    code = "graph-misfit"
-    if _BATCH.search(problem):
-        code = "graph-no-batch"
-        why = "max_batch_size above 0 requires a batch as the first dimension, but the graph has none. " + why
-        mend = (
-            "Export the graph with a variable first dimension (`dynamic_axes={'NAME': {0: 'batch'}}`), or "
-            "set `max_batch_size: 0` and give the complete shape in `dims`."
-        )
-    what = problem.removeprefix(f"model '{model}', ")
-    return Finding("error", code, model, what, why, mend, where, line)
+    return finding("config-refused", model.name, model.where, line, what=what, why=why, mend=mend)
 
 
 def _no_version(model: CheckedModel, versions: list[int]) -> Finding:
@@ -120,10 +92,7 @@ def _no_version(model: CheckedModel, versions: list[int]) -> Finding:
         others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
         if others:
             what += f"; its folders are {', '.join(others[:6])}"
-    return Finding(
-        "error", "version-none", model.name, what, "To load, a model needs a version that its policy selects; a "
-        "version is a folder whose name is a number from 1.", mend, shown_path(model.folder),
-    )  # fmt: skip
+    return finding("version-none", model.name, shown_path(model.folder), what=what, mend=mend)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -138,20 +107,14 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
     known = model.config.backend in _LOAD_FILE
     if filename and known and not model.problem and not (folder / filename).exists():
         entries = [entry.name for entry in _entries(folder)]
-        yield Finding(
-            "error", "file-missing", model.name,
-            f"{filename} is missing"
-            + (f"; there is {', '.join(entries[:4])}" if entries else ": the folder is empty"),
-            f"The {model.config.backend} backend loads this file.",
-            f"Put {filename} there" + (", or set default_model_filename to the existing file." if entries else "."),
-            shown_path(folder),
+        yield finding(
+            "file-missing", model.name, shown_path(folder), filename=filename,
+            what=f"; there is {', '.join(entries[:4])}" if entries else ": the folder is empty",
+            backend=model.config.backend,
+            mend=", or set default_model_filename to the existing file." if entries else ".",
         )  # fmt: skip
     for file in pointers_in(folder):
-        yield Finding(
-            "error", "file-lfs-pointer", model.name, f"{file.name} is a Git LFS pointer, not the file",
-            "It contains a few lines of text about a file that Git did not download.", "Run `git lfs pull`.",
-            shown_path(file),
-        )  # fmt: skip
+        yield finding("file-lfs-pointer", model.name, shown_path(file), name=file.name)
 
 
 # Parameters that the Python backend itself reads.
@@ -163,28 +126,14 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
     written = model.given
     yield from _queue_field_findings(model)
     if written.response_cache.enable:
-        yield model.in_config(
-            "note", "field-cache", "response_cache",
-            "its responses are cached only if the server has a cache",
-            "A server without a cache computes every response.",
-            "Start it with `--cache-config local,size=104857600` (bytes, for all models together).",
-        )  # fmt: skip
+        yield model.in_config("field-cache", "response_cache")
     for group in written.instance_group:
         if group.HasField("rate_limiter"):
-            yield model.in_config(
-                "note", "field-rate-limiter", "instance_group.rate_limiter",
-                "its rate_limiter has an effect only if the server limits rates",
-                "By default a server ignores it.",
-                "Start it with `--rate-limit=execution_count`.",
-            )  # fmt: skip
+            yield model.in_config("field-rate-limiter", "instance_group.rate_limiter")
             break
     groups = written.instance_group
     if groups and all(group.passive for group in groups):
-        yield model.in_config(
-            "error", "instances-passive", "instance_group", "all of its instance groups are passive",
-            "No instance serves requests: they wait, or are refused.",
-            "Remove `passive` from one of them.",
-        )  # fmt: skip
+        yield model.in_config("instances-passive", "instance_group")
     if model.is_python:
         yield from _python_backend_findings(model)
         yield from _environment_path_findings(model)
@@ -193,22 +142,12 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
 def _queue_field_findings(model: CheckedModel) -> Iterator[Finding]:
     batching = model.given.dynamic_batching
     if batching.priority_queue_policy and not batching.priority_levels:
-        yield model.in_config(
-            "warning", "field-idle", "dynamic_batching.priority_queue_policy",
-            "priority_queue_policy has no effect without priority_levels",
-            "All requests share one queue.",
-            "Set priority_levels and default_priority_level, or use default_queue_policy.",
-        )  # fmt: skip
+        yield model.in_config("field-idle:levels", "dynamic_batching.priority_queue_policy")
     policies = [("default_queue_policy", batching.default_queue_policy)]
     policies += [("priority_queue_policy", policy) for policy in batching.priority_queue_policy.values()]
     for name, policy in policies:
         if policy.allow_timeout_override and not policy.default_timeout_microseconds:
-            yield model.in_config(
-                "warning", "field-idle", f"dynamic_batching.{name}",
-                "allow_timeout_override has no effect without default_timeout_microseconds",
-                "A request's timeout can only shorten the policy's timeout, and the policy has none.",
-                "Set default_timeout_microseconds to the longest time that a request may wait.",
-            )  # fmt: skip
+            yield model.in_config("field-idle:timeout", f"dynamic_batching.{name}")
             break
 
 
@@ -220,41 +159,24 @@ def _environment_path_findings(model: CheckedModel) -> Iterator[Finding]:
     path = model.given.parameters["EXECUTION_ENV_PATH"].string_value
     if path.startswith(beside) and not (model.folder / path.removeprefix(beside)).exists():
         yield model.in_config(
-            "error", "environment-missing", "parameters.value.string_value",
-            f"its environment {path.removeprefix(beside)} is not in the model's folder",
-            "The server unpacks it before it starts the model; without it, the model does not load.",
-            "Create it with `conda pack`, for the Python version of the server's stub, and put it there.", value=path,
-        )  # fmt: skip
+            "environment-missing", "parameters.value.string_value", value=path, what=path.removeprefix(beside)
+        )
 
 
 def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
     optimization = model.given.optimization
     for name in ("execution_accelerators", "cuda", "graph"):
         if optimization.HasField(name):
-            yield model.in_config(
-                "note", "field-idle", f"optimization.{name}", f"optimization.{name} has no effect",
-                "The Python backend ignores it.", "Leave it out.",
-            )  # fmt: skip
+            yield model.in_config("field-idle:optimization", f"optimization.{name}", name=name)
     code = model.newest()
     for key in model.given.parameters:
         close = nearest(key, _PARAMETERS)
         if close and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
-            yield model.in_config(
-                "warning", "field-parameter", "parameters.key",
-                f"the Python backend has no parameter {key!r} (did you mean {close!r}?)",
-                "The backend passes unknown parameters to the model, whose code does not mention this one.",
-                f"Write {close!r}.", value=key,
-            )  # fmt: skip
+            yield model.in_config("field-parameter", "parameters.key", value=key, close=close)
     own = None if code is None or code.mistake or code.siblings else code.model_class
     if own is None or code is None or own.bases or code.mentions("get_response_sender") or not model.decoupled:
         return
-    yield model.in_config(
-        "error", "decoupled-returns", "model_transaction_policy",
-        "it is decoupled, but its code never gets a response sender",
-        "A decoupled model sends responses with `request.get_response_sender()`; responses that `execute` returns "
-        "are refused.",
-        "Send the responses with it, or remove `decoupled: true`.",
-    )  # fmt: skip
+    yield model.in_config("decoupled-returns", "model_transaction_policy")
 
 
 _LONG = 1_000_000  # microseconds; a longer queue delay looks like a mistake
@@ -264,31 +186,16 @@ def batching_findings(model: CheckedModel, seen: StatisticsRecord | None) -> Ite
     """Yield reasons why requests are not batched as intended."""
     most, dynamic = model.config.max_batch_size, model.config.HasField("dynamic_batching")
     if seen is not None and (why := why_not_batched(seen)):
-        yield Finding("warning", "batch-not-formed", model.name, why.said, why.because, why.mend, model.where)
+        yield finding("batch-not-formed", model.name, model.where, said=why.said, because=why.because, mend=why.mend)
     elif most > 1 and model.config.WhichOneof("scheduling_choice") is None and _plain(model):
-        yield model.in_config(
-            "note", "batch-no-batcher", "max_batch_size",
-            f"max_batch_size is {most}, but there is no batcher: each request runs alone",
-            "Without `dynamic_batching` a server passes one request at a time to `execute`; only a request of "
-            "several rows is a batch.",
-            "Add `dynamic_batching { }`, so that requests that wait run together.",
-        )  # fmt: skip
+        yield model.in_config("batch-no-batcher", "max_batch_size", most=most)
     if dynamic and most < 2 and _only_batches(model):
-        yield model.in_config(
-            "warning", "batch-of-one", "dynamic_batching",
-            f"dynamic_batching forms no batches: max_batch_size is {most}",
-            "With this size, the batcher never combines two requests.",
-            "Set max_batch_size to 2 or more (and leave the batch out of `dims`), or remove dynamic_batching.",
-        )  # fmt: skip
+        yield model.in_config("batch-of-one", "dynamic_batching", most=most)
     delay = model.config.dynamic_batching.max_queue_delay_microseconds
     if dynamic and delay >= _LONG:
         yield model.in_config(
-            "warning", "batch-long-delay", "dynamic_batching.max_queue_delay_microseconds",
-            f"a single request waits {duration(delay / 1e6)} for others",
-            "max_queue_delay_microseconds is in microseconds; a request waits this long unless a preferred batch is "
-            "full earlier.",
-            "Set at most a few milliseconds, such as 5000.",
-        )  # fmt: skip
+            "batch-long-delay", "dynamic_batching.max_queue_delay_microseconds", duration=duration(delay / 1e6)
+        )
     yield from _batch_in_dims(model)
 
 
@@ -318,11 +225,8 @@ def _batch_in_dims(model: CheckedModel) -> Iterator[Finding]:
         image = len(dims) == 4 and dims[0] == -1 and (dims[1] in (1, 3) or dims[3] in (1, 3))
         if image and -1 not in dims[1:]:
             yield model.in_config(
-                "warning", "batch-in-dims", "input.name",
-                f"input {name!r} has dims {dims}: with max_batch_size {model.config.max_batch_size} its "
-                "requests need five dimensions",
-                "max_batch_size above 0 puts the batch before `dims`; the -1 there is another dimension.",
-                f"Leave the batch out: `dims: {dims[1:]}`, or set `max_batch_size: 0`.", value=name,
+                "batch-in-dims", "input.name", value=name, dims=dims, max_batch_size=model.config.max_batch_size,
+                mend=dims[1:],
             )  # fmt: skip
 
 
@@ -342,31 +246,20 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     for name, line in sorted(outputs.names, key=lambda pair: pair[1]):
         if name not in model.outputs:
             yield model.in_code(
-                "warning", "output-undeclared", code, line,
-                f"the code creates output {name!r}, which config.pbtxt does not "
-                f"declare{_did_you_mean(name, model.outputs.keys() - names)}",
-                "A server drops it without a warning.",
-                f"Declare it: `output [ {{ name: {_quoted(name)} ... }} ]`, or leave it out of the response.",
+                "output-undeclared", code, line, name=name,
+                did_you_mean=_did_you_mean(name, model.outputs.keys() - names), quoted=_quoted(name),
             )  # fmt: skip
         elif (dtype := model.dtype_of(code.arrays.get((name, line), Array()))) not in (
             "", declared := data_type(model.outputs[name])
         ):  # fmt: skip
-            yield model.in_code(
-                "warning", "output-dtype", code, line,
-                f"output {name!r} is {dtype}, but config.pbtxt declares {declared}",
-                "A server does not convert it: clients and calling models get another data type than declared.",
-                f"Convert the array with `astype`, or declare {dtype}.",
-            )  # fmt: skip
+            yield model.in_code("output-dtype", code, line, name=name, dtype=dtype, declared=declared)
     if not outputs.certain:
         return
     for name in model.outputs:
         if name not in names:
             yield model.in_config(
-                "error", "output-never-made", "output.name",
-                f"output {name!r} is declared, but no response of model.py has it"
-                f"{_did_you_mean(name, names - model.outputs.keys())}",
-                "A client that requests it gets a response without it, and fails when it reads it.",
-                "Create it in `execute`, or remove it from config.pbtxt.", value=name,
+                "output-never-made", "output.name", value=name,
+                did_you_mean=_did_you_mean(name, names - model.outputs.keys()),
             )  # fmt: skip
 
 
@@ -382,12 +275,8 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
         else:
             mend = "Declare it in config.pbtxt, or correct the name."
         yield model.in_code(
-            "error", "input-undeclared", code, read.line,
-            f"the code reads input {read.name!r}, which config.pbtxt does not "
-            f"declare{_did_you_mean(read.name, declared - {known.name for known in code.reads})}",
-            "A request with this input is refused; without it, `get_input_tensor_by_name` returns None, and calling "
-            "`as_numpy` on None fails.",
-            mend,
+            "input-undeclared", code, read.line, name=read.name,
+            did_you_mean=_did_you_mean(read.name, declared - {known.name for known in code.reads}), mend=mend,
         )  # fmt: skip
 
 
@@ -397,13 +286,7 @@ def _only_first_row(model: CheckedModel, code: PythonSource) -> Iterator[Finding
         return
     for name, line in code.first_rows:
         if name in model.inputs:
-            yield model.in_code(
-                "warning", "batch-first-row", code, line,
-                f"the code uses only row 0 of input {name!r}, but a request may have {most} rows",
-                f"max_batch_size is {most}, so the first dimension of every array is the batch. The other rows of a "
-                "request are ignored without an error.",
-                "Process all rows, or set `max_batch_size: 0` and give the complete shape in `dims`.",
-            )  # fmt: skip
+            yield model.in_code("batch-first-row", code, line, name=name, most=most)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

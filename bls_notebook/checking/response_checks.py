@@ -14,10 +14,6 @@ from .python_source import Function, PythonSource, Scope, last_name, spreads
 from .records import Finding
 
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-_MISSING = (
-    "A server refuses a list with another number of responses than requests: all requests of this call fail.",
-    "Append one response per request; for a failed request `pb_utils.InferenceResponse(error=...)`.",
-)
 Adds = Callable[[ast.stmt], int]
 
 
@@ -46,12 +42,7 @@ def _raise_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding
         raised = node.exc if isinstance(node, ast.Raise) else None
         raised = raised.func if isinstance(raised, ast.Call) else raised
         if isinstance(raised, ast.expr) and ast.unparse(raised) == "pb_utils.TritonError":
-            yield model.in_code(
-                "error", "raise-no-exception", code, raised.lineno, "`pb_utils.TritonError` is raised",
-                "It is no exception: Python raises a TypeError instead, and the message is lost.",
-                "Raise `pb_utils.TritonModelException(message)`, or return "
-                "`pb_utils.InferenceResponse(error=pb_utils.TritonError(message))`.",
-            )  # fmt: skip
+            yield model.in_code("raise-no-exception", code, raised.lineno)
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
@@ -68,24 +59,14 @@ def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> It
         for send in sends
     )  # fmt: skip
     if sends and plain and unflagged:
-        yield model.in_code(
-            "error", "final-missing", code, max(send.lineno for send in sends),
-            "no response is sent with the final flag",
-            "A request ends with the final flag: without it, the client or calling model waits forever.",
-            f"After the last response: `sender.send(flags=pb_utils.{_FINAL})`.",
-        )  # fmt: skip
+        yield model.in_code("final-missing", code, max(send.lineno for send in sends))
         return
     for loop in _request_loops(scope):
         if not _keeps_sender(scope, loop):
             continue
         for line, missing in _gaps(loop.body, _finals):
             if missing:
-                yield model.in_code(
-                    "error", "final-missing", code, line,
-                    "a path through the loop over the requests sends no final flag",
-                    "A request ends with the final flag: without it, the client or calling model waits forever.",
-                    f"On this path too: `sender.send(flags=pb_utils.{_FINAL})`.",
-                )  # fmt: skip
+                yield model.in_code("final-missing:path", code, line)
 
 
 def _finals(statement: ast.stmt) -> int:
@@ -126,40 +107,21 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> I
     )
     requests = execute.args.args[1].arg if len(execute.args.args) == 2 else ""
     if not any(node.value is not None for node in returns) and not isinstance(execute.body[-1], (ast.Raise, ast.While)):
-        yield model.in_code(
-            "error", "response-not-list", code, execute.lineno, "`execute` returns None",
-            "It must return a list with one response per request: every request fails.", "Return the responses.",
-        )  # fmt: skip
+        yield model.in_code("response-not-list:none", code, execute.lineno)
     for node in returns:
         value = scope.value(node.value)
         if _is_no_list(value):
-            yield model.in_code(
-                "error", "response-not-list", code, node.lineno, "`execute` returns something else than a list",
-                "It must return a list with one response per request: every request fails.",
-                "Return a list: `return [response]` for one request.",
-            )  # fmt: skip
+            yield model.in_code("response-not-list", code, node.lineno)
         elif isinstance(value, ast.ListComp) and _leaves_out(value, requests):
-            yield model.in_code(
-                "warning", "response-missing", code, node.lineno,
-                "requests that the comprehension's `if` leaves out get no response", *_MISSING,
-            )  # fmt: skip
+            yield model.in_code("response-missing:if", code, node.lineno)
     measured = f"len({requests})" in ast.unparse(execute)
     for loop in _request_loops(scope):
         stop = next((node for node in loop.body if isinstance(node, ast.Return)), None)
         if stop is not None and not measured and not _is_no_list(scope.value(stop.value)):
-            yield model.in_code(
-                "error" if batches else "note", "response-missing", code, stop.lineno,
-                "`return` in the loop over the requests ends it after the first one",
-                "Only the first request has a response. " + (
-                    _MISSING[0] if batches else "A call has several requests as soon as a batcher combines them."
-                ), "Return after the loop.",
-            )  # fmt: skip
+            yield model.in_code("response-missing:loop" if batches else "response-missing:first", code, stop.lineno)
         yield from _append_findings(model, code, scope, loop)
     if batches and not measured and (line := _fixed_number(scope, returns)):
-        yield model.in_code(
-            "error", "response-missing", code, line,
-            "the number of responses does not depend on the number of requests", *_MISSING,
-        )  # fmt: skip
+        yield model.in_code("response-missing", code, line)
 
 
 def _is_no_list(value: ast.expr | None) -> bool:
@@ -212,11 +174,7 @@ def _append_findings(model: CheckedModel, code: PythonSource, scope: Scope, loop
         return
     appends = {id(call) for call in calls}
     for line, missing in _gaps(loop.body, lambda s: sum(id(node) in appends for node in ast.walk(s))):
-        yield model.in_code(
-            "error", "response-missing", code, line,
-            "a path through the loop over the requests appends " + ("no response" if missing else "two responses"),
-            *_MISSING,
-        )  # fmt: skip
+        yield model.in_code("response-missing:path", code, line, what="no response" if missing else "two responses")
 
 
 def _gaps(body: list[ast.stmt], adds: Adds) -> Iterator[tuple[int, bool]]:

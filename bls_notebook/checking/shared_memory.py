@@ -78,9 +78,6 @@ def memory_findings(models: Mapping[str, CheckedModel], needs: Iterable[SharedMe
     model = models[most.model]
     gib = max(1, -(-total * 5 // 4 >> 30))
     yield model.in_config(
-        "warning", "memory-shm", "instance_group",
-        f"full batches of all models may take {size(total)} of /dev/shm, of this model {size(most.bytes)} "
-        f"({most.instances} x {size(most.each)})",
-        f"A container has {size(CONTAINER_SHM)} by default; with too little, instances or requests fail.",
-        f"Start the container with `--shm-size={gib}g`, or reduce max_batch_size or the number of instances.",
+        "memory-shm", "instance_group", size=size(total), size2=size(most.bytes), instances=most.instances,
+        size3=size(most.each), size4=size(CONTAINER_SHM), gib=gib,
     )  # fmt: skip

@@ -37,10 +37,7 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
     for code in model.codes.values():
         if code.mistake:
             line, why = code.mistake
-            yield model.in_code(
-                "error", "code-syntax", code, line, f"model.py has a syntax error: {why}",
-                "The model does not load.", "Correct the line.",
-            )  # fmt: skip
+            yield model.in_code("code-syntax", code, line, why=why)
             continue
         yield from _code_findings(model, code)
 
@@ -48,26 +45,17 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
 def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     defined = {n.asname or n.name for node in code.tree.body if isinstance(node, ast.ImportFrom) for n in node.names}
     if code.model_class is None and not defined & {CLASS_NAME, "*"} and not code.lines_with(rf"\b{CLASS_NAME}\b"):
-        yield model.in_code(
-            "error", "code-no-class", code, 0, f"there is no class {CLASS_NAME}", "The model does not load.",
-            f"Name the class {CLASS_NAME}: the Python backend instantiates it.",
-        )  # fmt: skip
+        yield model.in_code("code-no-class", code, 0)
     for warning in model_class_warnings(code.text, model.name):
         place = _WARNING_LINE.match(warning)
         what, _, mend = _WARNING_LINE.sub("", warning).partition("; ")
-        yield model.in_code(
-            "error", "code-no-execute", code, int(place[1]) if place else 0, what, "Every request fails.", mend
-        )
+        yield model.in_code("code-no-execute", code, int(place[1]) if place else 0, what=what, mend=mend)
     for name, line in undefined_names(code.text).items():
-        yield model.in_code(
-            "error", "code-undefined", code, line, f"{name!r} is not defined",
-            "This line raises a NameError when it runs.", "Define or import it in model.py.",
-        )  # fmt: skip
+        yield model.in_code("code-undefined", code, line, name=name)
     for name, line, owner, close in missing_names(code):
         yield model.in_code(
-            "error", "code-no-such-name", code, line, f"`{owner}` has no name {name!r}",
-            "This line fails when it runs, here and on a server.",
-            f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names.",
+            "code-no-such-name", code, line, owner=owner, name=name,
+            mend=f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names.",
         )  # fmt: skip
     yield from _relative_file_findings(model, code)
     yield from _encoding_findings(model, code)
@@ -90,12 +78,7 @@ def _relative_file_findings(model: CheckedModel, code: PythonSource) -> Iterator
             continue
         reported.add(name)
         version = "args['model_version'], " if folder == code.path.parent else ""
-        yield model.in_code(
-            "error", "file-relative", code, node.lineno,
-            f"the code opens {name!r} by a relative path; the file is in the model's folder",
-            "A server runs in another folder, which does not contain the file.",
-            f"In `initialize`: `os.path.join(args['model_repository'], {version}{name!r})`.",
-        )  # fmt: skip
+        yield model.in_code("file-relative", code, node.lineno, name=name, version=version)
 
 
 def _encoding_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -103,11 +86,7 @@ def _encoding_findings(model: CheckedModel, code: PythonSource) -> Iterator[Find
     lines = [call.lineno for call in ast.walk(code.tree) if isinstance(call, ast.Call) and _is_text(call)]
     if lines and not code.lines_with(r"\bimport\b.*\bopen\b|\bdef open\b"):
         times = f", {len(lines)} times" if len(lines) > 1 else ""
-        yield model.in_code(
-            "note", "file-encoding", code, min(lines), f"the code opens a text file without `encoding=`{times}",
-            "A server's stub decodes text as ASCII, whatever LANG is: any other character is an error.",
-            "Add `encoding='utf-8'`.",
-        )  # fmt: skip
+        yield model.in_code("file-encoding", code, min(lines), times=times)
 
 
 def _is_text(call: ast.Call) -> bool:
@@ -136,12 +115,7 @@ def _environment_variable_findings(model: CheckedModel, code: PythonSource) -> I
     needed = {key: line for key, line in lines.items() if key not in assigned}
     if needed and not code.mentions("KeyError"):
         names = ", ".join(needed)
-        yield model.in_code(
-            "note", "environment-variable", code, next(iter(needed.values())),
-            f"it reads {names} from the environment, without a default value",
-            "A model's process inherits the server's environment: a variable of this process is not set there.",
-            "Set it in the server's container (`docker run -e`), or use `os.environ.get` with a default.",
-        )  # fmt: skip
+        yield model.in_code("environment-variable", code, next(iter(needed.values())), names=names)
 
 
 def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -153,20 +127,9 @@ def _fixed_device_findings(model: CheckedModel, code: PythonSource) -> Iterator[
     cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
     groups = model.given.instance_group
     if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
-        yield model.in_code(
-            "note", "device-unasked", code, line,
-            "its code uses a GPU, but its instances are of KIND_CPU",
-            "Without a GPU it fails; with several, all its instances use the first one.",
-            "Use `kind: KIND_GPU`, and `f\"cuda:{args['model_instance_device_id']}\"`.",
-        )  # fmt: skip
+        yield model.in_code("device-unasked", code, line)
     if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
-        yield model.in_code(
-            "warning", "device-fixed", code, line,
-            f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, but its code names one GPU "
-            f"for all of them",
-            "Every instance uses the same GPU: the others stay idle, and the memory of this one may run out.",
-            "Use `f\"cuda:{args['model_instance_device_id']}\"`.",
-        )  # fmt: skip
+        yield model.in_code("device-fixed", code, line, what=", ".join(map(str, sorted(on_gpus))))
 
 
 def _names_a_gpu(code: PythonSource) -> int:
@@ -310,12 +273,7 @@ def package_findings(
     names = ", ".join(missing)
     install = install_advice(missing, "RUN pip install")
     them = "it" if len(missing) == 1 else "them"
-    yield model.in_code(
-        "warning", "package-missing", code, next(iter(missing.values())),
-        f"it imports {names}, which NVIDIA's server image does not have",
-        f"The model does not load there unless the image or the environment contains {them}.",
-        f"In the image: {install}; or pack an environment and set EXECUTION_ENV_PATH.",
-    )  # fmt: skip
+    yield model.in_code("package-missing", code, next(iter(missing.values())), names=names, them=them, install=install)
 
 
 def _build_texts(folder: Path) -> str:
