@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from .checked_model import CheckedModel
-from .python_source import Function, PythonSource, Scope, argument, last_name, used_at_once
+from .python_source import PythonSource, Scope, argument, last_name, used_at_once
 from .records import Finding
 
 _RESPONSE = frozenset({"has_error", "error", "output_tensors"})  # methods of a response
@@ -23,61 +23,34 @@ def await_findings(model: CheckedModel) -> Iterator[Finding]:
     code = model.newest()
     if code is None or code.mistake or code.execute is None:
         return
-    synchronous = isinstance(code.execute, ast.FunctionDef)
+    plain = isinstance(code.execute, ast.FunctionDef)
     reported = set[int]()
     if code.mentions("InferenceRequest") and not code.mentions("get_running_loop"):
-        for call in _direct_sends(code, "async_exec" if synchronous else "exec"):
+        for call in _direct_sends(code, "async_exec" if plain else "exec"):
             reported.add(call.lineno)
-            if synchronous:
-                yield model.in_code("async-in-sync", code, call.lineno)
-            else:
-                yield model.in_code("exec-in-async", code, call.lineno)
+            yield model.in_code("async-in-sync" if plain else "exec-in-async", code, call.lineno)
     for scope in code.scopes:
-        for node in _misused(code, scope):
-            if node.lineno not in reported:
-                reported.add(node.lineno)
-                yield model.in_code("await-missing", code, node.lineno, what=ast.unparse(node)[:80])
+        unawaited = {node.lineno: node for node in _misused(code, scope) if node.lineno not in reported}
+        for line, node in unawaited.items():
+            yield model.in_code("await-missing", code, line, what=ast.unparse(node)[:80])
         for node in _unchecked(scope):
             yield model.in_code("error-unchecked", code, node.lineno, what=ast.unparse(node)[:80])
 
 
 def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:
     """Yield calls of a method in `execute`, and in the functions that it certainly calls itself."""
-    defined = _functions(code)
     todo = [scope for scope in code.scopes if scope.node is code.execute]
     for scope in todo:  # the loop extends `todo`
         lazy = {id(n) for node in scope.nodes if isinstance(node, ast.GeneratorExp) for n in ast.walk(node)}
         for node in scope.nodes:
             if not isinstance(node, ast.Call) or id(node) in lazy:
                 continue
-            callee = defined.get(_own_name(node.func))
+            callee = code.functions.get(_own_name(node.func))
             if isinstance(node.func, ast.Attribute) and node.func.attr == method and not node.args:
                 yield node
-            elif callee is not None and callee not in todo and (method == "exec" or _is_plain(callee)):
-                todo.append(callee)
-
-
-def _is_plain(scope: Scope) -> bool:
-    return isinstance(scope.node, ast.FunctionDef) and not _yields(scope)
-
-
-def _yields(scope: Scope) -> bool:
-    return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in scope.nodes)
-
-
-def _functions(code: PythonSource) -> dict[str, Scope]:
-    """Return the undecorated functions of the module and of the model's class, if their name has one meaning."""
-    methods = code.model_class.body if code.model_class else []
-    defined: dict[str, list[Scope]] = {}
-    for scope in code.scopes:
-        node = scope.node
-        if isinstance(node, Function):
-            name = f"self.{node.name}" if node in methods else node.name if node in code.tree.body else ""
-            defined.setdefault(name, []).append(scope)
-    return {
-        name: scopes[0] for name, scopes in defined.items()
-        if name and len(scopes) == 1 and not getattr(scopes[0].node, "decorator_list", ())
-    }  # fmt: skip
+            elif callee is not None and callee not in todo and not callee.yields:
+                if method == "exec" or isinstance(callee.node, ast.FunctionDef):
+                    todo.append(callee)
 
 
 def _own_name(node: ast.expr) -> str:
@@ -90,8 +63,8 @@ def _own_name(node: ast.expr) -> str:
 
 def _is_coroutine(code: PythonSource, node: ast.AST | None) -> bool:
     """Return whether an expression calls an `async def` of this source."""
-    scope = _functions(code).get(_own_name(node.func)) if isinstance(node, ast.Call) else None
-    return scope is not None and isinstance(scope.node, ast.AsyncFunctionDef) and not _yields(scope)
+    scope = code.functions.get(_own_name(node.func)) if isinstance(node, ast.Call) else None
+    return scope is not None and isinstance(scope.node, ast.AsyncFunctionDef) and not scope.yields
 
 
 def _sends(node: ast.AST | None, method: str) -> bool:
@@ -100,17 +73,14 @@ def _sends(node: ast.AST | None, method: str) -> bool:
 
 def _elements(scope: Scope, node: ast.expr | None) -> list[ast.expr]:
     """Return the expressions that make the elements of a list; empty if unknown."""
-    value = scope.value(node.value if isinstance(node, ast.Starred) else node)
+    node = node.value if isinstance(node, ast.Starred) else node
+    value = scope.value(node)
     if isinstance(value, (ast.ListComp, ast.GeneratorExp)):
         return [value.elt]
-    if not isinstance(value, (ast.List, ast.Tuple)):
-        return []
     grown = list(scope.grows(node.id)) if isinstance(node, ast.Name) else []
-    if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name):
-        grown = list(scope.grows(node.value.id))
-    if any(last_name(call.func) != "append" or not call.args for call in grown):
+    if not isinstance(value, (ast.List, ast.Tuple)) or any(last_name(call.func) != "append" for call in grown):
         return []
-    return [*value.elts, *(call.args[0] for call in grown)]
+    return [*value.elts, *(added for call in grown for added in call.args)]
 
 
 def _is_gather(scope: Scope, node: ast.AST | None) -> bool:
@@ -168,54 +138,50 @@ def _misused(code: PythonSource, scope: Scope) -> Iterator[ast.expr]:
 
 
 def _is_response(scope: Scope, node: ast.AST | None) -> bool:
-    if isinstance(node, ast.Await):
-        return _sends(scope.value(node.value), "async_exec")
-    return _sends(node, "exec")
+    return _sends(scope.value(node.value), "async_exec") if isinstance(node, ast.Await) else _sends(node, "exec")
 
 
-def _is_responses(scope: Scope, node: ast.expr | None) -> bool:
-    """Return whether an expression is certainly a sequence of callees' responses."""
-    value = scope.value(node)
+def _is_responses(scope: Scope, node: ast.expr) -> bool:
+    """Return whether an expression is certainly a sequence of callees' responses, and nothing checks it."""
+    if isinstance(node, ast.Name) and not _only_read(scope, node.id):
+        return False
+    value, elements = scope.value(node), _elements(scope, node)
     if isinstance(value, ast.Await):
         return _is_gather(scope, scope.value(value.value))
-    elements = _elements(scope, node)
     return _sends(value, "exec") or (bool(elements) and all(_is_response(scope, scope.value(e)) for e in elements))
+
+
+def _only_read(scope: Scope, name: str) -> bool:
+    """Return whether no function that could check a response gets it."""
+    return all(
+        isinstance(parent, (ast.Attribute, ast.For, ast.comprehension, ast.Await, ast.Starred))
+        or (isinstance(parent, ast.Call) and last_name(parent.func) in _LOOKS)
+        for parent in scope.uses(name)
+    )
 
 
 def _unchecked(scope: Scope) -> Iterator[ast.expr]:
     """Yield reads of a callee's response whose error nothing can have tested."""
-    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
     caught = {
         id(n) for node in scope.nodes if isinstance(node, ast.Try) and node.handlers
         for part in node.body for n in ast.walk(part)
     }  # fmt: skip
-    checks = [n for n in scope.nodes if isinstance(n, ast.Attribute) and n.attr in ("has_error", "error")]
-
-    def only_read(name: str) -> bool:
-        uses = [n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)]
-        return all(
-            isinstance(parent, (ast.Attribute, ast.For, ast.comprehension, ast.Await, ast.Starred))
-            or (isinstance(parent, ast.Call) and last_name(parent.func) in _LOOKS)
-            for parent in (parents.get(id(use)) for use in uses)
-        )
-
-    for node, response in _reads(scope):
-        if last_name(node.func) in ("has_error", "error") or id(node) in caught:
-            continue
-        if last_name(node.func) == _OUTPUT and not (
-            used_at_once(node, scope) or isinstance(parents.get(id(node)), ast.List)
-        ):
+    reads = list(_reads(scope))
+    checked = [response for node, response in reads if last_name(node.func) in ("has_error", "error")]
+    for node, response in reads:
+        passed = isinstance(scope.parents.get(id(node)), ast.List)
+        used = last_name(node.func) == "output_tensors" or passed or used_at_once(node, scope)
+        name = response.id if isinstance(response, ast.Name) else ""
+        if response in checked or id(node) in caught or not used or not _only_read(scope, name):
             continue
         if _is_response(scope, scope.value(response)):
-            name = response.id if isinstance(response, ast.Name) else ""
-            if only_read(name) and not any(isinstance(c.value, ast.Name) and c.value.id == name for c in checks):
+            if name not in [check.id for check in checked if isinstance(check, ast.Name)]:
                 yield node
-        elif isinstance(response, ast.Name) and not checks and only_read(response.id):
-            origins = _loops(scope, response.id) or [
+        elif name and not checked:
+            origins = _loops(scope, name) or [
                 n.value for n in scope.nodes if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Tuple)
-                and any(isinstance(e, ast.Name) and e.id == response.id for e in n.targets[0].elts)
+                and any(isinstance(e, ast.Name) and e.id == name for e in n.targets[0].elts)
             ]  # fmt: skip
-            names = [origin.id for origin in origins if isinstance(origin, ast.Name)]
-            known = len(origins) == len(scope.values(response.id) or ())
-            if origins and known and all(_is_responses(scope, o) for o in origins) and all(map(only_read, names)):
+            known = origins and len(origins) == len(scope.values(name) or ())
+            if known and all(_is_responses(scope, origin) for origin in origins):
                 yield node

@@ -94,6 +94,20 @@ class PythonSource:
                 if isinstance(node, ast.Call) and last_name(node.func) == name:
                     yield node, scope
 
+    @cached_property
+    def functions(self) -> dict[str, Scope]:
+        """Undecorated functions of the module and methods (``self.name``) of the model, with names of one meaning."""
+        methods = self.model_class.body if self.model_class else []
+        defined: dict[str, list[Scope]] = {}
+        for scope in self.scopes:
+            if isinstance(scope.node, Function):
+                owner = "self." if scope.node in methods else "" if scope.node in self.tree.body else "?"
+                defined.setdefault(owner + scope.node.name, []).append(scope)
+        return {
+            name: scope for name, (scope, *others) in defined.items()
+            if name[0] != "?" and not others and isinstance(scope.node, Function) and not scope.node.decorator_list
+        }  # fmt: skip
+
     def mentions(self, word: str) -> bool:
         """Return whether a word occurs anywhere in the text."""
         return re.search(rf"\b{re.escape(word)}\b", self.text) is not None
@@ -107,10 +121,13 @@ class PythonSource:
     @cached_property
     def completes(self) -> bool:
         """True if the model defines or may inherit `auto_complete_config`."""
-        own = self.model_class
-        if own is None or any(last_name(base) != "object" for base in own.bases):
-            return True
-        return any(isinstance(n, Function) and n.name == "auto_complete_config" for n in own.body)
+        body = self.model_class.body if self.model_class else []
+        return self.inherits or any(isinstance(n, Function) and n.name == "auto_complete_config" for n in body)
+
+    @cached_property
+    def inherits(self) -> bool:
+        """True if the model's class may have methods of another class."""
+        return self.model_class is None or any(last_name(base) != "object" for base in self.model_class.bases)
 
     @cached_property
     def execute(self) -> Function | None:
@@ -134,10 +151,8 @@ class PythonSource:
                 continue
             any_ = True
             out += scope.tensors(tensors)
-        own = self.model_class
-        inherits = own is None or any(last_name(base) != "object" for base in own.bases)
         elsewhere = any("InferenceResponse" in _text(file) for file in self.siblings)
-        return out if any_ and out.names and not inherits and not elsewhere else out + UNKNOWN
+        return out if any_ and out.names and not self.inherits and not elsewhere else out + UNKNOWN
 
     @cached_property
     def reads(self) -> tuple[InputRead, ...]:
@@ -255,11 +270,10 @@ def used_at_once(call: ast.Call, scope: Scope) -> bool:
 
 def _uses(call: ast.Call, scope: Scope) -> set[str]:
     """Return the indices by which a call's result is subscripted; ``*`` for any other use."""
-    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
     used: set[str] = set()
     nodes: list[ast.AST] = [call]
     for node in nodes:  # the loop extends `nodes`
-        parent = parents.get(id(node))
+        parent = scope.parents.get(id(node))
         if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
             name = parent.targets[0].id
             if len(scope.values(name) or ()) != 1 or node is not call:
@@ -379,6 +393,20 @@ class Scope:
             if not isinstance(node, _SCOPES):
                 todo += ast.iter_child_nodes(node)
         return out
+
+    @cached_property
+    def parents(self) -> dict[int, ast.AST]:
+        """The parent of each node, by the node's `id`."""
+        return {id(child): node for node in self.nodes for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def yields(self) -> bool:
+        return any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in self.nodes)
+
+    def uses(self, name: str) -> list[ast.AST | None]:
+        """Return the parents of the expressions that read a name."""
+        reads = (n for n in self.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
+        return [self.parents.get(id(node)) for node in reads]
 
     @cached_property
     def _assignments(self) -> dict[str, list[ast.expr | None]]:

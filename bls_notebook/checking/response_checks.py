@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from .checked_model import CheckedModel
-from .python_source import Function, PythonSource, Scope, last_name, spreads
+from .python_source import Function, PythonSource, Scope, argument, last_name, spreads
 from .records import Finding
 
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
@@ -26,47 +26,29 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
     code = model.newest()
     if code is None or code.mistake:
         return
-    yield from _raise_findings(model, code)
-    scope = next((scope for scope in code.scopes if scope.node is code.execute), None)
-    if code.execute is None or scope is None or code.execute.decorator_list:
-        return
-    if code.mentions("get_response_sender"):
-        yield from _final_findings(model, code, scope)
-    elif not model.decoupled and not any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in scope.nodes):
-        yield from _return_findings(model, code, scope)
-
-
-def _raise_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    """Yield `raise pb_utils.TritonError`, which is no exception, and errors that are given as text."""
     for node in ast.walk(code.tree):
         raised = node.exc if isinstance(node, ast.Raise) else None
         raised = raised.func if isinstance(raised, ast.Call) else raised
-        if isinstance(raised, ast.expr) and ast.unparse(raised) == "pb_utils.TritonError":
+        if raised is not None and ast.unparse(raised) == "pb_utils.TritonError":
             yield model.in_code("raise-no-exception", code, raised.lineno)
+    scope = code.functions.get("self.execute")
+    if scope is not None and code.mentions("get_response_sender"):
+        yield from _final_findings(model, code, scope)
+    elif scope is not None and not model.decoupled and not scope.yields:
+        yield from _return_findings(model, code, scope)
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
-    sends = [
-        node for node in ast.walk(code.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "send"
-    ]  # fmt: skip
     if code.mentions("set_release_flags"):  # a rescheduled request goes on without a final flag
         return
-    own = code.model_class
-    plain = own is not None and all(last_name(base) == "object" for base in own.bases) and not code.siblings
-    unflagged = all(
-        len(send.args) < 2 and not spreads(send) and all(word.arg != "flags" for word in send.keywords)
-        for send in sends
-    )  # fmt: skip
-    if sends and plain and unflagged:
+    sends = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".send")]
+    flagged = (spreads(send) or argument(send, "flags", 1) is not None for send in sends)
+    if sends and not code.inherits and not code.siblings and not any(flagged):
         yield model.in_code("final-missing", code, max(send.lineno for send in sends))
         return
     for loop in _request_loops(scope):
-        if not _keeps_sender(scope, loop):
-            continue
-        for line, missing in _gaps(loop.body, _finals):
-            if missing:
-                yield model.in_code("final-missing:path", code, line)
+        gaps = _gaps(loop.body, _finals) if _keeps_sender(scope, loop) else ()
+        yield from (model.in_code("final-missing:path", code, line) for line, missing in gaps if missing)
 
 
 def _finals(statement: ast.stmt) -> int:
@@ -75,17 +57,12 @@ def _finals(statement: ast.stmt) -> int:
 
 def _keeps_sender(scope: Scope, loop: ast.For) -> bool:
     """Return whether a loop gets a sender for each request, and only calls its methods."""
-    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
-    senders = {
+    senders = [
         target.id for statement in loop.body if isinstance(statement, ast.Assign)
         and isinstance(statement.value, ast.Call) and last_name(statement.value.func) == "get_response_sender"
         for target in statement.targets if isinstance(target, ast.Name)
-    }  # fmt: skip
-    return bool(senders) and all(
-        isinstance(parents.get(id(node)), ast.Attribute)
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Name) and node.id in senders and isinstance(node.ctx, ast.Load)
-    )
+    ]  # fmt: skip
+    return bool(senders) and all(isinstance(use, ast.Attribute) for name in senders for use in scope.uses(name))
 
 
 def _request_loops(scope: Scope) -> Iterator[ast.For]:
@@ -110,9 +87,10 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> I
         yield model.in_code("response-not-list:none", code, execute.lineno)
     for node in returns:
         value = scope.value(node.value)
+        loops = value.generators if isinstance(value, ast.ListComp) else []
         if _is_no_list(value):
             yield model.in_code("response-not-list", code, node.lineno)
-        elif isinstance(value, ast.ListComp) and _leaves_out(value, requests):
+        elif len(loops) == 1 and loops[0].ifs and ast.unparse(loops[0].iter) == requests:
             yield model.in_code("response-missing:if", code, node.lineno)
     measured = f"len({requests})" in ast.unparse(execute)
     for loop in _request_loops(scope):
@@ -129,24 +107,14 @@ def _is_no_list(value: ast.expr | None) -> bool:
     return is_response or isinstance(value, (ast.Dict, ast.JoinedStr, ast.Constant))
 
 
-def _leaves_out(node: ast.ListComp, requests: str) -> bool:
-    """Return whether a comprehension over the requests has an `if`."""
-    loops = node.generators
-    return len(loops) == 1 and bool(loops[0].ifs) and ast.unparse(loops[0].iter) == requests
-
-
 def _is_appended(scope: Scope, name: str) -> bool:
     """Return whether a list starts empty, and its only uses are `append` and `return`."""
-    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
     value = scope.value(ast.Name(name, ast.Load()))
-    uses = (n for n in scope.nodes if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load))
     return (
-        isinstance(value, (ast.List, ast.Call)) and ast.unparse(value) in ("[]", "list()")
-        and all(
-            isinstance(parent, ast.Return) or (isinstance(parent, ast.Attribute) and parent.attr == "append")
-            for parent in (parents.get(id(use)) for use in uses)
-        )
-    )  # fmt: skip
+        value is not None
+        and ast.unparse(value) in ("[]", "list()")
+        and all(isinstance(use, ast.Return) or getattr(use, "attr", "") == "append" for use in scope.uses(name))
+    )
 
 
 def _fixed_number(scope: Scope, returns: list[ast.Return]) -> int:
