@@ -47,16 +47,13 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
     callee = models.get(call.model)
     if callee is None:
         if not code.mentions("load_model"):
-            yield model.in_code(
-                "callee-missing", code, call.line, callee=call.model, missing=_missing(call.model, models)
-            )
+            missing = _missing(call.model, models)
+            yield model.in_code("callee-missing", code, call.line, callee=call.model, missing=missing)
         return
     versions = pick_versions(callee.config, version_folders(callee.folder))
     if call.version is not None and call.version > 0 and versions and call.version not in versions:
-        yield model.in_code(
-            "callee-version", code, call.line, version=call.version, callee=call.model,
-            what=", ".join(map(str, versions)),
-        )  # fmt: skip
+        served = ", ".join(map(str, versions))
+        yield model.in_code("callee-version", code, call.line, version=call.version, callee=call.model, what=served)
     if callee.decoupled and call.sent and not any(_says_decoupled(sent) for sent in call.sent):
         yield model.in_code("callee-decoupled", code, call.line, callee=call.model)
     if callee.known:
@@ -196,36 +193,6 @@ def sequence_findings(model: CheckedModel, models: Mapping[str, CheckedModel]) -
     batched = model.config.HasField("sequence_batching")
     if model.instances > 1 and not batched and (line := _keeps_state(code)):
         yield model.in_code("sequence-no-batcher", code, line, instances=model.instances)
-    yield from _sequence_call_findings(model, code, models)
-
-
-def _keeps_state(code: PythonSource) -> int:
-    """Return the line of `execute` that reads the correlation ID if it also stores state under it, else 0."""
-    if code.execute is None:
-        return 0
-    line, keys, keeps = 0, set[str](), False
-    for node in ast.walk(code.execute):
-        if isinstance(node, ast.Call) and last_name(node.func) == "correlation_id":
-            line = line or node.lineno
-        if isinstance(node, ast.Assign) and any(
-            isinstance(n, ast.Call) and last_name(n.func) == "correlation_id" for n in ast.walk(node.value)
-        ):
-            keys |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    for node in ast.walk(code.execute):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            of_self = any(isinstance(n, ast.Name) and n.id == "self" for n in ast.walk(node.value))
-            by_key = any(
-                (isinstance(n, ast.Name) and n.id in keys)
-                or (isinstance(n, ast.Call) and last_name(n.func) == "correlation_id")
-                for n in ast.walk(node.slice)
-            )
-            keeps |= of_self and by_key
-    return line if keeps else 0
-
-
-def _sequence_call_findings(
-    model: CheckedModel, code: PythonSource, models: Mapping[str, CheckedModel]
-) -> Iterator[Finding]:
     flags: dict[str, list[str]] = {}
     lines: dict[str, int] = {}
     for call in code.calls:
@@ -246,3 +213,19 @@ def _sequence_call_findings(
             yield model.in_code("sequence-no-start", code, lines[name], name=name)
         elif not any(flag.endswith("SEQUENCE_END") for flag in used_flags):
             yield model.in_code("sequence-no-end", code, lines[name], name=name)
+
+
+def _keeps_state(code: PythonSource) -> int:
+    """Return the line of `execute` that reads the correlation ID if it also stores state under it, else 0."""
+    nodes = list(ast.walk(code.execute)) if code.execute is not None else []
+    reads = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "correlation_id"]
+    assigned = [
+        node for node in nodes if isinstance(node, ast.Assign) and any(n in reads for n in ast.walk(node.value))
+    ]
+    keys = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            of_self = any(isinstance(n, ast.Name) and n.id == "self" for n in ast.walk(node.value))
+            if of_self and any(n in reads or getattr(n, "id", "") in keys for n in ast.walk(node.slice)):
+                return min(read.lineno for read in reads)
+    return 0

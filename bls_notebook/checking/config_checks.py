@@ -69,6 +69,9 @@ def _config_refused(model: CheckedModel) -> Finding:
     words = _CONFIG_LINE.sub("", words).removeprefix("config.pbtxt: ")
     what, _, mend = words.partition("; the line is: ")[0].partition("; ")
     line = int(place[1]) if place else 0
+    for name in () if line else re.findall(r"'([^']*)'", what):  # the name that occurs once is the wrong one
+        before, _, after = model.text.partition(f'"{name}"')
+        line = before.count("\n") + 1 if after and f'"{name}"' not in after else line
     others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name]
     if others and CONFIG not in others:
         what += f"; there is {others[0]}, which a server does not read"
@@ -123,24 +126,7 @@ _PARAMETERS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BAT
 
 def field_findings(model: CheckedModel) -> Iterator[Finding]:
     """Yield fields that have no effect, or only with options of the server."""
-    written = model.given
-    yield from _queue_field_findings(model)
-    if written.response_cache.enable:
-        yield model.in_config("field-cache", "response_cache")
-    for group in written.instance_group:
-        if group.HasField("rate_limiter"):
-            yield model.in_config("field-rate-limiter", "instance_group.rate_limiter")
-            break
-    groups = written.instance_group
-    if groups and all(group.passive for group in groups):
-        yield model.in_config("instances-passive", "instance_group")
-    if model.is_python:
-        yield from _python_backend_findings(model)
-        yield from _environment_path_findings(model)
-
-
-def _queue_field_findings(model: CheckedModel) -> Iterator[Finding]:
-    batching = model.given.dynamic_batching
+    batching, groups = model.given.dynamic_batching, model.given.instance_group
     if batching.priority_queue_policy and not batching.priority_levels:
         yield model.in_config("field-idle:levels", "dynamic_batching.priority_queue_policy")
     policies = [("default_queue_policy", batching.default_queue_policy)]
@@ -149,34 +135,32 @@ def _queue_field_findings(model: CheckedModel) -> Iterator[Finding]:
         if policy.allow_timeout_override and not policy.default_timeout_microseconds:
             yield model.in_config("field-idle:timeout", f"dynamic_batching.{name}")
             break
-
-
-def _environment_path_findings(model: CheckedModel) -> Iterator[Finding]:
-    """Yield a finding if EXECUTION_ENV_PATH names a missing file in the model's folder."""
-    beside = "$$TRITON_MODEL_DIRECTORY/"
-    if "EXECUTION_ENV_PATH" not in model.given.parameters or model.place is not None:
-        return
-    path = model.given.parameters["EXECUTION_ENV_PATH"].string_value
-    if path.startswith(beside) and not (model.folder / path.removeprefix(beside)).exists():
-        yield model.in_config(
-            "environment-missing", "parameters.value.string_value", value=path, what=path.removeprefix(beside)
-        )
+    if model.given.response_cache.enable:
+        yield model.in_config("field-cache", "response_cache")
+    if any(group.HasField("rate_limiter") for group in groups):
+        yield model.in_config("field-rate-limiter", "instance_group.rate_limiter")
+    if groups and all(group.passive for group in groups):
+        yield model.in_config("instances-passive", "instance_group")
+    if model.is_python:
+        yield from _python_backend_findings(model)
 
 
 def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
-    optimization = model.given.optimization
     for name in ("execution_accelerators", "cuda", "graph"):
-        if optimization.HasField(name):
+        if model.given.optimization.HasField(name):
             yield model.in_config("field-idle:optimization", f"optimization.{name}", name=name)
-    code = model.newest()
-    for key in model.given.parameters:
+    code, parameters = model.newest(), model.given.parameters
+    for key in parameters:
         close = nearest(key, _PARAMETERS)
         if close and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
             yield model.in_config("field-parameter", "parameters.key", value=key, close=close)
-    own = None if code is None or code.mistake or code.siblings else code.model_class
-    if own is None or code is None or own.bases or code.mentions("get_response_sender") or not model.decoupled:
-        return
-    yield model.in_config("decoupled-returns", "model_transaction_policy")
+    sends = code is None or code.mistake or code.siblings or code.inherits or code.mentions("get_response_sender")
+    if model.decoupled and not sends:
+        yield model.in_config("decoupled-returns", "model_transaction_policy")
+    path = parameters["EXECUTION_ENV_PATH"].string_value if "EXECUTION_ENV_PATH" in parameters else ""
+    file = path.removeprefix("$$TRITON_MODEL_DIRECTORY/")
+    if path != file and model.place is None and not (model.folder / file).exists():
+        yield model.in_config("environment-missing", "parameters.value.string_value", value=path, what=file)
 
 
 _LONG = 1_000_000  # microseconds; a longer queue delay looks like a mistake
@@ -201,11 +185,8 @@ def batching_findings(model: CheckedModel, seen: StatisticsRecord | None) -> Ite
 
 def _plain(model: CheckedModel) -> bool:
     """Return whether neither a backend nor the model itself adds a batcher."""
-    return model.is_python and not model.decoupled and (model.known or not _completes(model))
-
-
-def _completes(model: CheckedModel) -> bool:
-    return any(code.completes for code in model.codes.values())
+    completes = any(code.completes for code in model.codes.values())
+    return model.is_python and not model.decoupled and (model.known or not completes)
 
 
 def _only_batches(model: CheckedModel) -> bool:
@@ -237,7 +218,10 @@ def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
         return
     yield from _outputs(model, code)
     yield from _inputs(model, code)
-    yield from _only_first_row(model, code)
+    most = model.config.max_batch_size
+    for name, line in code.first_rows:
+        if name in model.inputs and most > 1:
+            yield model.in_code("batch-first-row", code, line, name=name, most=most)
 
 
 def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -249,9 +233,9 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
                 "output-undeclared", code, line, name=name,
                 did_you_mean=_did_you_mean(name, model.outputs.keys() - names), quoted=_quoted(name),
             )  # fmt: skip
-        elif (dtype := model.dtype_of(code.arrays.get((name, line), Array()))) not in (
-            "", declared := data_type(model.outputs[name])
-        ):  # fmt: skip
+            continue
+        declared, dtype = data_type(model.outputs[name]), model.dtype_of(code.arrays.get((name, line), Array()))
+        if dtype not in ("", declared):
             yield model.in_code("output-dtype", code, line, name=name, dtype=dtype, declared=declared)
     if not outputs.certain:
         return
@@ -278,15 +262,6 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             "input-undeclared", code, read.line, name=read.name,
             did_you_mean=_did_you_mean(read.name, declared - {known.name for known in code.reads}), mend=mend,
         )  # fmt: skip
-
-
-def _only_first_row(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
-    most = model.config.max_batch_size
-    if most < 2:
-        return
-    for name, line in code.first_rows:
-        if name in model.inputs:
-            yield model.in_code("batch-first-row", code, line, name=name, most=most)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

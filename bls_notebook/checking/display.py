@@ -11,6 +11,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.records.units import count, size
 
 from .records import SEVERITIES, Finding, Findings
+from .rules import number_of_rules
 from .shared_memory import CONTAINER_SHM
 
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
@@ -31,7 +32,7 @@ def _summary(result: Findings) -> doc.Piece:
     counts = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
     checked = f"{count(len(result.models), 'model')} checked"
     if not counts:
-        words = f"{checked}: no problems found"
+        words = f"{checked}: no problem found by {number_of_rules()} rules"
         return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
     shown = (tag("b", words, cls=f"findings-tally-{words.split()[1].rstrip('s')}") for words in counts)
     return doc.Piece(f"{checked}: {', '.join(counts)}", join(f"{checked}:", *shown, by=" "))

@@ -38,14 +38,15 @@ def source_findings(model: CheckedModel) -> Iterator[Finding]:
         if code.mistake:
             line, why = code.mistake
             yield model.in_code("code-syntax", code, line, why=why)
-            continue
-        yield from _code_findings(model, code)
+        else:
+            yield from _code_findings(model, code)
 
 
 def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     defined = {n.asname or n.name for node in code.tree.body if isinstance(node, ast.ImportFrom) for n in node.names}
     if code.model_class is None and not defined & {CLASS_NAME, "*"} and not code.lines_with(rf"\b{CLASS_NAME}\b"):
-        yield model.in_code("code-no-class", code, 0)
+        classes = (n for n in code.tree.body if isinstance(n, ast.ClassDef) and "def execute(" in ast.unparse(n))
+        yield model.in_code("code-no-class", code, next((node.lineno for node in classes), 0))
     for warning in model_class_warnings(code.text, model.name):
         place = _WARNING_LINE.match(warning)
         what, _, mend = _WARNING_LINE.sub("", warning).partition("; ")

@@ -110,7 +110,7 @@ CASES = [
      .replace('request, "IN"', 'request, "X"'), {"callee-input": 10, "callee-input-lacking": 10}),
     # -- sources
     (CONFIG, "class TritonPythonModel:\n  def execute(self, requests)\n    return []", {"code-syntax": 2}),
-    (CONFIG, "class Model:\n    def execute(self, requests):\n        return []", {"code-no-class": 0}),
+    (CONFIG, "class Model:\n    def execute(self, requests):\n        return []", {"code-no-class": 1}),
     (CONFIG, execute("x = undefined", OUT), {"code-undefined": 8}),
     (CONFIG, execute("x = open('model.py', 'rb').read()", OUT), {"file-relative": 8}),
     (CONFIG, execute("x = open(self.file).read()", OUT), {"file-encoding": 8}),

@@ -47,7 +47,7 @@ def test_check_says_what_will_bite(cells, folder: Path) -> None:
     assert "1 model checked" in shown.text
     assert "why: " in shown.text
     assert set(shown.bundles[0]) == {"text/plain", "text/html"}
-    assert "no problems found" in cells("%tritonrepo check disk").text
+    assert "no problem found by" in cells("%tritonrepo check disk").text
     assert isinstance(cells("%tritonrepo check nope").error, bls.ModelNotFoundError)
 
 
