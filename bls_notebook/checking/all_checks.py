@@ -109,15 +109,12 @@ def recorded_findings(model: CheckedModel, reported: Collection[str]) -> Iterato
     prefix = f"model '{model.name}', "
     for warning in tuple(serving.outputs.found):
         what, _, mend = warning.removeprefix(prefix).partition("; ")
+        sentence = f"{mend[:1].upper()}{mend[1:]}." if mend else "Make the code and config.pbtxt agree."
         if not any(repr(name) in what for name in reported):
-            yield finding("seen-output", model.name, model.where, what=what, sentence=_sentence(mend))
+            yield finding("seen-output", model.name, model.where, what=what, sentence=sentence)
     check = serving.check
     refused = dict(getattr(check, "then", check).refused)  # a stub's check wraps the model's own
     for error, times in sorted(refused.items(), key=lambda pair: -pair[1])[:_MOST_REFUSALS]:
         yield finding(
             "seen-refused", model.name, model.where, count=count(times, "request"), first_line=first_line(error)
         )
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}." if words else "Make the code and config.pbtxt agree."

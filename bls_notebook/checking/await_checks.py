@@ -49,8 +49,7 @@ def _direct_sends(code: PythonSource, method: str) -> Iterator[ast.Call]:
             if isinstance(node.func, ast.Attribute) and node.func.attr == method and not node.args:
                 yield node
             elif callee is not None and callee not in todo and not callee.yields:
-                if method == "exec" or isinstance(callee.node, ast.FunctionDef):
-                    todo.append(callee)
+                todo += [callee] if method == "exec" or isinstance(callee.node, ast.FunctionDef) else []
 
 
 def _own_name(node: ast.expr) -> str:
@@ -162,10 +161,8 @@ def _only_read(scope: Scope, name: str) -> bool:
 
 def _unchecked(scope: Scope) -> Iterator[ast.expr]:
     """Yield reads of a callee's response whose error nothing can have tested."""
-    caught = {
-        id(n) for node in scope.nodes if isinstance(node, ast.Try) and node.handlers
-        for part in node.body for n in ast.walk(part)
-    }  # fmt: skip
+    tries = [node for node in scope.nodes if isinstance(node, ast.Try) and node.handlers]
+    caught = {id(node) for guarded in tries for part in guarded.body for node in ast.walk(part)}
     reads = list(_reads(scope))
     checked = [response for node, response in reads if last_name(node.func) in ("has_error", "error")]
     for node, response in reads:

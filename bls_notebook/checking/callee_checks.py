@@ -54,14 +54,11 @@ def _call_findings(model: CheckedModel, code: PythonSource, call: CalleeRequest,
     if call.version is not None and call.version > 0 and versions and call.version not in versions:
         served = ", ".join(map(str, versions))
         yield model.in_code("callee-version", code, call.line, version=call.version, callee=call.model, what=served)
-    if callee.decoupled and call.sent and not any(_says_decoupled(sent) for sent in call.sent):
+    asks = any(sent.args or {"decoupled", None} & {word.arg for word in sent.keywords} for sent in call.sent)
+    if callee.decoupled and call.sent and not asks:
         yield model.in_code("callee-decoupled", code, call.line, callee=call.model)
     if callee.known:
         yield from _call_tensor_findings(model, code, call, callee)
-
-
-def _says_decoupled(sent: ast.Call) -> bool:
-    return bool(sent.args) or any(word.arg in ("decoupled", None) for word in sent.keywords)
 
 
 def _call_tensor_findings(

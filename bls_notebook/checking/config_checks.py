@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -81,21 +82,13 @@ def _config_refused(model: CheckedModel) -> Finding:
 
 
 def _no_version(model: CheckedModel, versions: list[int]) -> Finding:
-    mend = "Make a folder named 1 for it"
-    mend += (
-        ", empty (git keeps none: put a .gitkeep into it)." if model.is_ensemble else " with the model's file in it."
-    )
-    what = "no version folder"
-    if versions:
-        what = f"its version_policy selects none of its versions ({', '.join(map(str, versions))})"
-        mend = "Change version_policy, or leave it out."
-    else:
-        if (model.folder / "model.py").is_file():
-            what, mend = ("model.py is not in a version folder", "Make a folder named 1, and move model.py into it.")
-        others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
-        if others:
-            what += f"; its folders are {', '.join(others[:6])}"
-    return finding("version-none", model.name, shown_path(model.folder), what=what, mend=mend)
+    folders = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
+    rule = "version-none:ensemble" if model.is_ensemble else "version-none"
+    rule = "version-none:file" if (model.folder / "model.py").is_file() else rule
+    rule = "version-none:policy" if versions else rule
+    others = f"; its folders are {', '.join(folders[:6])}" if folders else ""
+    selected = ", ".join(map(str, versions))
+    return finding(rule, model.name, shown_path(model.folder), versions=selected, others=others)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -231,7 +224,7 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
         if name not in model.outputs:
             yield model.in_code(
                 "output-undeclared", code, line, name=name,
-                did_you_mean=_did_you_mean(name, model.outputs.keys() - names), quoted=_quoted(name),
+                did_you_mean=_did_you_mean(name, model.outputs.keys() - names), quoted=json.dumps(name),
             )  # fmt: skip
             continue
         declared, dtype = data_type(model.outputs[name]), model.dtype_of(code.arrays.get((name, line), Array()))
@@ -255,7 +248,7 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             continue
         reported.add(read.name)
         if model.config.HasField("sequence_batching"):
-            mend = f"Add it to `input`, or to `control_input [ {{ name: {_quoted(read.name)} ... }} ]`."
+            mend = f"Add it to `input`, or to `control_input [ {{ name: {json.dumps(read.name)} ... }} ]`."
         else:
             mend = "Declare it in config.pbtxt, or correct the name."
         yield model.in_code(
@@ -267,7 +260,3 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
     close = nearest(name, sorted(known))
     return f" (did you mean {close!r}?)" if close else ""
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '\\"') + '"'

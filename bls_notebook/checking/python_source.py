@@ -112,6 +112,10 @@ class PythonSource:
         """Return whether a word occurs anywhere in the text."""
         return re.search(rf"\b{re.escape(word)}\b", self.text) is not None
 
+    def helpers_mention(self, word: str) -> bool:
+        """Return whether another Python file of the model mentions a word."""
+        return any(word in read_text(file) for file in self.siblings)
+
     @cached_property
     def model_class(self) -> ast.ClassDef | None:
         """The class that Triton instantiates."""
@@ -151,7 +155,7 @@ class PythonSource:
                 continue
             any_ = True
             out += scope.tensors(tensors)
-        elsewhere = any("InferenceResponse" in _text(file) for file in self.siblings)
+        elsewhere = self.helpers_mention("InferenceResponse")
         return out if any_ and out.names and not self.inherits and not elsewhere else out + UNKNOWN
 
     @cached_property
@@ -239,7 +243,7 @@ class PythonSource:
         return [number for number, line in enumerate(lines, 1) if re.search(pattern, line)]
 
 
-def _text(file: Path) -> str:
+def read_text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:

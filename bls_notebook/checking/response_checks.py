@@ -14,11 +14,7 @@ from .python_source import Function, PythonSource, Scope, argument, last_name, s
 from .records import Finding
 
 _FINAL = "TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-Adds = Callable[[ast.stmt], int]
-
-
-class _UnknownPathError(Exception):
-    pass
+Adds = Callable[[ast.stmt], int]  # how many responses or final flags a statement adds
 
 
 def response_findings(model: CheckedModel) -> Iterator[Finding]:
@@ -34,7 +30,7 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
     scope = code.functions.get("self.execute")
     if scope is not None and code.mentions("get_response_sender"):
         yield from _final_findings(model, code, scope)
-    elif scope is not None and not model.decoupled and not scope.yields:
+    elif scope is not None and not (model.decoupled or scope.yields or code.helpers_mention("get_response_sender")):
         yield from _return_findings(model, code, scope)
 
 
@@ -47,21 +43,14 @@ def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> It
         yield model.in_code("final-missing", code, max(send.lineno for send in sends))
         return
     for loop in _request_loops(scope):
-        gaps = _gaps(loop.body, _finals) if _keeps_sender(scope, loop) else ()
+        gaps = _gaps(loop.body, lambda s: ast.unparse(s).count(_FINAL)) if _keeps_sender(scope, loop) else ()
         yield from (model.in_code("final-missing:path", code, line) for line, missing in gaps if missing)
-
-
-def _finals(statement: ast.stmt) -> int:
-    return sum(_FINAL in (getattr(node, "attr", ""), getattr(node, "id", "")) for node in ast.walk(statement))
 
 
 def _keeps_sender(scope: Scope, loop: ast.For) -> bool:
     """Return whether a loop gets a sender for each request, and only calls its methods."""
-    senders = [
-        target.id for statement in loop.body if isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Call) and last_name(statement.value.func) == "get_response_sender"
-        for target in statement.targets if isinstance(target, ast.Name)
-    ]  # fmt: skip
+    gets = [n for n in loop.body if isinstance(n, ast.Assign) and ".get_response_sender()" in ast.unparse(n.value)]
+    senders = [target.id for node in gets for target in node.targets if isinstance(target, ast.Name)]
     return bool(senders) and all(isinstance(use, ast.Attribute) for name in senders for use in scope.uses(name))
 
 
@@ -79,9 +68,8 @@ def _return_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> I
     execute = scope.node
     assert isinstance(execute, Function)
     returns = [node for node in scope.nodes if isinstance(node, ast.Return)]
-    batches = model.config.max_batch_size > 1 and (
-        model.config.HasField("dynamic_batching") or model.config.HasField("sequence_batching")
-    )
+    batcher = model.config.WhichOneof("scheduling_choice") in ("dynamic_batching", "sequence_batching")
+    batches = batcher and model.config.max_batch_size > 1
     requests = execute.args.args[1].arg if len(execute.args.args) == 2 else ""
     if not any(node.value is not None for node in returns) and not isinstance(execute.body[-1], (ast.Raise, ast.While)):
         yield model.in_code("response-not-list:none", code, execute.lineno)
@@ -110,11 +98,9 @@ def _is_no_list(value: ast.expr | None) -> bool:
 def _is_appended(scope: Scope, name: str) -> bool:
     """Return whether a list starts empty, and its only uses are `append` and `return`."""
     value = scope.value(ast.Name(name, ast.Load()))
-    return (
-        value is not None
-        and ast.unparse(value) in ("[]", "list()")
-        and all(isinstance(use, ast.Return) or getattr(use, "attr", "") == "append" for use in scope.uses(name))
-    )
+    starts_empty = value is not None and ast.unparse(value) in ("[]", "list()")
+    uses = scope.uses(name)
+    return starts_empty and all(isinstance(n, ast.Return) or getattr(n, "attr", "") == "append" for n in uses)
 
 
 def _fixed_number(scope: Scope, returns: list[ast.Return]) -> int:
@@ -136,11 +122,9 @@ def _append_findings(model: CheckedModel, code: PythonSource, scope: Scope, loop
     """Yield paths through a loop that append no response, or two."""
     returned = {ast.unparse(n.value) for n in scope.nodes if isinstance(n, ast.Return) and n.value is not None}
     name = returned.pop() if len(returned) == 1 else ""
-    inside = {id(node) for node in ast.walk(loop)}
-    calls = list(scope.grows(name))
-    if not calls or not _is_appended(scope, name) or not all(id(call) in inside for call in calls):
+    appends = {id(call) for call in scope.grows(name)}
+    if not appends or not _is_appended(scope, name) or not appends <= {id(node) for node in ast.walk(loop)}:
         return
-    appends = {id(call) for call in calls}
     for line, missing in _gaps(loop.body, lambda s: sum(id(node) in appends for node in ast.walk(s))):
         yield model.in_code("response-missing:path", code, line, what="no response" if missing else "two responses")
 
@@ -150,13 +134,11 @@ def _gaps(body: list[ast.stmt], adds: Adds) -> Iterator[tuple[int, bool]]:
     ends: list[tuple[int, set[int]]] = []
     try:
         last = _follow(body, {0}, adds, ends)
-    except _UnknownPathError:
+    except ValueError:  # a path that is not understood
         return
     adding = [statement for statement in body if adds(statement)]
     yield from ((line, True) for line, counts in ends if counts == {0})
-    if not adding:
-        return
-    if last == {0} or (0 in last and len(adding) == 1):  # with two statements, their conditions may depend
+    if adding and (last == {0} or (0 in last and len(adding) == 1)):  # with two statements, their conditions may depend
         yield adding[-1].lineno, True
     elif last and 0 not in last and 2 in last:
         yield adding[-1].lineno, False
@@ -178,12 +160,12 @@ def _follow(body: list[ast.stmt], counts: set[int], adds: Adds, ends: list[tuple
             counts = _follow(statement.body, counts, adds, ends)
         elif isinstance(statement, ast.Try):
             if any(adds(part) for part in statement.finalbody):
-                raise _UnknownPathError
+                raise ValueError
             done = _follow([*statement.body, *statement.orelse], counts, adds, ends)
             counts = done.union(*(_follow(handler.body, counts, adds, ends) for handler in statement.handlers))
         elif isinstance(statement, (ast.For, ast.While, ast.AsyncFor, ast.AsyncWith, ast.Match)):
             if adds(statement) or isinstance(statement, (ast.AsyncWith, ast.Match)):
-                raise _UnknownPathError
+                raise ValueError
         elif added := adds(statement):
             counts = {min(number + added, 2) for number in counts}
     return counts

@@ -11,6 +11,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,15 @@ from bls_notebook import pb_utils
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.records.advice import nearest
 from bls_notebook.repository.source.pip_packages import install_advice, installed_as
-from bls_notebook.repository.source.syntax import imported_modules, model_class_warnings, undefined_names
+from bls_notebook.repository.source.syntax import (
+    import_statements,
+    imported_modules,
+    model_class_warnings,
+    undefined_names,
+)
 
 from .checked_model import CheckedModel
-from .python_source import PythonSource, argument, last_name, spreads
+from .python_source import PythonSource, argument, last_name, read_text, spreads
 from .records import Finding
 
 _WARNING_LINE = re.compile(r"^model '.*?', line (\d+): ")
@@ -248,33 +254,65 @@ _BUILDS = re.compile(r"(?i)dockerfile|requirements|environment|conda|pyproject|s
 def package_findings(
     model: CheckedModel, others: Mapping[str, CheckedModel], build_texts: dict[Path, str]
 ) -> Iterator[Finding]:
-    """Yield a finding about packages that NVIDIA's server image lacks.
+    """Yield findings about packages that NVIDIA's server image lacks, imported by model.py or its helper modules.
 
     `build_texts` caches, for one check, the files of a folder that build an image.
     """
     code = model.newest()
     if code is None or code.mistake or "EXECUTION_ENV_PATH" in model.config.parameters:
         return
-    if any(other.config.backend in _OTHER_IMAGES for other in others.values()) or code.mentions("sys.path"):
+    if any(other.config.backend in _OTHER_IMAGES for other in others.values()):
         return
-    missing: dict[str, int] = {}
     beside = model.folder.parent if model.place is None else Path.cwd()
     if beside not in build_texts:
         build_texts[beside] = _build_texts(beside)
-    for name, line in imported_modules(code.tree, needed=True).items():
-        own = any(
-            (folder / name).exists() or (folder / f"{name}.py").exists() for folder in (code.path.parent, model.folder)
-        )
-        if own or name in _IN_IMAGE or name in sys.stdlib_module_names:
-            continue
-        if not re.search(rf"\b{re.escape(installed_as(name)).replace('_', '[-_]')}", build_texts[beside]):
-            missing[name] = line
-    if not missing:
-        return
-    names = ", ".join(missing)
-    install = install_advice(missing, "RUN pip install")
-    them = "it" if len(missing) == 1 else "them"
-    yield model.in_code("package-missing", code, next(iter(missing.values())), names=names, them=them, install=install)
+    known = _IN_IMAGE | sys.stdlib_module_names
+    sources = [code]
+    for source in sources:  # the loop extends `sources`
+        if any(not _OWN_FOLDER.search(source.text.splitlines()[n - 1]) for n in source.lines_with(r"\bsys\.path\b")):
+            return  # modules may come from anywhere
+        sources += _helpers(source, code, {other.path for other in sources})
+    missing: dict[str, None] = {}
+    for source in sources:
+        lines = {
+            name: line for name, line in imported_modules(source.tree, needed=True).items()
+            if name not in known and name not in missing and not _is_own(name, source, code)
+            and not re.search(rf"\b{re.escape(installed_as(name)).replace('_', '[-_]')}", build_texts[beside])
+        }  # fmt: skip
+        missing |= dict.fromkeys(lines)
+        if lines:
+            names, install = ", ".join(lines), install_advice(lines, "RUN pip install")
+            yield model.in_code("package-missing", source, next(iter(lines.values())), names=names, install=install)
+
+
+# A line that adds the source's own folder to `sys.path`.
+_OWN_FOLDER = re.compile(
+    r"(append|insert)\((\d, )?(str\()?(os\.path\.dirname\([\w.]*\(?__file__|Path\(__file__\)(\.parent){1,2})\)*$"
+)
+
+
+def _is_own(name: str, source: PythonSource, code: PythonSource) -> bool:
+    folders = (source.path.parent, code.path.parent, code.path.parent.parent)
+    return any((folder / name).exists() or (folder / f"{name}.py").exists() for folder in folders)
+
+
+def _helpers(source: PythonSource, code: PythonSource, known: set[Path]) -> Iterator[PythonSource]:
+    """Yield the modules of the model's folder that a source imports."""
+    files: set[Path] = set()
+    for node in import_statements(source.tree, needed=True):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [f"{node.module or ''}.{alias.name}".strip(".") for alias in node.names]
+        level = node.level if isinstance(node, ast.ImportFrom) else 0
+        folders = [source.path.parents[level - 1]] if level else [code.path.parent, code.path.parent.parent]
+        for folder, name in product(folders, names):
+            for part in name.split("."):
+                folder /= part
+                files |= {folder.with_suffix(".py"), folder / "__init__.py"}
+    for path in code.siblings:
+        if path in files and path not in known:
+            yield PythonSource(path, read_text(path))
 
 
 def _build_texts(folder: Path) -> str:

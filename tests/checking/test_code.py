@@ -238,3 +238,18 @@ def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: P
     (tmp_path / ".git").mkdir()
     write(tmp_path.parent, {"requirements.txt": "another_package"})
     assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == ["package-missing"]
+
+
+def test_packages_that_helper_modules_import(check: Check) -> None:
+    own = "import sys, os\nsys.path.append(os.path.dirname(__file__))\n"
+    files = {
+        **model("a", CONFIG, own + "from utils.decoder import Decoder\nfrom tools import x\n" + execute(READ, OUT)),
+        "a/1/utils/__init__.py": "from . import words\n", "a/1/utils/decoder.py": "\nimport rarely_used, tools",
+        "a/1/utils/words.py": "import fourth_package", "a/1/utils/unused.py": "import third_package",
+        "a/tools.py": "import numpy, yet_another",
+    }  # fmt: skip
+    found = {finding.where.rpartition("/")[2]: finding.what for finding in check(files)}
+    assert set(found) == {"decoder.py:2", "words.py:1", "tools.py:1"}
+    assert "yet_another" in found["tools.py:1"]
+    files["a/1/model.py"] = files["a/1/model.py"].replace("dirname(__file__)", "join(os.path.dirname(__file__), '..')")
+    assert check(files) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,16 +8,29 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook import checking
 from bls_notebook.__main__ import main
-from bls_notebook.checking.records import Findings
+from bls_notebook.checking.records import SEVERITIES, Findings
+from bls_notebook.checking.rules import number_of_rules, rules
+from bls_notebook.display import render
 from bls_notebook.repository.config.templates import line_of
 from tests.checking.conftest import CONFIG, Check, codes, model, write
 
 REPOSITORY = Path(__file__).parents[2] / "model_repository"
 
 
-def test_nothing_is_found_in_a_good_model(check: Check) -> None:
-    assert check(model("good")) == []
+def test_nothing_is_found_in_a_good_model(findings: Callable[..., Findings]) -> None:
+    found = findings(model("good"))
+    assert found.findings == ()
+    assert f"1 model checked: no problem found by {number_of_rules()} rules" in render(found).text
+
+
+def test_every_rule_is_used() -> None:
+    sources = (ast.parse(file.read_text(encoding="utf-8")) for file in Path(checking.__file__).parent.glob("*.py"))
+    strings = {node.value for tree in sources for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert rules().keys() - strings == {"callee-input", "callee-output"}  # f"callee-{kind}"
+    assert all(severity in SEVERITIES and texts for severity, *texts in rules().values())
+    assert number_of_rules() == len({rule.partition(":")[0] for rule in rules()}) > 50
 
 
 def test_nothing_bites_in_the_sample_models() -> None:
