@@ -115,6 +115,5 @@ def recorded_findings(model: CheckedModel, reported: Collection[str]) -> Iterato
     check = serving.check
     refused = dict(getattr(check, "then", check).refused)  # a stub's check wraps the model's own
     for error, times in sorted(refused.items(), key=lambda pair: -pair[1])[:_MOST_REFUSALS]:
-        yield finding(
-            "seen-refused", model.name, model.where, count=count(times, "request"), first_line=first_line(error)
-        )
+        requests = count(times, "request")
+        yield finding("seen-refused", model.name, model.where, requests=requests, error=first_line(error))

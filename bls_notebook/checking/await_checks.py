@@ -159,17 +159,26 @@ def _only_read(scope: Scope, name: str) -> bool:
     )
 
 
+def _needs_outputs(scope: Scope, read: ast.Call) -> bool:
+    """Return whether the code that reads a response fails or loses an error if the response has no outputs."""
+    parent = scope.parents.get(id(read))
+    if last_name(read.func) == _OUTPUT:
+        return isinstance(parent, ast.List) or used_at_once(read, scope)
+    passed = isinstance(parent, (ast.Subscript, ast.keyword)) or (
+        isinstance(parent, ast.Call) and last_name(parent.func) == "InferenceResponse"
+    )
+    return passed and last_name(read.func) == "output_tensors"
+
+
 def _unchecked(scope: Scope) -> Iterator[ast.expr]:
     """Yield reads of a callee's response whose error nothing can have tested."""
     tries = [node for node in scope.nodes if isinstance(node, ast.Try) and node.handlers]
     caught = {id(node) for guarded in tries for part in guarded.body for node in ast.walk(part)}
     reads = list(_reads(scope))
-    checked = [response for node, response in reads if last_name(node.func) in ("has_error", "error")]
+    checked = [response for node, response in reads if not _needs_outputs(scope, node)]
     for node, response in reads:
-        passed = isinstance(scope.parents.get(id(node)), ast.List)
-        used = last_name(node.func) == "output_tensors" or passed or used_at_once(node, scope)
         name = response.id if isinstance(response, ast.Name) else ""
-        if response in checked or id(node) in caught or not used or not _only_read(scope, name):
+        if response in checked or id(node) in caught or not _only_read(scope, name):
             continue
         if _is_response(scope, scope.value(response)):
             if name not in [check.id for check in checked if isinstance(check, ast.Name)]:

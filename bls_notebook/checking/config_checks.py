@@ -192,16 +192,12 @@ def _only_batches(model: CheckedModel) -> bool:
 
 def _batch_in_dims(model: CheckedModel) -> Iterator[Finding]:
     """Yield inputs whose `dims` contain a batch of images, although max_batch_size adds a batch dimension."""
-    if model.config.max_batch_size < 1:
-        return
+    most = model.config.max_batch_size
     for name, tensor in model.inputs.items():
         dims = list(tensor.dims)
-        image = len(dims) == 4 and dims[0] == -1 and (dims[1] in (1, 3) or dims[3] in (1, 3))
+        image = most > 0 and len(dims) == 4 and dims[0] == -1 and (dims[1] in (1, 3) or dims[3] in (1, 3))
         if image and -1 not in dims[1:]:
-            yield model.in_config(
-                "batch-in-dims", "input.name", value=name, dims=dims, max_batch_size=model.config.max_batch_size,
-                mend=dims[1:],
-            )  # fmt: skip
+            yield model.in_config("batch-in-dims", "input.name", value=name, dims=dims, most=most, rest=dims[1:])
 
 
 def tensor_findings(model: CheckedModel) -> Iterator[Finding]:
@@ -222,10 +218,8 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
     names = {name for name, _ in outputs.names}
     for name, line in sorted(outputs.names, key=lambda pair: pair[1]):
         if name not in model.outputs:
-            yield model.in_code(
-                "output-undeclared", code, line, name=name,
-                did_you_mean=_did_you_mean(name, model.outputs.keys() - names), quoted=json.dumps(name),
-            )  # fmt: skip
+            close = _did_you_mean(name, model.outputs.keys() - names)
+            yield model.in_code("output-undeclared", code, line, name=name, close=close, quoted=json.dumps(name))
             continue
         declared, dtype = data_type(model.outputs[name]), model.dtype_of(code.arrays.get((name, line), Array()))
         if dtype not in ("", declared):
@@ -234,10 +228,8 @@ def _outputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
         return
     for name in model.outputs:
         if name not in names:
-            yield model.in_config(
-                "output-never-made", "output.name", value=name,
-                did_you_mean=_did_you_mean(name, names - model.outputs.keys()),
-            )  # fmt: skip
+            close = _did_you_mean(name, names - model.outputs.keys())
+            yield model.in_config("output-never-made", "output.name", value=name, close=close)
 
 
 def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
@@ -251,10 +243,8 @@ def _inputs(model: CheckedModel, code: PythonSource) -> Iterator[Finding]:
             mend = f"Add it to `input`, or to `control_input [ {{ name: {json.dumps(read.name)} ... }} ]`."
         else:
             mend = "Declare it in config.pbtxt, or correct the name."
-        yield model.in_code(
-            "input-undeclared", code, read.line, name=read.name,
-            did_you_mean=_did_you_mean(read.name, declared - {known.name for known in code.reads}), mend=mend,
-        )  # fmt: skip
+        close = _did_you_mean(read.name, declared - {known.name for known in code.reads})
+        yield model.in_code("input-undeclared", code, read.line, name=read.name, close=close, mend=mend)
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:
-    if code.mentions("set_release_flags"):  # a rescheduled request goes on without a final flag
+    if code.mentions("set_release_flags"):  # a rescheduled request needs no final flag
         return
     sends = [n for n in ast.walk(code.tree) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(".send")]
     flagged = (spreads(send) or argument(send, "flags", 1) is not None for send in sends)
@@ -155,7 +155,10 @@ def _follow(body: list[ast.stmt], counts: set[int], adds: Adds, ends: list[tuple
         if isinstance(statement, (ast.Raise, ast.Return)):
             return set()
         if isinstance(statement, ast.If):
-            counts = _follow(statement.body, counts, adds, ends) | _follow(statement.orelse, counts, adds, ends)
+            other = statement.orelse
+            if len(other) == 1 and isinstance(other[0], ast.If) and not other[0].orelse:
+                other = other[0].body  # the conditions of `elif` without `else` may cover all cases
+            counts = _follow(statement.body, counts, adds, ends) | _follow(other, counts, adds, ends)
         elif isinstance(statement, ast.With):
             counts = _follow(statement.body, counts, adds, ends)
         elif isinstance(statement, ast.Try):

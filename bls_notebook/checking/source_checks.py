@@ -60,10 +60,8 @@ def _code_findings(model: CheckedModel, code: PythonSource) -> Iterator[Finding]
     for name, line in undefined_names(code.text).items():
         yield model.in_code("code-undefined", code, line, name=name)
     for name, line, owner, close in missing_names(code):
-        yield model.in_code(
-            "code-no-such-name", code, line, owner=owner, name=name,
-            mend=f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names.",
-        )  # fmt: skip
+        mend = f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists the names."
+        yield model.in_code("code-no-such-name", code, line, owner=owner, name=name, mend=mend)
     yield from _relative_file_findings(model, code)
     yield from _encoding_findings(model, code)
     yield from _environment_variable_findings(model, code)

@@ -65,6 +65,8 @@ CASES = [
     (asks("answer = REQUEST.exec()\nREAD", PLAIN), {"error-unchecked": 9}),
     (asks("answer = REQUEST.exec()\nif answer.error() is None:\n    READ", PLAIN), {}),
     (asks("answer = REQUEST.exec()\nself.test(answer)\nREAD", PLAIN), {}),
+    (asks("answer = REQUEST.exec()\nanswer.output_tensors()[0]", PLAIN), {"error-unchecked": 9}),
+    (asks("answer = REQUEST.exec()\nif len(answer.output_tensors()):\n    READ", PLAIN), {}),
     (asks("answer = self.ask(x)\nREAD", PLAIN), {}),
     (asks("answer = REQUEST.exec()\ntry:\n    READ\nexcept AttributeError:\n    pass", PLAIN), {}),
     (asks("sent = []\nfor _ in requests:\n    sent.append(REQUEST.async_exec())\n"
@@ -89,6 +91,7 @@ CASES = [
     (loop("if request.timeout():\n    out.append(OK)\nelse:\n    out.append(OK)"), {}),
     (loop("if request.timeout():\n    out.append(OK)\nout.append(OK)"), {"response-missing": 10}),
     (loop("if request.timeout():\n    out.append(OK)\nif not request.timeout():\n    out.append(OK)"), {}),
+    (loop("if request.timeout():\n    out.append(OK)\nelif not request.timeout():\n    out.append(OK)"), {}),
     (loop("try:\n    out.append(OK)\nexcept ValueError:\n    print('no')"), {"response-missing": 8}),
     (loop("try:\n    out.append(OK)\nexcept ValueError:\n    out.append(OK)"), {}),
     (loop("try:\n    answer = OK\nexcept ValueError:\n    answer = OK\nout.append(answer)"), {}),
