@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.records.units import count
+from bls_notebook.records.units import count, listed
 
 from .records import Tried, TriedModel
 
@@ -32,9 +32,9 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
     yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="!" if by_kind["absent"] or broken else "✓")
     if tried.left:
-        words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {_listed(tried.left, 12)}"
-        line = f"`%tritonrepo load {_listed(tried.left, 3, ' ')}`"
-        yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line.replace(' …', ' ...')}"])
+        words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {listed(tried.left, 12)}"
+        line = f"`%tritonrepo load {' '.join(tried.left[:3])}{' ...' * (len(tried.left) > 3)}`"
+        yield doc.Warnings([f"{words}; the loaded models stay loaded. To continue: {line}"])
     real = by_kind["real"]
     plain = [m for m in real if not m.why] if len(real) > _FOLDED and len(real) < len(tried.models) else []
     shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
@@ -83,7 +83,3 @@ def _requests(tried: Tried) -> Iterator[doc.Block]:
     if others:
         rest = [parts.pasted("\n".join(others))]
         yield doc.Forms(rest, [doc.Fold(f"{len(others)} more", rest)])
-
-
-def _listed(names: Sequence[str], most: int, by: str = ", ") -> str:
-    return by.join(names[:most]) + (f"{by}…" if len(names) > most else "")

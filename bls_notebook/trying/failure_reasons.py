@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +12,16 @@ from pathlib import Path
 from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import find_templates
-from bls_notebook.repository.source.helper_modules import missing_packages, project_folder
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.pip_packages import install_advice, needs_gpu
+from bls_notebook.repository.source.pip_packages import install_advice, missing_packages, project_folder
 
 _LONGEST = 240
-# Names in the dotted module of an exception's class, or of the function that raised it.
-_GPU_MODULES = frozenset({"cuda", "cupy_backends", "pycuda", "pynvml"})
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
+_GPU_NAMES = frozenset({"cuda", "cupy_backends", "pycuda", "pynvml"})  # parts of dotted names
+_GPU_CLASSES = frozenset(
+    {"torch.AcceleratorError", "torch.OutOfMemoryError", "bls_notebook.devices.device.DeviceError"}
+)
 _GPU_FUNCTIONS = frozenset({"_validate_device", "validate_cuda_device"})  # of torch.serialization
-_GPU_CLASSES = frozenset({"torch.AcceleratorError", "torch.OutOfMemoryError", f"{__name__.partition('.')[0]}.devices."
-                          "device.DeviceError"})  # fmt: skip
 _NETWORK_CLASSES = frozenset({
     "aiohttp.client_exceptions.ClientError", "botocore.exceptions.BotoCoreError", "builtins.ConnectionError",
     "grpc.RpcError", "http.client.HTTPException", "httpcore.TransportError", "httpx.HTTPError",
@@ -123,16 +124,19 @@ def _of_chain(
         module = error.name if isinstance(error, ModuleNotFoundError) else None
         if isinstance(module, str):
             return _of_module(name, module, source, top)
-        if isinstance(error, ImportError) and isinstance(error.path, str) and not _within(error.path, source, top):
-            installed = str(error.name).partition(".")[0]
+        installed = str(error.name).partition(".")[0] if isinstance(error, ImportError) else ""
+        if (
+            installed
+            and _INSTALLED.search(str(getattr(error, "path", "")))
+            and installed != "triton_python_backend_utils"
+        ):
             return FailureReason(
                 f"the installed {installed} does not fit", f"install a version of {installed} that fits, then {reload}",
                 "package",
             )  # fmt: skip
-        if variable := _environment(error):
-            return FailureReason(
-                f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
-            )
+        if type(error) is KeyError and _origin(error)[0] == "os":
+            key = error.args[0]
+            return FailureReason(f"needs the environment variable {key}", f"`%env {key}=VALUE`, then {reload}", "env")
         if isinstance(error, FileNotFoundError) and error.filename:
             file = os.fspath(error.filename)
             if _origin(error)[0] == "subprocess" and "/" not in str(file):
@@ -142,9 +146,10 @@ def _of_chain(
             return FailureReason(f"needs the file {file}", f"{remedy}, then {reload}", "file", not fill)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
         return FailureReason("", f"try again with {fill}", "template")
-    if any(map(_is_gpu_error, chain)):
+    categories = set(map(_category, chain))
+    if "gpu" in categories:
         return FailureReason(f"probably needs a GPU ({gpu})", f"on a machine with a GPU: {reload}", "gpu")
-    if any(map(_is_network_error, chain)):
+    if "network" in categories:
         return FailureReason("probably needs something from the network", f"with network access: {reload}", "network")
     return FailureReason("", f"fix it, then {reload}", "error", True)
 
@@ -176,23 +181,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = cause
 
 
-def _is_gpu_error(error: BaseException) -> bool:
+def _category(error: BaseException) -> str:
+    """Return ``gpu`` or ``network`` if an exception's class or origin is about one of these, else an empty string."""
     module, function = _origin(error)
-    owners = [module, *(kind.__module__ for kind in type(error).__mro__)]
-    return (
-        any(_GPU_MODULES & set(str(owner).split(".")) for owner in owners)
-        or not _GPU_CLASSES.isdisjoint(_classes(error))
-        or (module == "torch.serialization" and function in _GPU_FUNCTIONS)
-    )
-
-
-def _is_network_error(error: BaseException) -> bool:
-    from_hub = isinstance(error, OSError) and error.errno is None and _origin(error)[0].partition(".")[0] in _HUBS
-    return from_hub or not (_NETWORK_CLASSES.isdisjoint(_classes(error)) or isinstance(error, BrokenPipeError))
-
-
-def _classes(error: BaseException) -> list[str]:
-    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    names = {name for dotted in (module, *classes) for name in dotted.split(".")}
+    from_torch = module == "torch.serialization" and function in _GPU_FUNCTIONS
+    if names & _GPU_NAMES or classes & _GPU_CLASSES or from_torch:
+        return "gpu"
+    from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _HUBS
+    connects = classes & _NETWORK_CLASSES and not isinstance(error, BrokenPipeError)
+    return "network" if from_hub or connects else ""
 
 
 def _origin(error: BaseException) -> tuple[str, str]:
@@ -203,18 +202,15 @@ def _origin(error: BaseException) -> tuple[str, str]:
     return ("", "") if last is None else (str(last.tb_frame.f_globals.get("__name__")), last.tb_frame.f_code.co_name)
 
 
-def _within(path: str, source: Path, top: Path) -> bool:
-    """Return whether a file belongs to the project, and not to a package that is installed in it."""
-    file = Path(path).resolve()
-    return "site-packages" not in file.parts and any(map(file.is_relative_to, (source.parent, top)))
-
-
 def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:
     reload = f"`{again(name)}`"
     first = module.partition(".")[0]
     module_folder = project_folder(first, source.parent, top)
     if module_folder is not None:
         place = shown_path(module_folder)
+        file = module_folder.joinpath(*module.split("."))
+        if not file.is_dir() and not file.with_name(f"{file.name}.py").is_file():
+            return FailureReason(f"{module} is missing in {place}", f"add it, then {reload}", "module", True)
         return FailureReason(
             f"imports {module}, which is in {place}",
             f"`import sys; sys.path.insert(0, {place!r})`, then {reload}", "module",
@@ -225,15 +221,5 @@ def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason
             "package",
         )  # fmt: skip
     modules = [module, *(m for m in missing_packages(source, top) if m != first)]
-    gpu = f" ({', '.join(on_gpu)}: only with a GPU)" if (on_gpu := [*filter(needs_gpu, modules)]) else ""
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
-    return FailureReason(
-        f"{packages} missing{gpu}", f"{install_advice(modules, '%pip install')}; then {reload}", "package"
-    )
-
-
-def _environment(error: BaseException) -> str:
-    """Return the name of the variable if `os.environ[...]` raised the error, else an empty string."""
-    if type(error) is not KeyError or not error.args or not isinstance(error.args[0], str):
-        return ""
-    return error.args[0] if _origin(error)[0] == "os" else ""
+    return FailureReason(f"{packages} missing", f"{install_advice(modules, '%pip install')}; then {reload}", "package")

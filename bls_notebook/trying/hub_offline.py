@@ -42,7 +42,8 @@ def offline_if_unreachable(wanted: bool) -> Iterator[str]:
     Yields a note, empty if no model fetches (`wanted`), the hub is reachable, or the user set the variable.
     """
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
-    if not wanted or _VARIABLE in os.environ or _has_proxy() or _reachable(host):
+    proxied = any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)  # a connection proves nothing
+    if not wanted or _VARIABLE in os.environ or proxied or _reachable(host):
         yield ""
         return
     os.environ[_VARIABLE] = "1"
@@ -52,11 +53,6 @@ def offline_if_unreachable(wanted: bool) -> Iterator[str]:
     finally:
         os.environ.pop(_VARIABLE, None)
         _set_offline(False)
-
-
-def _has_proxy() -> bool:
-    """Return whether a proxy is configured, so that a direct connection proves nothing."""
-    return any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)
 
 
 def _reachable(host: str) -> bool:
@@ -119,13 +115,13 @@ def _or_bytes(fetch: Callable[..., Any], missing: list[str]) -> Callable[..., An
             if len(tokenizer) >= _FEWEST:
                 return tokenizer
         missing.append(os.fspath(name))
-        return byte_tokenizer(os.fspath(name))
+        return byte_tokenizer(os.fspath(name), cls.__name__)
 
     return from_pretrained
 
 
-def byte_tokenizer(name: str) -> Any:
-    """Return a tokenizer of `transformers` with a token per byte and a few special tokens.
+def byte_tokenizer(name: str, family: str) -> Any:
+    """Return a tokenizer of `transformers` with a token per byte, and the length limit of the class `family`.
 
     Responses of models that use it name it among their stubs.
     """
@@ -135,7 +131,8 @@ def byte_tokenizer(name: str) -> Any:
     core = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    longest = next((length for family, length in _LENGTHS.items() if family in name.lower()), 512)
+    names = f"{family} {name}".lower()
+    longest = next((length for part, length in _LENGTHS.items() if part in names), 512)
     uses = {use: _marked(getattr(transformers.PreTrainedTokenizerFast, use), name) for use in _USES}
     kind = type("ByteTokenizer", (transformers.PreTrainedTokenizerFast,), uses)
     return kind(tokenizer_object=core, model_max_length=longest, chat_template=_CHAT, **_SPECIAL)

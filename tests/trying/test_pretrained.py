@@ -94,6 +94,11 @@ def test_a_tokenizer_that_cannot_be_had_is_stood_in_for(
     assert transformers.AutoTokenizer.__dict__["from_pretrained"] is before
 
 
+@pytest.mark.parametrize(("family", "longest"), [("AutoTokenizer", 512), ("CLIPTokenizer", 77)])
+def test_the_class_of_a_tokenizer_limits_its_length(transformers: Any, family: str, longest: int) -> None:
+    assert hub_offline.byte_tokenizer("org/stable-diffusion", family).options["model_max_length"] == longest
+
+
 def test_a_model_that_calls_nobody_is_a_stub_as_it_was(trying: Any, tmp_path: Path, transformers: Any) -> None:
     put(tmp_path, "words", PYTHON, {"1/model.py": fetching("gone").replace('"llm"', "self.name")})
     _, rows = trying()

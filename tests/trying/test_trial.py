@@ -118,6 +118,13 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("import helpers_of_mine", "which is in", "sys.path.insert(0, "),
         ("import parts_of_mine.part", "which is in", "sys.path.insert(0, "),
         ("import deep_down", "which is in", "sys.path.insert(0, "),
+        ("import own.gone", "own.gone is missing in ", "add it"),
+        (
+            "from numpy import no_such_name",
+            "the installed numpy does not fit: ImportError: cannot",
+            "install a version",
+        ),
+        ("from collections import Mapping", "ImportError: cannot import name 'Mapping'", "fix it"),
     ],
 )
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
@@ -128,7 +135,7 @@ def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, 
     (tmp_path / "project" / "tools" / "parts").mkdir(parents=True)
     (tmp_path / "project" / "tools" / "parts" / "deep_down.py").write_text("")
     models = tmp_path / "project" / "models"
-    put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}"})
+    put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}", "1/own/__init__.py": ""})
     repository, rows = trying(tmp_path / "project")
     assert rows["broken"].kind == "stub"
     assert why in rows["broken"].why

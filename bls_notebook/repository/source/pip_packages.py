@@ -1,84 +1,108 @@
-"""The distributions that provide importable modules.
+"""The packages that a model's code needs, and the distributions that provide them.
 
-Guarantee: never a guess, because `pip install` of a guessed name runs somebody else's code. A distribution is in the
-table if its own documentation says that it provides the module, or known from the metadata of what is installed.
+Guarantee: a distribution is never a guess, because `pip install` of a guessed name runs somebody else's code. It is in
+`distributions.json`, or known from the metadata of what is installed.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import os
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 
-_OTHER_NAMES = {
-    "absl": "absl-py", "attr": "attrs", "bs4": "beautifulsoup4", "Crypto": "pycryptodome",
-    "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx": "python-docx",
-    "dotenv": "python-dotenv", "flash_attn": "flash-attn", "g2p_en": "g2p-en", "git": "gitpython",
-    "google.protobuf": "protobuf", "grpc": "grpcio", "huggingface_hub": "huggingface-hub", "hydra": "hydra-core",
-    "jwt": "pyjwt", "Levenshtein": "Levenshtein", "magic": "python-magic", "MeCab": "mecab-python3",
-    "nemo": "nemo_toolkit", "OpenSSL": "pyopenssl", "PIL": "pillow", "pkg_resources": "'setuptools<81'",
-    "pynvml": "nvidia-ml-py", "pywt": "PyWavelets", "rapidjson": "python-rapidjson",
-    "sentence_transformers": "sentence-transformers", "serial": "pyserial", "skimage": "scikit-image",
-    "sklearn": "scikit-learn", "speech_recognition": "SpeechRecognition", "tritonclient": "'tritonclient[all]'",
-    "umap": "umap-learn", "unidecode": "Unidecode", "whisper": "openai-whisper", "yaml": "PyYAML", "zmq": "pyzmq",
-}  # fmt: skip
-_SAME_NAMES = frozenset({
-    "accelerate", "albumentations", "bitsandbytes", "boto3", "deepspeed", "diffusers", "einops", "fastapi", "ftfy",
-    "jieba", "jiwer", "joblib", "librosa", "loguru", "matplotlib", "nltk", "numba", "numpy", "omegaconf", "onnx",
-    "openai", "orjson", "pandas", "peft", "prometheus_client", "psutil", "pycuda", "pydantic", "pydub", "pypinyin",
-    "redis", "regex", "requests", "safetensors", "scipy", "sentencepiece", "soundfile", "spacy", "tensorflow",
-    "tensorrt", "tiktoken", "timm", "tokenizers", "torch", "torchaudio", "torchvision", "tqdm", "transformers",
-    "ultralytics", "vllm", "xgboost",
-})  # fmt: skip
-_ALTERNATIVES = {  # the machine, or the code's use of a GPU, decides
-    "cudf": "cudf-cu12 or cudf-cu13, for the version of CUDA", "cupy": "cupy-cuda12x or cupy-cuda13x, for the "
-    "version of CUDA", "faiss": "faiss-cpu, or a build for CUDA", "mmcv": "mmcv, or mmcv-lite without CUDA",
-    "nvidia.dali": "nvidia-dali-cuda120 or nvidia-dali-cuda130, for the version of CUDA",
-    "onnxruntime": "onnxruntime, or onnxruntime-gpu for CUDA", "paddle": "paddlepaddle, or paddlepaddle-gpu for CUDA",
-}  # fmt: skip
-_STEMS = {"cv2": "opencv", "cupy": "cupy", "faiss": "faiss", "nvidia": "nvidia-", "paddle": "paddlepaddle"}
-_NOT_HERE = frozenset({"tensorrt", "tensorrt_llm", "pycuda", "cudf", "flash_attn", "nvidia.dali", "deepspeed"})
+from .syntax import import_statements, syntax_tree
+
+_TABLE = json.loads(Path(__file__).with_name("distributions.json").read_text("utf-8"))
+_MOST_FOLDERS = 2000  # of a project that are searched
+_NOT_OURS = frozenset({"site-packages", "node_modules", "__pycache__"})
+_PROVIDED = sys.stdlib_module_names | {"triton_python_backend_utils", "c_python_backend_utils"}
+
+
+def _entry(table: str, module: str) -> str:
+    """Return a table's entry for a dotted name, else for the nearest parent, else an empty string."""
+    while module and module not in _TABLE[table]:
+        module = module.rpartition(".")[0]
+    return str(_TABLE[table].get(module, ""))
 
 
 def distribution_of(module: str) -> str:
     """Return the argument of `pip install` for a module, given its dotted name; empty if it is not certain."""
-    parents = _with_parents(module)
-    top = parents[-1]
-    known = next((_OTHER_NAMES[name] for name in parents if name in _OTHER_NAMES), "")
-    if known or top in _SAME_NAMES:
-        return known or top
-    if any(name in _ALTERNATIVES for name in parents):
-        return ""
-    installed = set(packages_distributions().get(top, ()))
-    spec = find_spec(top) if len(installed) == 1 else None
-    if spec is None or spec.origin is None:  # not installed, or a namespace of several distributions
-        return ""
-    (name,) = installed
-    return "" if distribution(name).read_text("direct_url.json") else name  # else not from an index
+    known = _entry("distributions", module)
+    if known or _entry("words", module):
+        return known
+    top = module.partition(".")[0]
+    names = set(packages_distributions().get(top, ()))
+    spec = find_spec(top) if len(names) == 1 else None
+    # A module without a file is a namespace of several distributions; one with a direct URL is not from an index.
+    certain = spec and spec.origin and not any(distribution(name).read_text("direct_url.json") for name in names)
+    return names.pop() if certain else ""
 
 
 def install_advice(modules: Iterable[str], command: str) -> str:
     """Return how to install modules: one `command` for the known distributions, and words for the others."""
     known = {module: distribution_of(module) for module in modules}
-    names = dict.fromkeys(filter(None, known.values()))
-    advice = [f"`{command} {' '.join(names)}`"] if names else []
-    for module in (module for module, name in known.items() if not name):
-        choice = next((_ALTERNATIVES[name] for name in _with_parents(module) if name in _ALTERNATIVES), "")
-        advice.append(f"`{module}`: " + (choice or "the distribution is unknown"))
-    return "; ".join(advice)
-
-
-def _with_parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    names = " ".join(dict.fromkeys(filter(None, known.values())))
+    words = {m: _entry("words", m) or ("" if name else "the distribution is unknown") for m, name in known.items()}
+    return "; ".join([f"`{command} {names}`"] * bool(names) + [f"`{m}`: {text}" for m, text in words.items() if text])
 
 
 def installed_as(module: str) -> str:
     """Return the prefix of a module's package name in requirement files; builds of a package differ in the rest."""
-    return _STEMS.get(module) or re.split(r"[<\[]", distribution_of(module).strip("'") or module)[0].lower()
+    return _entry("prefixes", module) or re.split(r"[<\[]", distribution_of(module).strip("'") or module)[0].lower()
 
 
-def needs_gpu(module: str) -> bool:
-    """Whether a module cannot be used without a CUDA GPU."""
-    return module.partition(".")[0] in _NOT_HERE or module in _NOT_HERE
+def project_folder(module: str, folder: Path, top: Path) -> Path | None:
+    """Return the folder in the project `top` that contains a top-level module, nearest to the model's `folder`."""
+    above = [folder, *(place for place in folder.parents if place.is_relative_to(top))]
+    for inside in (place / part for place in above for part in ("", "src", "lib")):
+        parts = inside / module  # often a package without __init__.py
+        if (inside / f"{module}.py").is_file() or any(parts.glob("*.py")) or any(parts.glob("*/*.py")):
+            return inside
+    if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
+        return None
+    for name, folders, files in islice(os.walk(top), _MOST_FOLDERS):
+        folders[:] = sorted(f for f in folders if f not in _NOT_OURS and not f.startswith("."))
+        if f"{module}.py" in files or (module in folders and Path(name, module, "__init__.py").is_file()):
+            return Path(name)
+    return None
+
+
+def missing_packages(source: Path, top: Path) -> list[str]:
+    """Return the modules, not of the project, that a source and its helper modules import and that are missing here."""
+    missing: dict[str, None] = {}
+    pending = [source]
+    for file in pending:  # grows
+        for base, name in _imported(file):
+            first = name.partition(".")[0]
+            folder = base or project_folder(first, file.parent, top)
+            if folder is None and not _is_installed(first):
+                missing.setdefault(first)
+            for part in name.split(".") if folder is not None else ():
+                folder = Path(folder or "", part)
+                files = (folder.with_name(f"{part}.py"), folder / "__init__.py")
+                pending += [f for f in files if f.is_file() and f not in pending]
+    return list(missing)
+
+
+def _imported(file: Path) -> Iterator[tuple[Path | None, str]]:
+    """Yield the dotted names that a source may import, and the folder of relative ones."""
+    tree = syntax_tree(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else None
+    for node in import_statements(tree, needed=True) if tree is not None else ():
+        level, within = (node.level, node.module or "") if isinstance(node, ast.ImportFrom) else (0, "")
+        base = file.parents[level - 1] if level else None
+        names = [f"{within}.{alias.name}".removeprefix(".") for alias in node.names]
+        yield from ((base, name) for name in names if base or name.partition(".")[0] not in _PROVIDED)
+
+
+def _is_installed(module: str) -> bool:
+    with suppress(ImportError, ValueError):
+        return module in sys.modules or find_spec(module) is not None
+    return False

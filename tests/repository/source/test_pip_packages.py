@@ -18,7 +18,7 @@ def test_the_table_agrees_with_the_metadata_of_installed_distributions() -> None
     installed = {
         top: {name.lower().replace("_", "-") for name in names} for top, names in packages_distributions().items()
     }
-    table = {**pip_packages._OTHER_NAMES, **{name: name for name in pip_packages._SAME_NAMES}}
+    table = pip_packages._TABLE["distributions"]
     checked = {module for module in table if module in installed}
     assert {"PIL", "sklearn", "yaml", "numpy", "dateutil"} <= checked
     assert [module for module in checked if plain(table[module]) not in installed[module] and module != "cv2"] == []
