@@ -16,6 +16,7 @@ from bls_notebook.repository.source.layout import shown_path
 from bls_notebook.repository.source.pip_packages import install_advice, missing_packages, project_folder
 
 _LONGEST = 240
+_API = "triton_python_backend_utils"
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 _GPU_NAMES = frozenset({"cuda", "cupy_backends", "pycuda", "pynvml"})  # parts of dotted names
 _GPU_CLASSES = frozenset(
@@ -82,11 +83,6 @@ def without_steps(name: str, steps: Sequence[str]) -> FailureReason:
     return FailureReason(f"{listed} not loaded", f"fix {steps[0]}, then `{again(name)}`", "steps")
 
 
-def kept_out(name: str) -> FailureReason:
-    """The user excluded it from the real models."""
-    return FailureReason("not among --real", f"`{again(name)}`", "kept out")
-
-
 def too_slow(name: str, seconds: float) -> FailureReason:
     """Its import or `initialize` exceeded the time limit."""
     longer = f"--load-timeout {max(60, round(seconds * 5))}s"
@@ -124,24 +120,21 @@ def _of_chain(
         module = error.name if isinstance(error, ModuleNotFoundError) else None
         if isinstance(module, str):
             return _of_module(name, module, source, top)
-        installed = str(error.name).partition(".")[0] if isinstance(error, ImportError) else ""
-        if (
-            installed
-            and _INSTALLED.search(str(getattr(error, "path", "")))
-            and installed != "triton_python_backend_utils"
-        ):
+        raised_in, _, file = _origin(error)
+        if isinstance(error, ImportError) and _INSTALLED.search(f"{error.path} {file}") and error.name != _API:
+            installed = (error.name or raised_in).partition(".")[0]
             return FailureReason(
-                f"the installed {installed} does not fit", f"install a version of {installed} that fits, then {reload}",
+                f"an import from the installed {installed} fails", f"install a version that fits, then {reload}",
                 "package",
             )  # fmt: skip
-        if type(error) is KeyError and _origin(error)[0] == "os":
+        if type(error) is KeyError and raised_in == "os":
             key = error.args[0]
             return FailureReason(f"needs the environment variable {key}", f"`%env {key}=VALUE`, then {reload}", "env")
         if isinstance(error, FileNotFoundError) and error.filename:
-            file = os.fspath(error.filename)
-            if _origin(error)[0] == "subprocess" and "/" not in str(file):
+            file = str(os.fspath(error.filename))
+            if raised_in == "subprocess" and "/" not in file:
                 return FailureReason(f"needs the program {file}", f"install it, then {reload}", "file")
-            fill = to_fill(name, str(file), parameters, True)
+            fill = to_fill(name, file, parameters, True)
             remedy = f"set its path with {fill}, or put it there" if fill else "put it there"
             return FailureReason(f"needs the file {file}", f"{remedy}, then {reload}", "file", not fill)
     if fill := to_fill(name, "\n".join(describe(error).message for error in chain), parameters, False):
@@ -183,7 +176,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _category(error: BaseException) -> str:
     """Return ``gpu`` or ``network`` if an exception's class or origin is about one of these, else an empty string."""
-    module, function = _origin(error)
+    module, function, _ = _origin(error)
     classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     names = {name for dotted in (module, *classes) for name in dotted.split(".")}
     from_torch = module == "torch.serialization" and function in _GPU_FUNCTIONS
@@ -194,12 +187,15 @@ def _category(error: BaseException) -> str:
     return "network" if from_hub or connects else ""
 
 
-def _origin(error: BaseException) -> tuple[str, str]:
-    """Return the module and the function that raised an exception; empty if unknown."""
+def _origin(error: BaseException) -> tuple[str, str, str]:
+    """Return the module, function and file that raised an exception; empty if unknown."""
     last = traceback_of(error)
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    return ("", "") if last is None else (str(last.tb_frame.f_globals.get("__name__")), last.tb_frame.f_code.co_name)
+    code = None if last is None else last.tb_frame.f_code
+    return (
+        (str(last.tb_frame.f_globals.get("__name__")), code.co_name, code.co_filename) if last and code else ("",) * 3
+    )
 
 
 def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason:

@@ -131,8 +131,7 @@ def byte_tokenizer(name: str, family: str) -> Any:
     core = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = tokenizers.decoders.ByteLevel()
-    names = f"{family} {name}".lower()
-    longest = next((length for part, length in _LENGTHS.items() if part in names), 512)
+    longest = next((length for part, length in _LENGTHS.items() if part in f"{family} {name}".lower()), 512)
     uses = {use: _marked(getattr(transformers.PreTrainedTokenizerFast, use), name) for use in _USES}
     kind = type("ByteTokenizer", (transformers.PreTrainedTokenizerFast,), uses)
     return kind(tokenizer_object=core, model_max_length=longest, chat_template=_CHAT, **_SPECIAL)

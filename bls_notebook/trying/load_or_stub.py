@@ -203,7 +203,7 @@ class ModelLoader:
             missing = [step for step in members_of(plan.config) if not self._repository.ready(step)]
             return reasons.without_steps(name, missing) if missing else None
         if not plan.may_run:
-            return reasons.kept_out(name)
+            return FailureReason("not among --real", f"`{reasons.again(name)}`", "kept out")
         file = main_file(plan.config, backend, plan.files)
         exists = file is not None and file.exists()
         shown = None if file is None else plan.folder / file.relative_to(plan.files)
@@ -255,7 +255,8 @@ class ModelLoader:
             try:
                 file = None if plan.config is None else main_file(plan.config, plan.backend, plan.files)
                 source = (file or plan.folder / "1" / "model.py").resolve()
-                reason = reasons.of_error(name, error, source, self._project, _gpus(), parameters)
+                gpu = f"{gpu_count()} {'simulated' if _simulated() else 'here'}" if gpus() else "there is none here"
+                reason = reasons.of_error(name, error, source, self._project, gpu, parameters)
             except Exception:  # the methods of a model's exception may fail
                 reason = FailureReason(first_line(str(error)), f"fix it, then `{reasons.again(name)}`", "error", True)
             reason = self._blameless(plan, reason)
@@ -277,6 +278,18 @@ class ModelLoader:
         steps = [self.plans[step].config for step in members_of(plan.config) if step in self.plans]
         return replace(reason, broken=all(c is not None and c.input and c.output for c in steps))
 
+    def _shapes_for_next_steps(self, name: str) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that the next steps of ensembles declare for a model's outputs."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        configs = {plan.name: plan.config for plan in self.plans.values() if plan.config is not None}
+        for config in configs.values():
+            steps = config.ensemble_scheduling.step
+            outputs = {t: out for step in steps if step.model_name == name for out, t in step.output_map.items()}
+            for step in steps if outputs else ():
+                inputs = {i.name: tuple(i.dims) for i in getattr(configs.get(step.model_name), "input", ())}
+                shapes |= {outputs[t]: inputs[i] for i, t in step.input_map.items() if t in outputs and i in inputs}
+        return shapes
+
     def _load_stub(
         self, plan: ModelPlan, config: ModelConfigMessage, reason: FailureReason, may_ask: bool
     ) -> TriedModel:
@@ -288,11 +301,15 @@ class ModelLoader:
         # A TensorRT engine's outputs are on its GPU, and its callers' code relies on that.
         gpu = 0 if plan.backend == "tensorrt" and gpu_count() else None
         stub = replace(self._make_stub(name), reason=reason.why, asks=own, gpu=gpu)
+        shapes = self._shapes_for_next_steps(name)
 
         def stubbed(source: ModelSource) -> ModelSource:
             if source.name != name:
                 return source
             stub_config = as_stub(config, plan.backend, list(version_folders(source.folder)))
+            for output in stub_config.output:
+                if len(sizes := shapes.get(output.name, ())) == len(output.dims) and not output.HasField("reshape"):
+                    output.dims[:] = [size if dim == -1 else dim for dim, size in zip(output.dims, sizes, strict=True)]
             return replace(source, config=stub_config, stub=stub, config_is_json=False)
 
         absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy, broken=reason.broken)
@@ -312,14 +329,6 @@ class ModelLoader:
 
 def _simulated() -> bool:
     return getattr(gpus(), "simulated", False)
-
-
-def _gpus() -> str:
-    """Describe the GPUs of this machine."""
-    existing = gpus()
-    if existing is None:
-        return "there is none here"
-    return f"{gpu_count()} simulated" if existing.simulated else f"{gpu_count()} here"
 
 
 def _gpus_in(config: ModelConfigMessage) -> int:

@@ -96,8 +96,7 @@ def try_repository(
     began = perf_counter()
     fill = fill or {}
     path = repository_folder(folder)
-    above = (path, *path.parents)
-    project = next((p for p in above if (p / ".git").exists()), Path(folder).expanduser().resolve())
+    project = next((p for p in (path, *path.parents) if (p / ".git").exists()), Path(folder).expanduser().resolve())
     models, names, notes = model_folders(path, fill)
     make_stub = _stub_factory(names, values, seed, latency, recorded, real, load_timeout)
     repository = ModelRepository(models, fill=fill)

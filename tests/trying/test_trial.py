@@ -121,7 +121,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("import own.gone", "own.gone is missing in ", "add it"),
         (
             "from numpy import no_such_name",
-            "the installed numpy does not fit: ImportError: cannot",
+            "an import from the installed numpy fails: ImportError",
             "install a version",
         ),
         ("from collections import Mapping", "ImportError: cannot import name 'Mapping'", "fix it"),
@@ -270,6 +270,15 @@ def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> N
     repository, rows = trying()
     assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away is not loaded")
     assert repository.infer("whole", ONES).stubs == ("whole",)
+
+
+def test_a_stub_has_the_shape_that_the_next_step_declares(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "all", ensemble(("finds", "IN", "mid"), ("reads", "mid", "OUT")))
+    put(tmp_path, "finds", f'backend: "x" {IN} output [{{ name: "OUT" data_type: TYPE_FP32 dims: [-1, -1] }}]')
+    put(tmp_path, "reads", f'backend: "x" {IO.replace("[-1]", "[-1, 27]", 1)}')
+    repository, _ = trying()
+    assert repository.infer("finds", ONES)["OUT"].as_numpy().shape == (3, 27)
+    assert repository.infer("all", ONES).error is None
 
 
 def test_real_says_whose_code_may_run(trying: Any, tmp_path: Path) -> None:
