@@ -143,7 +143,9 @@ def _of_chain(
     if "gpu" in categories:
         return FailureReason(f"probably needs a GPU ({gpu})", f"on a machine with a GPU: {reload}", "gpu")
     if "network" in categories:
-        return FailureReason("probably needs something from the network", f"with network access: {reload}", "network")
+        return FailureReason("a request over the network failed", f"once it can succeed: {reload}", "network")
+    if "hub" in categories:
+        return FailureReason("probably needs files from a hub", f"with access to the hub: {reload}", "network")
     return FailureReason("", f"fix it, then {reload}", "error", True)
 
 
@@ -175,16 +177,16 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _category(error: BaseException) -> str:
-    """Return ``gpu`` or ``network`` if an exception's class or origin is about one of these, else an empty string."""
+    """Return ``gpu``, ``network`` or ``hub`` if an exception's class or origin is about it, else an empty string."""
     module, function, _ = _origin(error)
     classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     names = {name for dotted in (module, *classes) for name in dotted.split(".")}
     from_torch = module == "torch.serialization" and function in _GPU_FUNCTIONS
     if names & _GPU_NAMES or classes & _GPU_CLASSES or from_torch:
         return "gpu"
-    from_hub = isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _HUBS
-    connects = classes & _NETWORK_CLASSES and not isinstance(error, BrokenPipeError)
-    return "network" if from_hub or connects else ""
+    if classes & _NETWORK_CLASSES and not isinstance(error, BrokenPipeError):
+        return "network"
+    return "hub" * (isinstance(error, OSError) and error.errno is None and module.partition(".")[0] in _HUBS)
 
 
 def _origin(error: BaseException) -> tuple[str, str, str]:

@@ -187,12 +187,9 @@ class ModelLoader:
             remedy = f"correct it, then `%tritonrepo load {name}`"
             return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy, broken=True)
         reason = self._known_obstacle(plan)
-        may_ask = plan.may_run
+        reason, may_ask = self._load_real(plan) if reason is None else (reason, plan.may_run)
         if reason is None:
-            reason, may_ask = self._load_real(plan)
-        if reason is None:
-            note = self._preparation.notes.get(name, "")
-            return TriedModel(name, kind="real", why=note)
+            return TriedModel(name, kind="real", why=self._preparation.notes.get(name, ""))
         return self._load_stub(plan, plan.config, reason, may_ask)
 
     def _known_obstacle(self, plan: ModelPlan) -> FailureReason | None:

@@ -99,7 +99,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ),
         (
             "import socket\nraise OSError('no hub') from socket.gaierror(8, 'x')",
-            "from the network: OSError: no",
+            "over the network failed: OSError: no",
             "reload",
         ),
         ("import tempfile\ntempfile.NO", "AttributeError: module 'tempfile' has no attribute 'NO'", "fix it"),
