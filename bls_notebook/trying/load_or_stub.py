@@ -185,7 +185,7 @@ class ModelLoader:
         if plan.config is None:
             self._host.failed(name, plan.problem)
             remedy = f"correct it, then `%tritonrepo load {name}`"
-            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy, broken=True)
+            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
         reason = self._known_obstacle(plan)
         reason, may_ask = self._load_real(plan) if reason is None else (reason, plan.may_run)
         if reason is None:
