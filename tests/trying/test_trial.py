@@ -157,6 +157,7 @@ def test_all_missing_packages_are_named_at_once_and_only_known_distributions_ins
         "1/unused.py": "import not_needed",
     }
     put(tmp_path, "m", PYTHON, files)
+    put(tmp_path, "riva_x", f'backend: "x" {IO}', {"1/tools.py": ""})  # a model is no package
     _, rows = trying()
     assert rows["m"].why.startswith("the packages riva_x, never, MeCab, google_x are missing: ModuleNotFoundError: ")
     assert not rows["m"].broken

@@ -15,7 +15,7 @@ from .layout import folder_path, model_names, shown_path, version_folders
 _DEEPEST = 7
 _MOST_FOLDERS = 20_000  # folders that are searched at most
 _LISTED = 12
-_IGNORED = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
+IGNORED = frozenset({"node_modules", "venv", "site-packages", "__pycache__", "build", "dist", "test", "tests"})
 
 
 def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:
@@ -72,4 +72,4 @@ def repositories_below(folder: Path) -> Iterator[Path]:
             yield here
             continue
         deep = len(here.relative_to(folder).parts) >= _DEEPEST
-        folders[:] = [f for f in sorted(folders) if not (deep or f.startswith(".") or f in _IGNORED)]
+        folders[:] = [f for f in sorted(folders) if not (deep or f.startswith(".") or f in IGNORED)]

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
+from .discovery import IGNORED, is_model
 from .syntax import import_statements, syntax_tree
 
 _TABLE = json.loads(Path(__file__).with_name("distributions.json").read_text("utf-8"))
 _MOST_FOLDERS = 2000  # of a project that are searched
-_NOT_OURS = frozenset({"site-packages", "node_modules", "__pycache__"})
 _PROVIDED = sys.stdlib_module_names | {"triton_python_backend_utils", "c_python_backend_utils"}
 
 
@@ -64,12 +64,13 @@ def project_folder(module: str, folder: Path, top: Path) -> Path | None:
     above = [folder, *(place for place in folder.parents if place.is_relative_to(top))]
     for inside in (place / part for place in above for part in ("", "src", "lib")):
         parts = inside / module  # often a package without __init__.py
-        if (inside / f"{module}.py").is_file() or any(parts.glob("*.py")) or any(parts.glob("*/*.py")):
+        package = any(chain(parts.glob("*.py"), parts.glob("*/*.py"))) and not is_model(parts)
+        if package or (inside / f"{module}.py").is_file():
             return inside
     if distribution_of(module) or _is_installed(module):  # a folder of this name elsewhere means little
         return None
     for name, folders, files in islice(os.walk(top), _MOST_FOLDERS):
-        folders[:] = sorted(f for f in folders if f not in _NOT_OURS and not f.startswith("."))
+        folders[:] = sorted(f for f in folders if f not in IGNORED and not f.startswith("."))
         if f"{module}.py" in files or (module in folders and Path(name, module, "__init__.py").is_file()):
             return Path(name)
     return None
@@ -103,6 +104,6 @@ def _imported(file: Path) -> Iterator[tuple[Path | None, str]]:
 
 
 def _is_installed(module: str) -> bool:
-    with suppress(ImportError, ValueError):
+    with suppress(ValueError):  # of modules without a spec
         return module in sys.modules or find_spec(module) is not None
     return False
