@@ -74,7 +74,7 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
         ("a = out(ask('a', x).exec())\nreturn ok(out(ask('b', x).exec()) if a.sum() > 3 else a)", "control",
          "whether `b` (line 24) is sent depends on the answer of `a` (line 23)"),
         ("return ok(out(ask('a', x).exec()) + out(ask('b', x).exec()))", "independent",
-         "sends `a` and `b` (line 23) one after the other. No dependence between them was seen in 8 changes"),
+         "sends `a` and `b` (line 23) one after the other. No dependence between them was seen in 7 changes"),
         ("a = out(ask('a', x).exec())\nassert (a == x * 2 + 1).all()\nreturn ok(out(ask('b', x).exec()))", "unknown",
          "drop its check to settle it"),
         ("return ok(out(ask('r', x).exec()) + out(ask('r', x).exec()))", "unknown", "stubs settle it"),
@@ -95,7 +95,7 @@ def test_the_sentence_states_one_outcome(repo: bls.ModelRepository, body: str, o
 def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(64)))"))
     assert order_of(found) == "+".join(64 * ["a"])
-    assert found.runs < 30
+    assert found.runs <= 12
     assert found.callee_requests == 2 * 64 + 2 * 4  # recorded, profiled; two of them asked again
 
 
@@ -103,7 +103,7 @@ def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> No
 def test_a_long_chain_costs_few_runs(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("for i in range(40):\n    x = out(ask('a', x * 0.4).exec())\nreturn ok(x)"))
     assert order_of(found) == ", ".join(40 * ["a"])
-    assert found.runs < 40
+    assert found.runs <= 20
 
 
 def test_what_was_not_tried_is_not_claimed(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:

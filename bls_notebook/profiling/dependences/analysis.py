@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +26,14 @@ from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, predicted, stages
 
 _FAILURES = 6  # calls whose failure is tried
+_STATEMENTS = {  # why a call follows another one, by the kind of a dependence
+    "data": "{later} {needs} the answer of {earlier}: with that changed ({reason}), {inputs} changed, too",
+    "control": "whether {later} is sent depends on the answer of {earlier}: "
+    "with that changed ({reason}), it was not sent",
+    "sequence": "{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order",
+    "state": "the answers of {later} depend on its earlier requests (state), so the order of its calls matters",
+    "unknown": "whether {later} needs the answer of {earlier} is unknown: {reason}",
+}
 
 
 def overlap(
@@ -93,38 +101,25 @@ def overlap(
 
 
 def _overlap(runs: Runs) -> Overlap:
-    began = monotonic()
-    session = runs.record()
-    recorded, calls = runs.recorded, _calls(runs, session)
-    evidence, limit, notes = _evidence(runs), "", list[str]()
-    states = CalleeStates(set(), set(), {call.model for call in calls} if any(evidence.possible) else set())
-    try:
-        problem = _replayed(runs, notes)
-    except ExhaustedError:
-        problem = f"running `{runs.model}` again takes longer than the limit of {SECONDS:.0f} s; give a smaller request"
+    began, session = monotonic(), runs.record()
+    calls, evidence, notes = _calls(runs, session), _evidence(runs), list[str]()
+    problem, limit, states = _checked(runs, notes), "", CalleeStates(set(), set(), set())
     if not problem and any(evidence.possible):
+        with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
+            runs.changed(set(range(len(calls))), 0)
+        states = callee_states(runs)
+        runs.allow(RUNS - runs.count, SECONDS)
         try:
-            explore(evidence, range(CHANGES), runs.changed)
-            _try_failures(runs, evidence, notes)
+            problem = _replayed(runs, notes, "its earlier runs (a file, or state elsewhere); give each the same state")
+            if not problem:
+                explore(evidence, range(CHANGES), runs.changed)
+                _try_failures(runs, calls, evidence, notes)
         except ExhaustedError:
             limit = f"the limit of {RUNS} runs" if runs.count >= RUNS else f"the limit of {SECONDS:.0f} s"
             limit += " was reached before its answer was changed often enough; a request with fewer calls settles it"
-        runs.allow(2, SECONDS)
-        with suppress(ExhaustedError):
-            if not runs.cancelled:  # so that callees which read the model's files are found, too
-                runs.changed(set(range(len(calls))), 0)
-            states = callee_states(runs)
-            if runs.compared(runs.replay()):
-                problem = (
-                    f"what `{runs.model}` sends depends on its earlier runs (a file, or state elsewhere); "
-                    "give each run the same state"
-                )
     dependences = [] if problem else list(_dependences(runs, evidence, states, limit))
-    direct: list[set[int]] = [set() for _ in calls]
-    for dependence in dependences:
-        direct[dependence.later].add(dependence.earlier)
-    blocked = closure(direct)
-    levels = [] if problem else stages(blocked, [call.sent.sender for call in recorded])
+    blocked = closure({d.earlier for d in dependences if d.later == call} for call in range(len(calls)))
+    levels = [] if problem else stages(blocked, [call.sent.sender for call in runs.recorded])
     several = [stage for stage in levels if len(stage) > 1]
     together = tuple(
         stage
@@ -132,20 +127,18 @@ def _overlap(runs: Runs) -> Overlap:
         if any(evidence.possible[call] & {*stage} for call in stage) and len(union(flights(session, calls, stage))) > 1
     )
     wall, ghosts = predicted(session, calls, blocked)
-    pairs = [(one, other) for group in together or several for one in group for other in group if one < other]
-    already = tuple(stage for stage in several if stage not in together)
-    changes = min((evidence.tried[pair] for pair in pairs if pair[0] in evidence.possible[pair[1]]), default=0)
-    speedup, written = 1.0, session
-    if together:
-        speedup, written = max(1.0, session.wall / wall), replace(session, ghosts=ghosts)
+    pairs = [(a, b) for stage in together or several for b in stage for a in evidence.possible[b] & {*stage}]
     result = Overlap(
         model=runs.model, requests=len(runs.inputs), outcome="", sentence="", problem=problem, calls=calls,
-        dependences=tuple(dependences), stages=tuple(levels), together=together, already=already, changes=changes,
-        runs=runs.count, callee_requests=runs.asked, seconds=0.0, predicted=speedup, written=written,
-        varying=tuple(sorted(states.varying)), stateful=tuple(sorted(states.stateful)),
+        dependences=tuple(dependences), stages=tuple(levels), together=together,
+        already=tuple(stage for stage in several if stage not in together),
+        changes=min((evidence.tried[pair] for pair in pairs), default=0),
+        runs=runs.count, callee_requests=runs.asked, seconds=0.0,
+        predicted=max(1.0, session.wall / wall) if together else 1.0,
+        written=replace(session, ghosts=ghosts) if together else session,
     )  # fmt: skip
     outcome, sentence = _verdict(result)
-    notes += [f"{words[:1].upper()}{words[1:]}." for words in _others(result) if words[1:] not in sentence]
+    notes += [_capital(words) + "." for words in _others(result, states) if words[1:] not in sentence]
     result = replace(result, outcome=outcome, sentence=sentence, notes=tuple(dict.fromkeys(notes)))
     instances = lacking(session, calls, together)
     possible = session.wall / predicted(session, calls, blocked, instances)[0]
@@ -161,105 +154,107 @@ def _overlap(runs: Runs) -> Overlap:
 def _calls(runs: Runs, session: Session) -> tuple[SentCall, ...]:
     """Match each recorded call with its span: the n-th call to a callee has its n-th span."""
     roots = [span.id for span in session.spans if not span.parent]
-    spans: dict[tuple[int, str], list[Span]] = {}
-    for span in sorted(session.spans, key=lambda span: span.sent):
+    spans: defaultdict[tuple[int, str], list[Span]] = defaultdict(list)
+    for span in sorted(session.spans, key=lambda span: -span.sent):
         if span.parent in roots:
-            spans.setdefault((roots.index(span.parent), span.model), []).append(span)
+            spans[roots.index(span.parent), span.model].append(span)
     out = []
-    for call in runs.recorded:
-        root = call.sent.sender[-1] if call.sent.sender else 0
+    for sent in (call.sent for call in runs.recorded):
+        root = sent.sender[-1] if sent.sender else 0
         request = root if isinstance(root, int) else 0
-        same_callee = spans.get((request, call.sent.model))
-        own, line = same_callee.pop(0) if same_callee else None, None
+        own, line = spans[request, sent.model].pop() if spans[request, sent.model] else None, None
         if own is not None and own.line:
             source = session.sources[own.source - 1]
             text = source.text.splitlines()[own.line - 1 : own.line]
             line = CodeLine(source.name, own.line, "", "".join(text).strip())
-        out.append(SentCall(call.sent.model, request, own.id if own is not None else 0, line))
+        out.append(SentCall(sent.model, request, own.id if own is not None else 0, line))
     return tuple(out)
 
 
-def _replayed(runs: Runs, notes: list[str]) -> str:
-    """Run twice with the recorded answers; return why the analysis is impossible, or an empty string."""
-    model = f"`{runs.model}`"
-    errors = [r.error for kept in runs.responses for r in kept if r.error is not None]
-    if errors:
+def _checked(runs: Runs, notes: list[str]) -> str:
+    """Run again with the recorded answers; return why the analysis is impossible, or an empty string."""
+    if errors := [r.error for kept in runs.responses for r in kept if r.error is not None]:
         return f"a request fails: {first_line(errors[0])}; give inputs that it answers"
-    if len(runs.recorded) > 1:
-        first, second = runs.replay(), runs.replay()
-        if runs.compared(first) or runs.compared(second):
-            return f"with the same answers {model} sends other calls (chance, time, or state); fix its seed or clock"
-        if not equal(runs.responses, first.responses) or not equal(first.responses, second.responses):
-            notes.append(f"{model} answers differently from run to run with the same answers of its callees")
-    return ""
+    try:
+        return _replayed(runs, notes, "chance, time, or state; fix its seed or clock") if len(runs.recorded) > 1 else ""
+    except ExhaustedError:
+        return f"running `{runs.model}` again takes longer than the limit of {SECONDS:.0f} s; give a smaller request"
+
+
+def _replayed(runs: Runs, notes: list[str], cause: str) -> str:
+    replay = runs.replay()
+    if not equal(runs.responses, replay.responses):
+        notes.append(f"`{runs.model}` answers differently from run to run with the same answers of its callees")
+    return f"with the same answers, what `{runs.model}` sends depends on {cause}" if runs.compared(replay) else ""
 
 
 def _evidence(runs: Runs) -> Evidence:
     """Return the possible dependences before any change: on each answer that came before the call was sent."""
-    possible: list[set[int]] = [set() for _ in runs.recorded]
-    ordered: list[set[int]] = [set() for _ in runs.recorded]
+    evidence = Evidence([set() for _ in runs.recorded], [set() for _ in runs.recorded])
     for number, later in enumerate(runs.recorded):
+        sequence = later.call.sequence[0], later.sent.model
         for place, earlier in enumerate(runs.recorded[:number]):
             if earlier.sent.sender == later.sent.sender and earlier.first < later.came:
-                identity = later.call.sequence[0]
-                both = (earlier.call.sequence[0], earlier.sent.model) == (identity, later.sent.model)
-                (ordered if identity and both else possible)[number].add(place)
-    return Evidence(possible, ordered)
+                in_order = sequence[0] and sequence == (earlier.call.sequence[0], earlier.sent.model)
+                (evidence.ordered if in_order else evidence.possible)[number].add(place)
+    return evidence
 
 
-def _try_failures(runs: Runs, evidence: Evidence, notes: list[str]) -> None:
-    """Make calls fail, and failed calls succeed; note the calls that disappear or appear."""
+def _try_failures(runs: Runs, calls: Sequence[SentCall], evidence: Evidence, notes: list[str]) -> None:
+    """Make the first call of each line fail, and failed calls succeed; note the calls that disappear or appear."""
 
     def run(group: set[int], change: int) -> RunDifference | None:
         difference = runs.changed(group, change)
         assert difference is not None
-        fails = all(response.error is None for response in call.responses)
-        result = f"if `{call.sent.model}` {'fails' if fails else 'succeeds'}"
-        if fails and difference.missing:
-            lost = [runs.recorded[later].sent.model for later in sorted(difference.missing)]
-            notes.append(f"{result}, {_listed(lost)} is not sent")
+        result = f"if `{calls[number].model}` {'succeeds' if number in failed else 'fails'}"
+        if difference.missing and number not in failed:
+            notes.append(f"{result}, {_listed(calls[n].model for n in sorted(difference.missing))} is not sent")
             difference = difference._replace(missing=set())
         if difference.added:
             notes.append(f"{result}, {_listed(difference.added)} is sent")
         return difference
 
-    for number, call in enumerate(runs.recorded[:_FAILURES]):  # noqa: B007 (run reads it)
+    failed = {n for n, call in enumerate(runs.recorded) if any(r.error is not None for r in call.responses)}
+    first = {n if n in failed else (call.model, call.line): n for n, call in reversed([*enumerate(calls)])}
+    for number in sorted(first.values())[:_FAILURES]:
         try_change(evidence, ERROR, {number}, run)
-
-
-def _listed(models: Iterable[str]) -> str:
-    return " and ".join(f"`{name}`" for name in dict.fromkeys(models))
 
 
 def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: str) -> Iterator[Dependence]:
     """Return the dependences between calls; a pair without one was tried often enough and showed none."""
-    uncertain = states.varying | states.stateful
     for later, before in enumerate(evidence.ancestors()):
         for earlier in sorted(evidence.possible[later] | evidence.ordered[later]):
-            one, other = runs.recorded[earlier].sent.model, runs.recorded[later].sent.model
             responses = runs.recorded[earlier].responses
-            if (earlier, later) in evidence.found:
-                change, inputs, together = evidence.found[earlier, later]
+            if evidence_found := evidence.found.get((earlier, later)):
+                change, inputs, together = evidence_found
                 dtypes = [array.dtype for r in responses for array in r.outputs.values()]
                 reason = name_of(change, *dtypes[:1]) + f", {together} answers together" * (together > 1)
                 yield Dependence(earlier, later, "data" if inputs else "control", reason, inputs)
             elif earlier in evidence.ordered[later]:
                 yield Dependence(earlier, later, "sequence")
             elif earlier not in before:
-                needed = 1 if any(r.error is not None for r in responses) else ENOUGH
-                why = ""
-                if one == other and one in states.stateful:
-                    yield Dependence(earlier, later, "state", f"`{one}` keeps state")
-                elif keeping := _listed({one, other} & states.stateful):
+                models = {runs.recorded[earlier].sent.model, runs.recorded[later].sent.model}
+                needed, why = 1 if any(r.error is not None for r in responses) else ENOUGH, ""
+                if len(models) == 1 and models <= states.stateful:
+                    yield Dependence(earlier, later, "state", f"{_listed(models)} keeps state")
+                elif keeping := _listed(models & states.stateful):
                     why = f"{keeping} keeps state that both may use; its code settles it"
-                elif both := _listed({one, other} & states.unasked):
-                    why = f"no time was left to ask {both} again, which may keep state; a smaller request settles it"
-                elif one in uncertain and other in uncertain:
-                    why = f"{_listed((one, other))} answered equal requests differently; stubs settle it"
+                elif unasked := _listed(models & states.unasked):
+                    why = f"no time was left to ask {unasked} again, which may keep state; a smaller request settles it"
+                elif models <= states.varying:
+                    why = f"{_listed(models)} answered equal requests differently; stubs settle it"
                 elif evidence.tried[earlier, later] < needed:
                     why = limit or "with its changed answers the model stops earlier; drop its check to settle it"
                 if why:
                     yield Dependence(earlier, later, "unknown", why)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _listed(models: Iterable[str]) -> str:
+    return " and ".join(f"`{name}`" for name in dict.fromkeys(models))
 
 
 def named(calls: Sequence[SentCall], group: Iterable[int]) -> str:
@@ -273,23 +268,15 @@ def _lines(calls: Sequence[SentCall], group: Iterable[int]) -> str:
     return f" (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))})" if lines else ""
 
 
-def _statement(result: Overlap, dependence: Dependence) -> str:
-    """Explain why a call follows another one."""
-    earlier, later = result.calls[dependence.earlier], result.calls[dependence.later]
-    if dependence.kind == "data":
-        inputs = " and ".join(name if name == OPTIONS else f"input `{name}`" for name in dependence.inputs)
-        needs = "may need" if "together" in dependence.reason else "needs"
-        return (
-            f"{later} {needs} the answer of {earlier}: with that changed ({dependence.reason}), {inputs} changed, too"
-        )
-    if dependence.kind == "control":
-        depends = f"whether {later} is sent depends on the answer of {earlier}"
-        return f"{depends}: with that changed ({dependence.reason}), it was not sent"
-    if dependence.kind == "sequence":
-        return f"{later} belongs to the same sequence as {earlier}, and requests of one sequence keep their order"
-    if dependence.kind == "state":
-        return f"the answers of {later} depend on its earlier requests (state), so the order of its calls matters"
-    return f"whether {later} needs the answer of {earlier} is unknown: {dependence.reason}"
+def _statement(result: Overlap, dependences: Sequence[Dependence]) -> str:
+    """Explain the first of several dependences, and count the others."""
+    first = dependences[0]
+    statement = _STATEMENTS[first.kind].format(
+        earlier=result.calls[first.earlier], later=result.calls[first.later], reason=first.reason,
+        needs="may need" if "together" in first.reason else "needs",
+        inputs=" and ".join(name if name == OPTIONS else f"input `{name}`" for name in first.inputs),
+    )  # fmt: skip
+    return statement + f" (and {len(dependences) - 1} more such pairs)" * (len(dependences) > 1)
 
 
 def _verdict(result: Overlap) -> tuple[str, str]:
@@ -299,13 +286,13 @@ def _verdict(result: Overlap) -> tuple[str, str]:
         return "unknown", f"Unknown: {result.problem}."
     if max(Counter(call.request for call in calls).values(), default=0) < 2:
         return "independent", f"{model} sends one call, or none: there is nothing that could run beside it."
-    changes = f"{result.changes} changes" if result.changes != 1 else "one change"
     if result.together:
         spans = {group: flights(result.written, calls, group) for group in result.together}
         group = max(spans, key=lambda group: total(union(spans[group])))
         apart = "one after the other" if len(union(spans[group])) == len(group) else "not all at once"
         wall, speedup = result.written.wall, times(result.predicted)
         gain = f"predicted {time_of(wall / result.predicted)} instead of {time_of(wall)} for the run ({speedup}×)"
+        changes = f"{result.changes} changes" if result.changes != 1 else "one change"
         return "independent", (
             f"{model} sends {named(calls, group)}{_lines(calls, group)} {apart}. No dependence between them was seen "
             f"in {changes} of each answer: together, {gain if speedup != '1.0' else 'no gain is predicted'}."
@@ -313,25 +300,22 @@ def _verdict(result: Overlap) -> tuple[str, str]:
     if result.already:
         already = " and ".join(named(calls, group) + " together" for group in result.already[:3])
         return "independent", f"{model} already runs {already}; no other call was shown to be able to start earlier."
-    kinds = {dependence.outcome for dependence in result.dependences}
-    if not kinds:
-        return "independent", f"No dependence between the calls of {model} was seen; they have different senders."
-    outcome = next(outcome for outcome in ("unknown", "dependent", "control") if outcome in kinds)
-    shown = [_statement(result, each) for each in result.dependences if each.outcome == outcome]
-    more = f" (and {len(shown) - 1} more such pairs)" * (len(shown) > 1)
-    beginning = "" if outcome == "unknown" else f"No call of {model} could start earlier: "
-    sentence = f"{beginning}{shown[0]}{more}."
-    return outcome, sentence[:1].upper() + sentence[1:]
+    for outcome in "unknown", "dependent", "control":
+        if dependences := [dependence for dependence in result.dependences if dependence.outcome == outcome]:
+            beginning = "" if outcome == "unknown" else f"No call of {model} could start earlier: "
+            return outcome, _capital(f"{beginning}{_statement(result, dependences)}.")
+    return "independent", f"No dependence between the calls of {model} was seen; they have different senders."
 
 
-def _others(result: Overlap) -> Iterator[str]:
+def _others(result: Overlap, states: CalleeStates) -> Iterator[str]:
     """Describe the pairs of calls that the sentence leaves out, except for data and control dependences."""
-    if result.varying:
+    if states.varying:
         yield (
-            f"{_listed(result.varying)} answered equal requests differently (by chance, or because of state): "
+            f"{_listed(sorted(states.varying))} answered equal requests differently (by chance, or because of state): "
             "whether the order of these calls matters is unknown, and equal answers cannot be proven"
         )
-    yield from [f"the answers of {_listed(result.stateful)} depend on earlier requests (state)"] * bool(result.stateful)
-    for kind in ("sequence", "state", "unknown"):
-        if pairs := [dependence for dependence in result.dependences if dependence.kind == kind]:
-            yield _statement(result, pairs[0]) + f" (and {len(pairs) - 1} more such pairs)" * (len(pairs) > 1)
+    if states.stateful:
+        yield f"the answers of {_listed(sorted(states.stateful))} depend on earlier requests (state)"
+    for kind in "sequence", "state", "unknown":
+        if dependences := [dependence for dependence in result.dependences if dependence.kind == kind]:
+            yield _statement(result, dependences)

@@ -79,7 +79,8 @@ class Runs:
     def __init__(self, repository: ModelRepository, model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
         self.repository, self.host, self.model, self.inputs = repository, Host(repository), model, inputs
         self.count = self.asked = 0
-        self.cancelled = False  # a run that took too long
+        self._cancelled = False  # a run with changed answers that took too long
+        self._differences: dict[tuple[frozenset[int], int], RunDifference | None] = {}
         self.recorded: list[RecordedCall] = []
         self.responses: list[Kept] = []
         self._decoupled = repository.record(model).decoupled
@@ -127,7 +128,7 @@ class Runs:
 
         `hold` delays answers until no other call comes, and then sends the ``first`` or the ``last`` one.
         """
-        if self.count >= self._most or monotonic() > self._ends:
+        if self.count >= self._most or monotonic() > self._ends or (answers and self._cancelled):
             raise ExhaustedError
         player = _Player(self.recorded, answers, hold)
         silent = contextlib.redirect_stdout(io.StringIO())
@@ -139,14 +140,16 @@ class Runs:
         return player.observed
 
     def changed(self, group: set[int], change: int) -> RunDifference | None:
-        """Run with one change of the answers to some calls; None if the change alters none of them."""
-        answers = {}
-        for number in group:
-            recorded = self.recorded[number]
-            kept, seen = tuple(recorded.responses), self._seen[recorded.call.model]
-            if new := changed(kept, change, number, seen, recorded.free):
-                answers[number] = new
-        return self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
+        """Run once with one change of the answers to some calls; None if the change alters none of them."""
+        if (key := (frozenset(group), change)) not in self._differences:
+            answers = {}
+            for number in group:
+                call = self.recorded[number]
+                if new := changed(tuple(call.responses), change, number, self._seen[call.sent.model], call.free):
+                    answers[number] = new
+            difference = self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
+            self._differences[key] = difference
+        return self._differences[key]
 
     def compared(self, run: ObservedRun) -> RunDifference:
         """Return how a run differs from the recorded one."""
@@ -175,7 +178,7 @@ class Runs:
             try:
                 responses = sent.result(min(self._ends - monotonic(), threading.TIMEOUT_MAX))
             except FutureTimeoutError:
-                self.cancelled = True
+                self._cancelled = True
                 raise ExhaustedError from None
             finally:
                 sent.cancel()  # nothing happens if it is answered

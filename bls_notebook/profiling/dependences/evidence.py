@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ENOUGH = 2  # changes of an answer that reached a later call, at least, before the two count as independent
-_SINGLY, _MOST = 5, 16  # answers that are changed one at a time at once, and after groups have cleared the others
-_MILD = 4  # changes, the mildest ones, that are tried again in smaller groups
+_SINGLY = 12  # answers that are changed one at a time, at most
+_MILD = 3  # changes, the mildest ones, that are tried again in smaller groups
 
 
 class ObservedCall(NamedTuple):
@@ -55,19 +55,17 @@ def difference(
     `failed` says whether the request that a call belongs to ended with a new error: it is not known then whether the
     call would have been sent.
     """
-    rest: defaultdict[tuple[object, str], list[ObservedCall]] = defaultdict(list)
+    rest: defaultdict[tuple[object, ...], list[ObservedCall]] = defaultdict(list)
     for sent in sorted(run, key=lambda call: call.number):
-        rest[sent.sender, sent.model].append(sent)
+        rest[sent[:2]].append(sent)
     same, missing, inputs = set[int](), set[int](), dict[int, tuple[str, ...]]()
     for number, call in enumerate(base):
-        others = rest[call.sender, call.model]
-        equal = next((place for place, sent in enumerate(others) if sent.inputs == call.inputs), -1)
-        if equal >= 0:
-            del others[equal]
+        if equal := [sent for sent in rest[call[:2]] if sent.inputs == call.inputs]:
+            rest[call[:2]].remove(equal[0])
             same.add(number)
     for number in sorted(set(range(len(base))) - same, key=lambda n: base[n].number):
         call = base[number]
-        if others := rest[call.sender, call.model]:
+        if others := rest[call[:2]]:
             inputs[number] = tuple(sorted({name for name, _ in set(others.pop(0).inputs) ^ set(call.inputs)}))
         elif not failed(call):
             missing.add(number)
@@ -78,8 +76,8 @@ class DependenceEvidence(NamedTuple):
     """The change of ``together`` answers that showed a dependence; ``inputs`` differed (none: the call was missing)."""
 
     change: int
-    inputs: tuple[str, ...] = ()
-    together: int = 1
+    inputs: tuple[str, ...]
+    together: int
 
 
 @dataclass
@@ -136,12 +134,10 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
     """Run with one group changed; find which answers caused a change of later calls, with more runs if need be."""
     open_ = evidence.open()
     suspects: dict[int, set[int]] = {}  # answers of which at least one changed the call
-    first: dict[int, set[int]] = {}
-    inputs: dict[int, tuple[str, ...]] = {}
-    explained = set[int]()
+    first: dict[int, tuple[set[int], tuple[str, ...]]] = {}  # all of them, and the inputs that changed
 
     def step(part: set[int]) -> None:
-        difference, before = run(set(part), change), evidence.ancestors()
+        difference, before = run(part, change), evidence.ancestors()
         for call, answers in enumerate(open_):
             if difference is None or not (causes := answers & difference.used):
                 continue
@@ -149,44 +145,38 @@ def try_change(evidence: Evidence, change: int, group: set[int], run: Run) -> No
                 evidence.tried.update((cause, call) for cause in causes)
                 suspects.get(call, set()).difference_update(causes)
             elif (call in difference.inputs or call in difference.missing) and not before[call] & difference.used:
-                inputs[call] = difference.inputs.get(call, ())
-                if part is group:
-                    suspects[call], first[call] = causes, set(causes)
+                suspects.setdefault(call, set(causes))
+                first.setdefault(call, (causes, difference.inputs.get(call, ())))
                 if len(causes) == 1:
                     find(call, causes)
         for call, causes in suspects.items():
-            if len(causes) == 1 and call not in explained:
+            if len(causes) == 1:
                 find(call, causes)
 
     def find(call: int, causes: set[int]) -> None:
-        finding = DependenceEvidence(change, inputs.get(call, ()), len(causes))
-        evidence.found.update({(cause, call): finding for cause in causes})
-        explained.add(call)
+        finding = DependenceEvidence(change, first[call][1], len(causes))
+        evidence.found.update({(cause, call): finding for cause in causes if (cause, call) not in evidence.found})
 
     def unclear() -> set[int]:
-        """Return the possible causes that no known dependence implies."""
         before = evidence.ancestors()
-        for call in [*suspects]:
-            suspects[call] -= before[call]
-        return set().union(*suspects.values())
+        return set().union(*(causes - before[call] for call, causes in suspects.items()))
 
     try:
         step(group)
         for part in _parts(unclear()):
             if unclear() & part:
                 step(part)
-        while answers := set().union(*(causes for causes in suspects.values() if len(causes) <= _MOST)) & unclear():
-            step({max(answers)})  # the latest first, which often implies the earlier ones
-            for causes in suspects.values():
-                causes.discard(max(answers))
-    finally:  # too many, or the runs are used up: each may be the cause
-        for call, causes in [*suspects.items()]:
-            if len(causes) > _MOST or call not in explained:
-                find(call, causes or first[call])
+    finally:  # the causes cannot be separated, or the runs are used up: each may be one
+        for call, causes in suspects.items():
+            known = any((cause, call) in evidence.found for cause in first[call][0])
+            if not known or causes - evidence.ancestors()[call]:
+                find(call, causes or first[call][0])
 
 
 def _cover(left: Sequence[set[int]], before: Sequence[set[int]]) -> set[int]:
     """Return answers to change together: for as many pairs as possible, with nothing that masks them."""
+    if not any(before):
+        return set(range(len(left))) if any(left) else set()
     group = set[int]()
     for call in range(len(left)):
         gain = lost = 0
@@ -202,9 +192,9 @@ def _cover(left: Sequence[set[int]], before: Sequence[set[int]]) -> set[int]:
 
 
 def _parts(answers: set[int]) -> list[set[int]]:
-    """Split a group so that each pair of its members is apart in at least one part."""
+    """Split a group: into single answers, or so that each pair of its members is apart in at least one part."""
     if len(answers) <= _SINGLY:
-        return [{answer} for answer in sorted(answers, reverse=True)]
+        return [{answer} for answer in sorted(answers, reverse=True)]  # the latest first, which may imply the others
     places, bits = list(enumerate(sorted(answers))), range((len(answers) - 1).bit_length())
     return [{answer for place, answer in places if place >> bit & 1 == side} for bit in bits for side in (0, 1)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,17 +42,14 @@ def _shifted(array: Array, salt: int, limits: Sequence[Any]) -> Array:
 
 
 def _rotated(char: str, by: int) -> str:
-    for first, length in ("a", 26), ("A", 26), ("0", 10):
-        if 0 <= ord(char) - ord(first) < length:
-            return chr(ord(first) + (ord(char) - ord(first) + by) % length)
-    return char
+    first, length = ("0", 10) if char.isdecimal() else ("a" if char.islower() else "A", 26)
+    return chr(ord(first) + (ord(char) - ord(first) + by) % length) if char.isascii() and char.isalnum() else char
 
 
 _Make = Callable[[Any, int, Any], Any]
-_NUMBERS: dict[str, _Make] = {  # arguments: array, salt, its least and greatest value
+_NUMBERS: dict[str, _Make] = {  # arguments: array (of objects if integers), salt, its least and greatest value
     "mirrored": lambda a, s, v: v[0] + v[1] - a,
-    "shifted in its range": _shifted,
-    "scaled": lambda a, s, v: a * (1.37 + s % 16 / 64) + 0.11,
+    "shifted": lambda a, s, v: _shifted(a, s, v) if a.dtype == object else a * (1.37 + s % 16 / 64) + 0.11,
     "zeros": lambda a, s, v: a * 0,
     "large": lambda a, s, v: a * 1000 + 7 + s % 16,
     "large negative": lambda a, s, v: -1000 * abs(a) - 7 - s % 16,
@@ -74,8 +72,8 @@ SUCCESS = KeptResponse({})
 
 def name_of(change: int, dtype: np.dtype[Any] | None = None) -> str:
     """Return the words for a change of an output."""
-    names = [*(_TEXTS if dtype is not None and dtype.kind in "OS" else _NUMBERS), ""]
-    return (*names[:_VALUES], *_SHAPES, "replaced by an error")[change]
+    names = _TEXTS if dtype is not None and dtype.kind in "OS" else _NUMBERS
+    return (*names, *_SHAPES, "replaced by an error")[change]
 
 
 def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, int]) -> Kept | None:
@@ -86,22 +84,22 @@ def changed(kept: Kept, change: int, salt: int, seen: Seen, free: Mapping[str, i
     failed = any(response.error is not None for response in kept)
     if change == ERROR:
         return (SUCCESS if failed else KeptResponse({}, "an error in place of the recorded answer"),)
-    stream = change - _VALUES - 2
-    if failed or (stream >= 0 and len(kept) < 2):
+    kind = (["value"] * _VALUES + list(_SHAPES))[change]
+    if failed or ("response" in kind and len(kept) < 2):
         return None
-    if stream in (0, 1):
-        return kept[:-1] if stream == 0 else (kept[0], *kept)
-    made = list(kept)
-    for number, response in enumerate(kept):
-        if stream == 2 and number < len(kept) - 1:
-            continue
-        outputs = dict(response.outputs)
-        for name, array in response.outputs.items():
-            if change in (_VALUES, _VALUES + 1):
-                outputs[name] = _other_length(array, change == _VALUES, free.get(name, -1))
-            else:
-                outputs[name] = _other_values(array, 0 if stream == 2 else change, salt, seen.get(name, ()))
-        made[number] = replace(response, outputs=outputs)
+    if kind == "last response dropped":
+        return kept[:-1]
+    if kind == "first response twice":
+        return (kept[0], *kept)
+
+    def output(name: str, array: Array) -> Array:
+        if kind in ("longer", "shorter"):
+            return _other_length(array, kind == "longer", free.get(name, -1))
+        return _other_values(array, change if kind == "value" else 0, salt, seen.get(name, ()))
+
+    made, first = list(kept), len(kept) - 1 if kind == "last response changed" else 0
+    for number, response in enumerate(kept[first:], first):
+        made[number] = replace(response, outputs={name: output(name, a) for name, a in response.outputs.items()})
     pairs = [(a.outputs[name], b.outputs[name]) for a, b in zip(kept, made, strict=True) for name in a.outputs]
     return None if all(same(*pair) for pair in pairs) else tuple(made)
 
@@ -120,15 +118,14 @@ def _other_length(array: Array, longer: bool, free: int) -> Array:
 
 
 def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array:
-    makes = list((_TEXTS if array.dtype.kind in "OS" else _NUMBERS).values())
-    if not array.size or change >= len(makes):
+    is_text = array.dtype.kind in "OS"
+    make = list((_TEXTS if is_text else _NUMBERS).values())[change]
+    if not array.size:
         return array
     with np.errstate(all="ignore"):
         try:
-            if array.dtype.kind in "OS":
-                return _texts(array, makes[change], salt, values)
-            new = _numbers(array, makes[change], salt, values)
-            if same(new, array):  # zeros of zeros
+            new = _texts(array, make, salt, values) if is_text else _numbers(array, make, salt, values)
+            if not is_text and same(new, array):  # zeros of zeros
                 new = (array + array.dtype.type(1 + change % 3)).astype(array.dtype)
         except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
             new = array[..., ::-1]
@@ -147,8 +144,9 @@ def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Arr
 
 
 def _texts(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
+    others = [_plain(value) for value in values]
     new = np.empty(array.size, object)
-    new[:] = [_text(item, make, salt, [_plain(value) for value in values]) for item in array.reshape(-1)]
+    new[:] = [_text(item, make, salt, others) for item in array.reshape(-1)]
     return new.reshape(array.shape).astype(array.dtype)
 
 
@@ -160,17 +158,18 @@ def _text(item: Any, make: _Make, salt: int, others: Sequence[str]) -> Any:
     """Return another text; of JSON one with other leaves, whose keys and lengths stay."""
 
     def leaves(data: Any) -> Any:
-        if isinstance(data, (dict, list)):
-            return {k: leaves(v) for k, v in data.items()} if isinstance(data, dict) else [leaves(v) for v in data]
+        if isinstance(data, dict):
+            return {key: leaves(value) for key, value in data.items()}
+        if isinstance(data, list):
+            return [leaves(value) for value in data]
         if isinstance(data, (bool, int, float)):
             return not data if isinstance(data, bool) else -data - 1 - salt % 5
         return make(data, salt, ()) if isinstance(data, str) else data
 
-    text = _plain(item)
-    try:
+    new = text = _plain(item)
+    with suppress(ValueError):
         data = json.loads(text)
-    except ValueError:
-        data = None
-    is_json = isinstance(data, (dict, list)) and make is not _TEXTS["empty"]
-    new = json.dumps(leaves(data)) if is_json else make(text, salt, others)
+        if isinstance(data, (dict, list)) and make is not _TEXTS["empty"]:
+            new = json.dumps(leaves(data))
+    new = new if new != text else make(text, salt, others)
     return new.encode() if isinstance(item, bytes) else new

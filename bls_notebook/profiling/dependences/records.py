@@ -75,10 +75,9 @@ class Overlap(Record):
     call), ``dependent``, ``control`` or ``unknown``; ``sentence`` states it, ``problem`` why the analysis failed.
     ``calls`` are in the order of sending, ``stages`` groups them by the earliest stage in which they can be sent;
     the calls of ``together`` stages did not all run together, those of ``already`` stages did. ``runs`` counts runs
-    of the model, ``callee_requests`` requests to its callees. ``varying`` callees answered equal requests differently
-    at once, ``stateful`` callees after other requests. ``written`` is the session of the recorded run, with `ghosts`
-    where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup by
-    the spans of ``written``, ``speedup`` the measured one (0: not run).
+    of the model, ``callee_requests`` requests to its callees. ``written`` is the session of the recorded run, with
+    `ghosts` where calls could start; ``changed`` is the session of the changed program. ``predicted`` is the speedup
+    by the spans of ``written``, ``speedup`` the measured one (0: not run).
     """
 
     model: str
@@ -99,8 +98,6 @@ class Overlap(Record):
     written: Session
     changed: Session | None = None
     speedup: float = 0.0
-    varying: tuple[str, ...] = ()
-    stateful: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     advice: str = ""
     code: CodeChange | None = None
