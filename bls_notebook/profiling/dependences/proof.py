@@ -50,9 +50,9 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
         return replace(by_hand, reason=_NO_LIBCST)
     try:
         trial = _Trial(runs, blocked)
-        places = changed_program(text, ()).places[:_PLACES]
-        useful = {each for each in places if trial.gains(changed_program(text, {each}).source)}
-        if len(useful) > 1 and not trial.gains(changed_program(text, useful).source):
+        places = changed_program(text, ())[1][:_PLACES]
+        useful = {each for each in places if trial.gains(changed_program(text, {each})[0])}
+        if len(useful) > 1 and not trial.gains(changed_program(text, useful)[0]):
             useful = {min(useful)}
     except NotSimpleError as error:
         line = f"line {error.line + place.line - 1}: " if error.line else ""
@@ -62,7 +62,7 @@ def code_change(runs: Runs, overlap: Overlap, blocked: Sequence[set[int]]) -> Co
     if not useful:
         other = "its calls are not in consecutive statements, a loop or a comprehension"
         return replace(by_hand, reason=trial.problem or other)
-    source = changed_program(text, useful).source
+    source, _ = changed_program(text, useful)
     return replace(by_hand, source=source, change=numbered_change("", text, source, place.line), template="")
 
 
