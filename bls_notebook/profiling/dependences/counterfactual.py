@@ -13,7 +13,7 @@ import io
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from itertools import count
@@ -40,6 +40,7 @@ from bls_notebook.repository.substitution.variant import Variant, VariantChange
 from .evidence import OPTIONS, ObservedCall, RunDifference, difference
 from .perturbation import SUCCESS, ZEROS, Kept, KeptResponse, changed, same
 
+_Turn = Callable[[Sequence[int]], int]
 RUNS, SECONDS = 50, 10.0
 _ORDER = 0.2  # seconds that an answer waits for the answers that preceded it in the recorded run
 _QUIET = 0.01  # seconds without a new call before a delayed answer is sent
@@ -60,7 +61,7 @@ class RecordedCall:
     free: Mapping[str, int]
     first: int = 0
     ended: int = 0
-    responses: list[KeptResponse] = field(default_factory=list)
+    responses: Kept = ()
 
 
 @dataclass
@@ -70,7 +71,7 @@ class ObservedRun:
     calls: list[ObservedCall] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     pairs: set[tuple[int, int]] = field(default_factory=set)
-    responses: list[Kept] = field(default_factory=list)
+    responses: Sequence[Kept] = ()
 
 
 class Runs:
@@ -79,13 +80,12 @@ class Runs:
     def __init__(self, repository: ModelRepository, model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
         self.repository, self.host, self.model, self.inputs = repository, Host(repository), model, inputs
         self.count = self.asked = 0
-        self._cancelled = False  # a run with changed answers that took too long
-        self._differences: dict[tuple[frozenset[int], int], RunDifference | None] = {}
         self.recorded: list[RecordedCall] = []
-        self.responses: list[Kept] = []
+        self.responses: Sequence[Kept] = ()
         self._decoupled = repository.record(model).decoupled
         self._most, self._ends = RUNS, float("inf")
-        self._seen: dict[str, dict[str, Sequence[Any]]] = {}
+        self._cancelled = False  # a run with changed answers that took too long
+        self._differences: dict[tuple[frozenset[int], int], RunDifference | None] = {}
 
     def record(self) -> Session:
         """Record the calls of a run with real callees; return the session of a second run."""
@@ -95,7 +95,7 @@ class Runs:
                 self.responses = self._responses()
             session, _ = self.profiled("as it is written")
         self.recorded = sorted(recorder.recorded, key=lambda recorded: recorded.came)
-        self._seen = _seen(self.recorded)
+        self._values = _values(self.recorded)
         self.asked += 2 * len(self.recorded)
         self.allow(RUNS - self.count, SECONDS)
         return session
@@ -123,19 +123,18 @@ class Runs:
         """Allow so many more runs, within so many seconds from now."""
         self._most, self._ends = self.count + runs, monotonic() + seconds
 
-    def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", hold: str = "") -> ObservedRun:
+    def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", turn: _Turn | None = None) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
-        `hold` delays answers until no other call comes, and then sends the ``first`` or the ``last`` one.
+        With a `turn`, answers are delayed until no other call comes; it chooses the call that is answered next.
         """
         if self.count >= self._most or monotonic() > self._ends or (answers and self._cancelled):
             raise ExhaustedError
-        player = _Player(self.recorded, answers, hold)
-        silent = contextlib.redirect_stdout(io.StringIO())
-        with warnings.catch_warnings():
+        player = _Player(self.recorded, answers, turn)
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             # A program that fails halfway leaves coroutines behind that it never awaited.
             warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
-            with self.variant(source) as fresh, fresh.serving(), self._substituted(player), silent:
+            with self.variant(source) as fresh, fresh.serving(), self._substituted(player):
                 player.observed.responses = self._responses()
         return player.observed
 
@@ -145,7 +144,7 @@ class Runs:
             answers = {}
             for number in group:
                 call = self.recorded[number]
-                if new := changed(tuple(call.responses), change, number, self._seen[call.sent.model], call.free):
+                if new := changed(call.responses, change, number, self._values[call.sent.model], call.free):
                     answers[number] = new
             difference = self.compared(self.replay(answers))._replace(used=answers.keys()) if answers else None
             self._differences[key] = difference
@@ -205,7 +204,7 @@ class _Recorder:
         self.recorded.append(recorded)
         try:
             for response in wait.ask():
-                recorded.responses.append(_kept(response._outputs, response._error, response))
+                recorded.responses += (_kept(response._outputs, response._error, response),)
                 recorded.first = recorded.first or next(self._events)
                 yield response
         finally:
@@ -216,13 +215,10 @@ class _Recorder:
 class _Player:
     """Gives recorded answers, in the order in which they came."""
 
-    def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, Kept], hold: str) -> None:
-        self.observed = ObservedRun()
-        self._recorded, self._answers = recorded, answers
-        self._turn = {"first": min, "last": max}.get(hold)
-        self._lock = threading.Lock()
-        self._left = set(range(len(recorded)))
-        self._waiting: list[int] = []
+    def __init__(self, recorded: Sequence[RecordedCall], answers: Mapping[int, Kept], turn: _Turn | None) -> None:
+        self.observed, self._lock = ObservedRun(), threading.Lock()
+        self._recorded, self._answers, self._turn = recorded, answers, turn
+        self._left, self._waiting = set(range(len(recorded))), list[int]()
         self._latest = monotonic()
 
     def answer(self, call: Call, wait: Waiter) -> Iterator[Answer]:
@@ -231,9 +227,10 @@ class _Player:
             return
         sent, observed, recorded = _sent(call), self.observed, self._recorded
         with self._lock:  # answered by the recorded call with equal inputs, else by one with the same key
-            same_callee = [n for n in self._left if recorded[n].sent[:2] == sent[:2]]
             ranked = [
-                (recorded[n].sent.inputs != sent.inputs, recorded[n].call.key != call.key, n) for n in same_callee
+                (recorded[n].sent.inputs != sent.inputs, recorded[n].call.key != call.key, n)
+                for n in self._left
+                if recorded[n].sent[:2] == sent[:2]
             ]
             number, place = min(ranked)[-1] if ranked else -1, len(observed.calls)
             self._left.discard(number)
@@ -243,8 +240,8 @@ class _Player:
             self._waiting.append(place)
             self._latest = monotonic()
         try:
-            if self._turn is not None:
-                wait.until(lambda: self._turn(self._waiting) == place and monotonic() - self._latest > _QUIET)  # type: ignore[misc]
+            if (turn := self._turn) is not None:
+                wait.until(lambda: turn(self._waiting) == place and monotonic() - self._latest > _QUIET)
             elif number >= 0:
                 came, ended = recorded[number].came, recorded[number].ended
                 wait.after(*(other.call.key for other in recorded if came < other.ended < ended), seconds=_ORDER)
@@ -274,42 +271,35 @@ class CalleeStates(NamedTuple):
 
 def callee_states(runs: Runs) -> CalleeStates:
     """Ask each callee two requests again: as before, after others, in reverse order, and as before; no sequences."""
-    ends, states = monotonic() + SECONDS, CalleeStates(set(), set(), set())
+    ends, states, first = monotonic() + SECONDS, CalleeStates(set(), set(), set()), dict[int, Kept]()
     requests: defaultdict[str, dict[object, int]] = defaultdict(dict)
     for number, recorded in enumerate(runs.recorded):
         if not recorded.call.sequence[0]:
-            requests[recorded.call.model].setdefault(recorded.sent.inputs, number)
+            requests[recorded.sent.model].setdefault(recorded.sent.inputs, number)
     chosen = sorted({choose(numbers.values()) for numbers in requests.values() for choose in (min, max)})
-    first: dict[int, Kept] = {}
-
-    def asked(number: int, others: bool = False) -> Kept:
-        runs.asked += 1
-        call = runs.recorded[number].call
-        inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
-        if others:
-            inputs = {name: _other_input(array, number) for name, array in inputs.items()}
-        options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
-        return runs.ask(call.model, inputs, runs.recorded[number].decoupled, **options)
-
     for step, number in enumerate([*chosen, *chosen, *reversed(chosen), *chosen]):
-        model, others = runs.recorded[number].call.model, len(chosen) <= step < 2 * len(chosen)
+        recorded, is_other = runs.recorded[number], len(chosen) <= step < 2 * len(chosen)
         if monotonic() > ends:
-            states.unasked.update(requests.keys() - {runs.recorded[n].call.model for n in first})
+            states.unasked.update(requests.keys() - {runs.recorded[n].sent.model for n in first})
             break
-        answer = asked(number, others)
-        expected = first.get(number, tuple(runs.recorded[number].responses))
-        if not others and not equal([answer], [expected]):
-            is_steady = number in first or equal([asked(number)], [answer])
-            (states.stateful if is_steady else states.varying).add(model)
+        answer = _asked(runs, recorded.call, recorded.decoupled, number if is_other else None)
+        if not is_other and not equal([answer], [first.get(number, recorded.responses)]):
+            is_steady = number in first or equal([_asked(runs, recorded.call, recorded.decoupled)], [answer])
+            (states.stateful if is_steady else states.varying).add(recorded.sent.model)
         first.setdefault(number, answer)
     return states._replace(stateful=states.stateful - states.varying)
 
 
-def _other_input(array: Any, salt: int) -> Any:
-    """Return another array of the same kind; integers stay in their range, so that they are valid indices."""
-    constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
-    other = changed((KeptResponse({"": array}),), ZEROS if constant else 0, salt, {}, {})
-    return array if other is None else other[0].outputs[""]
+def _asked(runs: Runs, call: Call, decoupled: bool, salt: int | None = None) -> Kept:
+    """Send a recorded request again; with a salt, with other inputs, whose integers stay valid indices."""
+    runs.asked += 1
+    inputs = {name: tensor.as_numpy() for name, tensor in call.inputs.items()}
+    for name, array in inputs.items() if salt is not None else ():
+        constant = array.dtype.kind in "iu" and array.size and array.min() == array.max()
+        if other := changed((KeptResponse({"": array}),), ZEROS if constant else 0, salt or 0, {}, {}):
+            inputs[name] = other[0].outputs[""]
+    options: Any = {"outputs": list(call.outputs) or None, "parameters": dict(call.parameters) or None}
+    return runs.ask(call.model, inputs, decoupled, **options)
 
 
 def _sent(call: Call) -> ObservedCall:
@@ -355,15 +345,15 @@ def equal(one: Sequence[Kept], other: Sequence[Kept]) -> bool:
     )
 
 
-def _seen(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, Sequence[Any]]]:
+def _values(recorded: Sequence[RecordedCall]) -> dict[str, dict[str, Sequence[Any]]]:
     """Return the values of each output of each callee, as `perturbation.Seen` has them."""
     out: dict[str, dict[str, Sequence[Any]]] = defaultdict(dict)
     for call in recorded:
-        values = out[call.call.model]
+        values = out[call.sent.model]
         for name, array in (item for response in call.responses for item in response.outputs.items()):
-            if array.size and array.dtype.kind in "iu":
-                both = [*values.get(name, ()), int(array.min()), int(array.max())]
-                values[name] = (min(both), max(both))
-            elif array.dtype == object:
+            if array.dtype == object:
                 values[name] = list(dict.fromkeys([*values.get(name, ()), *array.reshape(-1).tolist()]))[:64]
+            elif array.size and array.dtype.kind in "iu":
+                both = *values.get(name, ()), int(array.min()), int(array.max())
+                values[name] = min(both), max(both)
     return out

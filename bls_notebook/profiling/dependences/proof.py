@@ -74,12 +74,12 @@ class _Trial:
     def __init__(self, runs: Runs, blocked: Sequence[set[int]]) -> None:
         runs.allow(4 + 2 * _PLACES, SECONDS)
         self._runs, self._blocked = runs, blocked
-        self._written = runs.replay(hold="last")
+        self._written = runs.replay(turn=max)
 
     def gains(self, source: str) -> bool:
         """Whether a program gives equal answers and has more calls in flight together, all of them independent."""
         try:
-            observed = [self._runs.replay(source=source, hold=hold) for hold in ("first", "last")]
+            observed = [self._runs.replay(source=source, turn=turn) for turn in (min, max)]
         except BLSError as error:
             self.problem = f"the changed model cannot be loaded: {first_line(str(error))}"
             return False
