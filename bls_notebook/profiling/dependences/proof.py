@@ -102,24 +102,24 @@ def _pairs(run: ObservedRun) -> set[tuple[int, int]]:
 
 def template(group: Sequence[SentCall]) -> str:
     """Return the form of a change by hand, with the names of the callees and the lines that send to them."""
-    targets, lines, names = list[str](), list[str](), list[str]()
-    models = dict.fromkeys(call.model for call in group)
-    for model in models:
+    targets, sent = dict[str, str](), list[str]()
+    for model in dict.fromkeys(call.model for call in group):
         calls = [call for call in group if call.model == model]
         name = "".join(char if char.isalnum() else "_" for char in model)
         name = name if name.isidentifier() and not iskeyword(name) else f"_{name}"
-        names.append(name)
-        name += f"_{names.count(name)}" * (name in names[:-1])
+        name = next(n for n in (name, *(f"{name}_{i}" for i in range(2, 99999))) if n not in targets)
         numbers = sorted({call.line.line for call in calls if call.line is not None})
         where = f"  # sent at line {', '.join(map(str, numbers))}" if numbers else ""
         many = f"*[request.async_exec() for request in {name}_requests]"
-        several = many if len(models) == 1 else f"asyncio.gather({many})"
-        targets.append(f"{name}_response" + "s" * (len(calls) > 1))
-        lines.append(f"    {several if len(calls) > 1 else f'{name}_request.async_exec()'},{where}")
-    return "\n".join([f"{', '.join(targets)} = await asyncio.gather(", *lines, ")"])
+        several = many if len(calls) == len(group) else f"asyncio.gather({many})"
+        targets[name] = f"{name}_response" + "s" * (len(calls) > 1)
+        sent.append(f"    {several if len(calls) > 1 else f'{name}_request.async_exec()'},{where}")
+    return "\n".join([f"{', '.join(targets.values())} = await asyncio.gather(", *sent, ")"])
 
 
 class _Measured(NamedTuple):
+    """The result of the changed program: a problem, or its median session and speedup."""
+
     problem: str
     changed: Session | None = None
     speedup: float = 0.0
@@ -134,18 +134,16 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     code, advice = overlap.code, overlap.advice
     assert code is not None
     now = _measured(runs, code.source, repeat)
-    said = f"Proven: equal answers on {repeat + 1} runs, {now.words} (predicted {times(overlap.predicted)})."
+    proof = f"Proven: equal answers on {repeat + 1} runs, {now.words} (predicted {times(overlap.predicted)})."
     if now.problem:
-        said = f"{now.problem}. Nothing is applied."
+        proof = f"{now.problem}. Nothing is applied."
     elif now.speedup < WORTH:
-        said = f"Equal answers on {repeat + 1} runs, but {now.words}: nothing is applied."
+        proof = f"Equal answers on {repeat + 1} runs, but {now.words}: nothing is applied."
         if instances := lacking(overlap.written, overlap.calls, overlap.together):
             counts = " and ".join(f"`instance_group.count` {n} for `{name}`" for name, n in instances.items())
             advice = f"Tried with {counts}: {_with_instances(runs, code.source, repeat, instances)}."
-    code = replace(code, proof=said, proven=not now.problem and now.speedup >= WORTH)
-    speedup = 0.0 if now.problem else now.speedup
-    changed = None if now.problem else now.changed
-    return replace(overlap, code=code, speedup=speedup, changed=changed, advice=advice, runs=runs.count)
+    code = replace(code, proof=proof, proven=now.speedup >= WORTH)
+    return replace(overlap, code=code, speedup=now.speedup, changed=now.changed, advice=advice, runs=runs.count)
 
 
 def _with_instances(runs: Runs, source: str, repeat: int, instances: Mapping[str, int]) -> str:
