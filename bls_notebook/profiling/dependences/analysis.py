@@ -26,6 +26,8 @@ from .records import Dependence, Overlap, SentCall
 from .schedule import WORTH, flights, lacking, predicted, stages
 
 _FAILURES = 6  # calls whose failure is tried
+_CHANCE = "chance, time, or state; fix its seed or clock"
+_STATE = "its earlier runs (a file, or state elsewhere); give each run the same state"
 _STATEMENTS = {  # why a call follows another one, by the kind of a dependence
     "data": "{later} {needs} the answer of {earlier}: with that changed ({reason}), {inputs} changed, too",
     "control": "whether {later} is sent depends on the answer of {earlier}: "
@@ -107,13 +109,15 @@ def _overlap(runs: Runs) -> Overlap:
     if not problem and any(evidence.possible):
         with suppress(ExhaustedError):  # so that callees which read files of the model answer differently, too
             runs.changed(set(range(len(calls))), 0)
+        left = runs.seconds_left()
         states = callee_states(runs)
-        runs.allow(RUNS - runs.count, SECONDS)
+        runs.allow(RUNS - runs.count, left)
         try:
-            problem = _replayed(runs, notes, "its earlier runs (a file, or state elsewhere); give each the same state")
+            problem = _replayed(runs, notes, _STATE)
             if not problem:
                 explore(evidence, range(CHANGES), runs.changed)
                 _try_failures(runs, calls, evidence, notes)
+                problem = _replayed(runs, notes, _CHANCE) if evidence.found else ""
         except ExhaustedError:
             limit = f"the limit of {RUNS} runs" if runs.count >= RUNS else f"the limit of {SECONDS:.0f} s"
             limit += " was reached before its answer was changed often enough; a request with fewer calls settles it"
@@ -176,7 +180,7 @@ def _checked(runs: Runs, notes: list[str]) -> str:
     if errors := [r.error for kept in runs.responses for r in kept if r.error is not None]:
         return f"a request fails: {first_line(errors[0])}; give inputs that it answers"
     try:
-        return _replayed(runs, notes, "chance, time, or state; fix its seed or clock") if len(runs.recorded) > 1 else ""
+        return _replayed(runs, notes, _CHANCE) if len(runs.recorded) > 1 else ""
     except ExhaustedError:
         return f"running `{runs.model}` again takes longer than the limit of {SECONDS:.0f} s; give a smaller request"
 
@@ -225,8 +229,8 @@ def _dependences(runs: Runs, evidence: Evidence, states: CalleeStates, limit: st
     for later, before in enumerate(evidence.ancestors()):
         for earlier in sorted(evidence.possible[later] | evidence.ordered[later]):
             responses = runs.recorded[earlier].responses
-            if evidence_found := evidence.found.get((earlier, later)):
-                change, inputs, together = evidence_found
+            if (earlier, later) in evidence.found:
+                change, inputs, together = evidence.found[earlier, later]
                 dtypes = [array.dtype for r in responses for array in r.outputs.values()]
                 reason = name_of(change, *dtypes[:1]) + f", {together} answers together" * (together > 1)
                 yield Dependence(earlier, later, "data" if inputs else "control", reason, inputs)

@@ -84,7 +84,6 @@ class Runs:
         self.responses: Sequence[Kept] = ()
         self._decoupled = repository.record(model).decoupled
         self._most, self._ends = RUNS, float("inf")
-        self._cancelled = False  # a run with changed answers that took too long
         self._differences: dict[tuple[frozenset[int], int], RunDifference | None] = {}
 
     def record(self) -> Session:
@@ -123,12 +122,15 @@ class Runs:
         """Allow so many more runs, within so many seconds from now."""
         self._most, self._ends = self.count + runs, monotonic() + seconds
 
+    def seconds_left(self) -> float:
+        return self._ends - monotonic()
+
     def replay(self, answers: Mapping[int, Kept] = {}, source: str = "", turn: _Turn | None = None) -> ObservedRun:
         """Run the model, or a changed `source`, with the recorded answers; `answers` replaces some, by number.
 
         With a `turn`, answers are delayed until no other call comes; it chooses the call that is answered next.
         """
-        if self.count >= self._most or monotonic() > self._ends or (answers and self._cancelled):
+        if self.count >= self._most or self.seconds_left() <= 0:
             raise ExhaustedError
         player = _Player(self.recorded, answers, turn)
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -175,9 +177,8 @@ class Runs:
         for inputs in self.inputs:
             sent = self.host.send(self.host.request(self.model, inputs), stream=self._decoupled)
             try:
-                responses = sent.result(min(self._ends - monotonic(), threading.TIMEOUT_MAX))
+                responses = sent.result(min(self.seconds_left(), threading.TIMEOUT_MAX))
             except FutureTimeoutError:
-                self._cancelled = True
                 raise ExhaustedError from None
             finally:
                 sent.cancel()  # nothing happens if it is answered
