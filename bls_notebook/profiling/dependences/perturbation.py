@@ -118,36 +118,31 @@ def _other_length(array: Array, longer: bool, free: int) -> Array:
 
 
 def _other_values(array: Array, change: int, salt: int, values: Sequence[Any]) -> Array:
-    is_text = array.dtype.kind in "OS"
-    make = list((_TEXTS if is_text else _NUMBERS).values())[change]
-    if not array.size:
+    if array.dtype.kind in "OS":
+        text, texts = list(_TEXTS.values())[change], [_plain(value) for value in values]
+        new = np.empty(array.size, object)
+        new[:] = [_text(item, text, salt, texts) for item in array.reshape(-1)]
+    elif array.dtype.kind == "b":
+        new = _other_values(array.astype(np.uint8), change, salt, (0, 1))
+    elif not array.size:
         return array
-    with np.errstate(all="ignore"):
-        try:
-            new = _texts(array, make, salt, values) if is_text else _numbers(array, make, salt, values)
-            if not is_text and same(new, array):  # zeros of zeros
-                new = (array + array.dtype.type(1 + change % 3)).astype(array.dtype)
-        except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
-            new = array[..., ::-1]
-    return np.ascontiguousarray(new).reshape(array.shape)
+    else:
+        with np.errstate(all="ignore"):
+            try:
+                new = _numbers(array, list(_NUMBERS.values())[change], salt, values)
+                new = array + array.dtype.type(1 + change % 3) if same(new, array) else new  # zeros of zeros
+            except (TypeError, ValueError, OverflowError):  # a data type without arithmetic
+                new = array[..., ::-1]
+    return np.ascontiguousarray(new.astype(array.dtype)).reshape(array.shape)
 
 
 def _numbers(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
-    if array.dtype.kind == "b":
-        return _numbers(array.astype(np.uint8), make, salt, (0, 1)).astype(bool)
     if array.dtype.kind in "iu":
         info = np.iinfo(array.dtype)
         limits = [int(value) for value in values] or [int(array.min()), int(array.max())]
         return np.asarray(np.clip(make(array.astype(object), salt, limits), info.min, info.max), array.dtype)
     wide = array.astype(np.float64)
     return np.asarray(make(wide, salt, (np.nanmin(wide), np.nanmax(wide)))).astype(array.dtype)
-
-
-def _texts(array: Array, make: _Make, salt: int, values: Sequence[Any]) -> Array:
-    others = [_plain(value) for value in values]
-    new = np.empty(array.size, object)
-    new[:] = [_text(item, make, salt, others) for item in array.reshape(-1)]
-    return new.reshape(array.shape).astype(array.dtype)
 
 
 def _plain(item: Any) -> str:
