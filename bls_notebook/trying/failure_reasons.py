@@ -13,7 +13,9 @@ from bls_notebook.engine.exception_text import describe, traceback_of
 from bls_notebook.records.visible_text import first_line
 from bls_notebook.repository.config.templates import find_templates
 from bls_notebook.repository.source.layout import shown_path
-from bls_notebook.repository.source.pip_packages import install_advice, missing_packages, project_folder
+from bls_notebook.repository.source.pip_packages import install_advice
+
+from .missing_modules import missing_modules, project_folder
 
 _LONGEST = 240
 _API = "triton_python_backend_utils"
@@ -218,6 +220,6 @@ def _of_module(name: str, module: str, source: Path, top: Path) -> FailureReason
             f"the installed {first} has no {module}", f"install a version of {first} that has it, then {reload}",
             "package",
         )  # fmt: skip
-    modules = [module, *(m for m in missing_packages(source, top) if m != first)]
+    modules = [module, *(m for m in missing_modules(source, top) if m != first)]
     packages = f"the package {module} is" if len(modules) == 1 else f"the packages {', '.join(modules)} are"
     return FailureReason(f"{packages} missing", f"{install_advice(modules, '%pip install')}; then {reload}", "package")
