@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import distribution, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,13 +24,18 @@ def _entry(table: str, module: str) -> str:
     return str(_TABLE[table].get(module, ""))
 
 
+@cache
+def _installed() -> Mapping[str, list[str]]:
+    return packages_distributions()  # reads the metadata of every distribution
+
+
 def distribution_of(module: str) -> str:
     """Return the argument of `pip install` for a module, given its dotted name; empty if it is not certain."""
     known = _entry("distributions", module)
     if known or _entry("words", module):
         return known
     top = module.partition(".")[0]
-    names = set(packages_distributions().get(top, ()))
+    names = set(_installed().get(top, ()))
     spec = find_spec(top) if len(names) == 1 else None
     # A module without a file is a namespace of several distributions; one with a direct URL is not from an index.
     certain = spec and spec.origin and not any(distribution(name).read_text("direct_url.json") for name in names)
