@@ -23,10 +23,11 @@ from bls_notebook.engine.waiting.event_loops import in_every_loop
 from bls_notebook.engine.waiting.interrupts import may_be_interrupted, would_be_lost_in
 from bls_notebook.extending import critical
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.records.raw_events import NOWHERE, CodeLine, Holder, Maker
 
 from .allocation_table import AllocationTable, Block, TrackedRequest, lines_of
 from .owners import SearchRoot, find_holders, frame_roots, providers
-from .records import NOWHERE, CodeLine, DeviceSeen, Holder, Life, Lifetimes, LifetimesAnalysis, Maker, Stay
+from .records import DeviceSeen, Life, Lifetimes, LifetimesAnalysis, Stay
 
 DEFAULT_LIMIT = 50_000
 MOST_LOG = 40_000  # items of the log; a longer log is read into the allocation table

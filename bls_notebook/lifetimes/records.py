@@ -11,24 +11,6 @@ from bls_notebook.records.base import Printable, Record
 from bls_notebook.records.raw_events import NOBODY, NOWHERE, CodeLine, Holder, Maker
 from bls_notebook.records.record_file import RecordFile
 
-__all__ = [
-    "NOWHERE",
-    "SCHEMA",
-    "CodeLine",
-    "DeviceSeen",
-    "Holder",
-    "Life",
-    "Lifetimes",
-    "LifetimesAnalysis",
-    "LineBytes",
-    "Maker",
-    "Peak",
-    "Stay",
-    "bytes_over_time",
-    "is_left_behind",
-    "load_lifetimes",
-]  # fmt: skip
-
 SCHEMA = 1
 
 
@@ -257,23 +239,4 @@ class Lifetimes(Record, LifetimesAnalysis):
 
 
 _FILE = RecordFile(Lifetimes, "bls_notebook.lifetimes", SCHEMA, "a file of lifetimes", "lifetimes")
-
-
-def load_lifetimes(path: str | Path) -> Lifetimes:
-    """Read saved lifetimes.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file that `save` wrote.
-
-    Returns
-    -------
-    Lifetimes
-
-    Raises
-    ------
-    BLSError
-        The file cannot be read, contains something else, or has another schema; the message says which.
-    """
-    return _FILE.load(path)
+load_lifetimes = _FILE.load

@@ -165,24 +165,9 @@ def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
     ``ok``. The sizes of inputs and outputs require ``level=TENSORS``; sizes of BYTES are unknown. Custom
     activities become the session's `marks`.
 
-    Parameters
-    ----------
-    path : str or Path
-        A JSON file, gzipped or not, which may contain several arrays, or be cut off; files with its name and a
-        number (``trace.json.0``, ...) are read too.
-    limit : int
-        The number of requests to keep, from the first on; `Session.dropped` counts the others.
-
-    Returns
-    -------
-    Session
-        It has the same analyses as the session of a profile; ``sender`` is "clients", and ``notes`` list the
-        facts that the trace lacks.
-
-    Raises
-    ------
-    BLSError
-        The file cannot be read, or is no such trace.
+    The file is JSON, gzipped or not, and may contain several arrays, or be cut off; files with its name and a number
+    (``trace.json.0``, ...) are read too. The first `limit` requests are kept; `Session.dropped` counts the others.
+    The sender of the requests is "clients", and the session's ``notes`` list the facts that the trace lacks.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise BLSError(f"load: expected the path of a file, got {type(path).__name__}")

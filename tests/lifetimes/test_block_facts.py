@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bls_notebook.lifetimes.display.block_facts import alive_kinds, device_facts, held, left_behind, sums_text
 from bls_notebook.lifetimes.display.lifetime_chart import heaviest_first, highest, layout, life_lanes, pack
 from bls_notebook.lifetimes.display.widget import packed
-from bls_notebook.lifetimes.records import Holder, Life, Lifetimes, Maker, bytes_over_time
+from bls_notebook.lifetimes.records import Life, Lifetimes, bytes_over_time
+from bls_notebook.records.raw_events import Holder, Maker
 from tests.lifetimes import samples
 
 

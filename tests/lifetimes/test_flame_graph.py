@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bls_notebook.lifetimes.display.block_facts import device_facts, stacked
 from bls_notebook.lifetimes.display.flame_graph import flame_lines, flame_svg, flames
 from bls_notebook.lifetimes.display.lifetime_chart import tall
-from bls_notebook.lifetimes.records import CodeLine, Lifetimes
+from bls_notebook.lifetimes.records import Lifetimes
+from bls_notebook.records.raw_events import CodeLine
 from tests.display.page import svg_words
 from tests.lifetimes import samples
 from tests.lifetimes.test_block_facts import bytes_at, tracks

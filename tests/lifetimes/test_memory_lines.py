@@ -9,7 +9,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
-from bls_notebook.lifetimes.records import NOWHERE, Life
+from bls_notebook.lifetimes.records import Life
+from bls_notebook.records.raw_events import NOWHERE
 
 SOURCE = """\
 import threading

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.lifetimes.records import (
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    Maker,
-    Stay,
-    bytes_over_time,
-    load_lifetimes,
-)
+from bls_notebook.lifetimes.records import DeviceSeen, Life, Lifetimes, Stay, bytes_over_time, load_lifetimes
+from bls_notebook.records.raw_events import Holder, Maker
 
 MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
 RECORD = Lifetimes(

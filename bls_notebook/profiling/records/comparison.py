@@ -113,23 +113,4 @@ class Comparison(Record):
 
 
 _FILE = RecordFile(Comparison, "bls_notebook.comparison", SCHEMA, "a comparison", "a comparison")
-
-
-def load_comparison(path: str | Path) -> Comparison:
-    """Read a saved comparison.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file that `save` wrote.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    BLSError
-        The file cannot be read, is no comparison, or has another schema; the message says which.
-    """
-    return _FILE.load(path)
+load_comparison = _FILE.load

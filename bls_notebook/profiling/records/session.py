@@ -136,22 +136,7 @@ class SideBySide(Record):
 
 
 def load_session(path: str | Path) -> Session:
-    """Read a session that `Session.save` wrote as ``.json`` or ``.json.gz``.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Session
-        A session that can be drawn and compared without its models.
-
-    Raises
-    ------
-    BLSError
-        The file cannot be read, is no session, or has another schema.
-    """
+    """Read a session that `Session.save` wrote as ``.json`` or ``.json.gz``; see `bls.load`."""
     from bls_notebook.profiling.session_files import read_session
 
     return read_session(path, Session)
