@@ -32,7 +32,6 @@ from bls_notebook.engine.waiting.deadlock import first_response
 from bls_notebook.engine.waiting.interrupts import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle
@@ -116,7 +115,7 @@ class ForwardingScheduler(Lifecycle):
             ticket.finish(cancelled_response(self._model.name))
             return None
         try:
-            sent = self._under_way[ticket] = _Sent(self._send(request), self._rows(request))
+            sent = self._under_way[ticket] = _Sent(self._send(request), rows_of(request) if self._batching else 1)
         except (ValueError, MemoryError) as error:
             problem = running(self._model.name, str(error))
             ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
@@ -129,9 +128,6 @@ class ForwardingScheduler(Lifecycle):
         if ticket.cancelled:  # just before the request was in `_under_way`
             sent.exchange.cancel()
         return sent
-
-    def _rows(self, request: InferenceRequest) -> int:
-        return rows_of(request) if self._batching else 1
 
     def _start(self, ticket: Ticket) -> None:
         sent = self._prepared(ticket)

@@ -101,7 +101,7 @@ def search(space: Space, part: float = ENOUGH) -> Found:
     instances can be slower, because requests may run in a worse order.
     """
     now = space.wall(space.now)
-    tops = [_with_counts(way, space.most) for way in _ways(space)]
+    tops = [{name: _counted(each, space.most[name]) for name, each in way.items()} for way in _ways(space)]
     best = min(now, *map(space.wall, tops))
 
     def size(setting: Setting) -> tuple[int, int, int]:
@@ -156,10 +156,6 @@ def _ways(space: Space) -> Iterator[Setting]:
         # Judged with today's instance counts: with many instances a batch could save nothing.
         best = min(tried, key=space.wall)
     yield best
-
-
-def _with_counts(setting: Setting, counts: Mapping[str, int]) -> Setting:
-    return {name: _counted(each, counts[name]) for name, each in setting.items()}
 
 
 def _counted(setting: ModelSetting, count: int) -> ModelSetting:
