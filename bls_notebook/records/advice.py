@@ -5,6 +5,7 @@ Displays ask for a remedy when they show an error; it costs nothing when the err
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ NUMPY = {
 """NumPy's names of Triton's data types; NumPy has no BF16."""
 
 _MOST_NAMES = 8  # names in a list
+_TEXTS = json.loads(Path(__file__).with_name("remedies.json").read_text("utf-8"))  # by patterns of messages
 
 
 @dataclass(frozen=True)
@@ -265,49 +267,23 @@ def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     )
 
 
-_SEQUENCE = (
-    "start a sequence with its first request: `%bls {model} ... --sequence 1:start`, or `correlation_id=1, "
-    "flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`"
-)
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
-# From patterns of messages to remedies.
-# fmt: off
 _REQUEST_REMEDIES: Mapping[str, str | Answer] = {
     rf"unexpected inference {_INPUT} {_MODEL}": _unexpected_input,
-    rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])":
-        _wrong_count,
-    rf"{_INPUT} data-type is '(?P<got>\w+)', but model '(?P<model>.*?)' expects '(?P<wanted>\w+)'":
-        _wrong_datatype,
+    rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])": _wrong_count,
+    rf"{_INPUT} data-type is '(?P<got>\w+)', but model '(?P<model>.*?)' expects '(?P<wanted>\w+)'": _wrong_datatype,
     rf"unexpected shape for {_INPUT} {_MODEL}\. "
     rf"Expected \[(?P<wanted>{_DIMS})\], got \[(?P<got>{_DIMS})\]": _wrong_shape,
     rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'": _no_batch,
-    rf"{_INPUT} batch size does not match other inputs":
-        "give all inputs the same first dimension, which is the batch",
     r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
     rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
-    r"Model '(?P<model>.*?)' is not ready":
-        lambda found, record, known: missing_model(found["model"], known),
+    r"Model '(?P<model>.*?)' is not ready": lambda found, record, known: missing_model(found["model"], known),
     r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
-    r"model '(?P<model>.*?)' must specify a non-zero or non-empty correlation ID": _SEQUENCE,
-    r"to model '(?P<model>.*?)' must specify the START flag": _SEQUENCE,
-    r"input '(?P<input>.*?)' already exists in request": "send `{input}` only once",
-    r"^Request timeout expired":
-        "the request waited in the queue for longer than its timeout: use more instances or a longer timeout",
-    r"Exceeds maximum queue size":
-        "send fewer requests at once, use more instances, or raise max_queue_size in default_queue_policy",
-    r"out of bounds index 0: request has 0 inputs":
-        "send at least one input: a model with max_batch_size reads the batch size from its first dimension",
+    **_TEXTS["request"],
 }
-# fmt: on
 
 
-_IMPORTS = {
-    "np": "import numpy as np", "numpy": "import numpy", "torch": "import torch", "json": "import json",
-    "pb_utils": "import triton_python_backend_utils as pb_utils", "asyncio": "import asyncio",
-    "cp": "import cupy as cp", "os": "import os", "time": "import time", "pd": "import pandas as pd",
-    "triton_python_backend_utils": "import triton_python_backend_utils",
-}  # fmt: skip
 _CHECK = "`if response.has_error(): raise pb_utils.TritonModelException(response.error().message())`"
 _GETS_TENSOR = re.compile(r"get_(input|output)_tensor_by_name\(.*?,\s*(?:name\s*=\s*)?(['\"])(.*?)\2")
 _UNCHECKED = ("AttributeError", "IndexError", "TypeError", "KeyError", "ValueError", "StopIteration")
@@ -392,8 +368,8 @@ def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 def _undefined(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name = found["name"]
-    if name in _IMPORTS:
-        return f"write `{_IMPORTS[name]}` at the top of the model's cell: on Triton the cell is a separate file"
+    if line := _TEXTS["imports"].get(name):
+        return f"write `{line}` at the top of the model's cell: on Triton the cell is a separate file"
     return (
         f"define `{name}` in the model's cell: on Triton the cell is a separate file without the notebook's "
         "variables (`initialize` keeps values as `self.name`)"
@@ -414,94 +390,16 @@ def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return 'model_config is JSON text: `json.loads(args["model_config"])`' if "model_config" in _line(record) else ""
 
 
-# From patterns of messages to remedies.
-# fmt: off
-_RETURNED = r"Expected (?:a list in the execute return|an 'InferenceResponse' object .*), found type"
 _CODE_REMEDIES: Mapping[str, str | Answer] = {
     r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
-    r"'RequestFuture' object|'coroutine' object (?:has no attribute|is not)":
-        "async_exec returns a future, so await it: `response = await request.async_exec()`",
-    r"object InferenceResponse can't be used in 'await' expression":
-        "exec returns the response itself; to await a response, use `await request.async_exec()`",
-    r"RuntimeError: no running event loop":
-        "async_exec needs `async def execute(self, requests):`; without async, call `request.exec()`",
-    r"'ResponseIterator' object (?:has no|is not)":
-        "with decoupled=True, exec returns an iterator: `for response in request.exec(decoupled=True):`",
-    r"'async for' requires .*, got Re(?:sponseIterator|questFuture)":
-        "await once and use a plain loop: `for response in await request.async_exec(decoupled=True):`",
-    r"'InferenceResponse' object is not iterable":
-        "exec returned one response; with `decoupled=True` it returns an iterator over responses",
-    r"'InferenceResponse' object (?:has no attribute 'as_numpy'|is not subscriptable)":
-        'get an output by its name: `pb_utils.get_output_tensor_by_name(response, "NAME").as_numpy()`',
-    r"'Tensor' object (?:has no attribute|is not subscriptable)|unsupported operand.*'Tensor'":
-        "a tensor is not an array: convert it with `tensor.as_numpy()`",
-    r"'list' object has no attribute '(?:_inputs|inputs|get_response_sender|_outputs)'":
-        "`requests` is a list: use `for request in requests:`, and read the inputs of each request",
     r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: '(?P<name>.*?)', ": _tensor,
-    r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with":
-        'the name comes first: `pb_utils.Tensor("NAME", array)`',
-    r"NumPy dtype is not supported":
-        "Triton lacks this dtype; convert text with `array.astype(np.object_)`, numbers with `.astype(np.float32)`",
-    r"output_tensors must be a list of Tensor, got Tensor\(":
-        "put the tensors into a list: `pb_utils.InferenceResponse([tensor])`",
-    r"(?:output_tensors|inputs) must be a list of Tensor, got (?:array|\[?np\.)":
-        'convert the arrays to tensors: `[pb_utils.Tensor("NAME", array)]`',
-    r"inputs must be a list of Tensor, got \{":
-        "convert the dict to a list: `inputs=[pb_utils.Tensor(name, array) for name, array in arrays.items()]`",
-    r"inputs must be a list of Tensor, which is missing":
-        '`inputs=[pb_utils.Tensor("NAME", array)]` and `requested_output_names=["NAME"]` are required',
-    r"error must be a TritonError":
-        'wrap the message: `pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`',
-    r"InferenceRequest\.__init__\(\) got an unexpected keyword argument":
-        "write `pb_utils.InferenceRequest(model_name=..., requested_output_names=[...], inputs=[...])`",
-    r"InferenceResponse\.__init__\(\) got an unexpected keyword argument":
-        "write `pb_utils.InferenceResponse(output_tensors=[...])`, or use `error=pb_utils.TritonError(...)`",
-    r"execute\(\) (?:takes|missing) .*positional argument": "write `def execute(self, requests):`",
-    r"initialize\(\) (?:takes|missing) .*positional argument": "write `def initialize(self, args):`",
-    r"finalize\(\) (?:takes|missing) .*positional argument": "write `def finalize(self):`",
     r"string indices must be integers": _config,
     r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
     r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes": _text,
     r"NameError: name '(?P<name>\w+)' is not defined": _undefined,
-    r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'":
-        _no_such_name,
-    r"Tensor is stored in GPU":
-        "request it on the CPU, `preferred_memory=pb_utils.PreferredMemory(pb_utils."
-        "TRITONSERVER_MEMORY_CPU)`, or use it on the GPU: `torch.from_dlpack(tensor)`",
-    r"Tensor dtype is BF16": "convert it with PyTorch: `torch.from_dlpack(tensor.to_dlpack()).float()`",
-    r"execute returned (?:\[?None)":
-        "end execute with `return responses`, a list with one InferenceResponse for each request",
-    rf"{_RETURNED} '<class '[\w.]*InferenceResponse'>'":
-        "execute returns a list, one response for each request: `return [response]`",
-    rf"{_RETURNED} '<class '[\w.]*Tensor'>'":
-        "wrap the tensors of each request in a response: `pb_utils.InferenceResponse([tensor])`",
-    rf"{_RETURNED} '<class 'generator'>'":
-        "return a list: `return [... for request in requests]`; a decoupled model can send many responses",
-    _RETURNED: "return a list with `pb_utils.InferenceResponse([tensor])` for each request",
-    r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)":
-        "execute got {requests} request(s) and returned {responses} response(s): answer each request, "
-        "`for request in requests: ... responses.append(pb_utils.InferenceResponse([tensor]))`",
-    r"using the decoupled mode and the execute function must return None":
-        "send the responses, `sender = request.get_response_sender(); sender.send(response)`, and return "
-        "nothing; or remove `--decoupled`",
-    r"dropped (?:before|without) its final flag|without its final flag":
-        "end each request with `sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)`",
-    r"Non-decoupled model cannot send more than one response":
-        "make the model decoupled to send many responses: `--decoupled` after %%tritonmodel",
-    r"does not implement `execute` method":
-        "write `def execute(self, requests):` inside the class TritonPythonModel",
-    r"BLS is only supported during the 'execute' function":
-        "send requests in `execute`, or in the notebook with %bls, `repo.infer(...)` or a %%bls cell",
-    r"Expected all tensors to be on the same device":
-        "move one tensor to the other's device: `tensor.to(other.device)`",
-    r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available":
-        "simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model",
-    r"No module named '(?P<name>\w+)":
-        "install the distribution that provides {name} in this kernel, or put the module beside model.py",
+    r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'": _no_such_name,
+    **_TEXTS["code"],
 }
-# fmt: on
-
-
 _MOST_CHARACTERS = 4000  # characters of a message that are searched
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 

@@ -6,8 +6,10 @@ which omits zeros.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .base import Record
@@ -110,6 +112,8 @@ def statistics_record(
 
 _FEW = 1.5  # requests per execution, from which on requests count as batched
 _LEAST = 4  # executions; with fewer there is no statement
+# The reason and the remedy, by the event that closed a batch.
+_REASONS = json.loads(Path(__file__).with_name("unbatched.json").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -152,35 +156,3 @@ def why_not_batched(record: StatisticsRecord) -> Unbatched | None:
         return None
     texts = _REASONS.get(kind) if record.waited or kind == "delay" else None
     return None if texts is None else Unbatched(said, *(text.format(times=times, name=name) for text in texts))
-
-
-# By the event that closed a batch: the reason, and the remedy.
-_REASONS = {
-    "shape": (
-        "{times:,} times the next request in the queue had another shape of input {name!r}, and only requests "
-        "with equal shapes share a batch.",
-        "Pad to equal sizes, or set `allow_ragged_batch: true` for this input and handle its rows one by one.",
-    ),
-    "inputs": (
-        "{times:,} times the next request in the queue had other optional inputs, and only requests with the "
-        "same inputs share a batch.",
-        "Send the same inputs with every request.",
-    ),
-    "rows": (
-        "{times:,} times the next request in the queue had too many rows for the rest of the batch.",
-        "Raise max_batch_size, or send fewer rows per request.",
-    ),
-    "preferred": (
-        "{times:,} times a batch ran as soon as it had a preferred size.",
-        "Remove the small sizes from `preferred_batch_size`.",
-    ),
-    "queue": (
-        "{times:,} times no other request was in the queue when an instance took one, and the batcher does not "
-        "wait for more (`max_queue_delay_microseconds` is 0).",
-        "Send more requests at once, or let them wait: `max_queue_delay_microseconds: 1000`.",
-    ),
-    "delay": (
-        "{times:,} times no other request arrived within `max_queue_delay_microseconds`.",
-        "Send more requests at once, or raise the delay.",
-    ),
-}

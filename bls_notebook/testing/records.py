@@ -9,23 +9,23 @@ from bls_notebook.profiling.records.session import Session
 from bls_notebook.records.base import Record
 from bls_notebook.records.repository import TensorRecord, TensorsCompared
 
-# The verdicts on a case, and the class of each: good, odd, bad, or open if nothing can be said.
+# The verdicts on a case: the class of each (good, odd, bad, or open if nothing can be said), and its meaning.
 VERDICTS = {
-    "clear": "good",
-    "fallback": "good",
-    "unharmed": "good",
-    "vague": "odd",
-    "stumbles": "odd",
-    "silent": "odd",
-    "waits": "odd",
-    "crash": "bad",
-    "rubbish": "bad",
-    "hang": "bad",
-    "leak": "bad",
-    "spoilt": "bad",
-    "unaffected": "open",
-    "unjudged": "open",
-    "not reached": "open",
+    "crash": ("bad", "an unintended exception hides the callee's error"),
+    "rubbish": ("bad", "a response without an error that is certainly wrong"),
+    "hang": ("bad", "no response, although every call that it waited for has ended"),
+    "leak": ("bad", "requests, threads or memory are left behind"),
+    "spoilt": ("bad", "after the fault, the model does not work as before"),
+    "vague": ("odd", "an error that does not say which model failed"),
+    "stumbles": ("odd", "an unintended exception; its message does not say that the callee's response was wrong"),
+    "silent": ("odd", "a response without an error, although the callee's was wrong or missing; this may be intended"),
+    "waits": ("odd", "no time limit: the model responds only after the callee does"),
+    "clear": ("good", "an error that points to the callee"),
+    "fallback": ("good", "a response computed without the callee"),
+    "unharmed": ("good", "the same response, although the callee answered at another time"),
+    "unaffected": ("open", "the same response: the fault makes no difference to this request"),
+    "unjudged": ("open", "cannot be judged: responses differ from request to request without a fault too"),
+    "not reached": ("open", "the request did not reach the callee"),
 }
 
 
@@ -68,7 +68,7 @@ class DrilledCase(Record):
     @property
     def worth(self) -> str:
         """Class of the verdict: good, odd, bad or open."""
-        return VERDICTS.get(self.verdict, "open")
+        return VERDICTS.get(self.verdict, ("open", ""))[0]
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from statistics import median
 from bls_notebook.profiling.records.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.profiling.records.verdicts import (
     ROUGH,
+    TEXTS,
     WORTH,
     Facts,
     Measured,
@@ -58,23 +59,6 @@ def rough(session: SessionData) -> str:
     )
 
 
-# By cause, after the time of the requests; for other causes the sentence names the models that took most of it.
-_SENTENCES = {
-    "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the time{faster}.",
-    "one_at_a_time": "{took}: the execute of {name} is async but the model is not decoupled, so that an "
-    "instance serves one batch at a time{faster}.",
-    "gil": "{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL).",
-    "cores": "{took}{would}: {name} keeps the processors busy.",
-    "sync_exec": "{took}: {name} calls exec, which blocks, inside its async execute.",
-    "blocking": "{took}: the coroutine of {name} blocks its event loop (it waits without await).",
-    "contention": "{took}: {who} {name} wait for each other on something that they share, while processors are idle.",
-    "cached": "The response cache answered {cached}.",
-    "batched": "{took}: the batcher of {name} served up to {batch} of them by one execute.",
-    "little": "{took}: so little that sending them is a large part of it.",
-    "one": "One request took {time}.{most}",
-}
-
-
 def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     v, m = f.verdict, f.measured
     took = f"{m.requests} requests took {time_of(m.gathered)}, {'' if at_once else 'one '}"
@@ -82,7 +66,7 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     together = "{took}{faster}.{most}"
     in_turn = "{took}, each sent when the one before had been answered.{most}"
-    words = _SENTENCES.get(v.cause, together if at_once else in_turn)
+    words = TEXTS["cell"].get(v.cause, together if at_once else in_turn)
     return words.format(
         took=took, name=f"`{v.model}`", waiting=f.waiting, instances=instances, queued=v.queued,
         faster=_faster(f), would="" if at_once else ", and together they would take as long",

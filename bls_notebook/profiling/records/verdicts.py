@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from bls_notebook.records.base import Record
@@ -165,43 +167,10 @@ def give_or_take(relative_error: float) -> str:
     return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
 
 
-# By cause; any other cause gets `_NOTHING_QUEUED`.
-_SENTENCES = {
-    "queue": "{several} queued on the {instances} of {name} for {queued:.0%} of the time: {brought}{more}.",
-    "one_at_a_time": "{several} queued for {name} for {queued:.0%} of the time: its execute is async but the "
-    "model is not decoupled, so an instance serves one batch at a time, and {brought}.",
-    "gil": "{name} is pure Python that held the interpreter's lock (GIL) for {held:.0%} of the time: its "
-    "requests take turns on {turns:.1f} of {of} cores, and {brought}.",
-    "cores": "{name} keeps the processors busy ({cores:.1f} of {of} cores): {brought}, and no number of "
-    "instances makes it faster on this machine.",
-    "sync_exec": "{name} calls exec, which blocks, inside its async execute: its calls go one after the "
-    "other and nothing else runs in its event loop meanwhile, so {brought}.",
-    "blocking": "The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
-    "one after the other though they may share an instance, so {brought}.",
-    "contention": "{who} wait for each other: beside others a request takes {together} instead of {alone}, "
-    "though processors are idle; {brought}, and more instances would bring nothing.",
-    "cached": "The response cache answered {cached}: nothing ran that async could overlap.",
-    "batched": "The batcher of {name} served up to {batch} requests by one execute: {brought}.",
-    "little": "There is too little work: a request takes {each}, of which sending it is a large part; {brought}.",
-    "helped": "Async helped: {speedup} times as fast, of {best} at best.",
-    "one": "There was one request: nothing to overlap. Compare with n of 2 or more.",
-}
+TEXTS: dict[str, dict[str, str]] = json.loads(
+    Path(__file__).with_name("verdict_texts.json").read_text("utf-8")
+)  # sentences and advice, by cause
 _NOTHING_QUEUED = "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
-_ADVICE = {
-    "gil": "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
-    "requests. More instances do not help here, where they share one Python; on a Triton server each "
-    "instance is a process of its own{there}.",
-    "contention": "Give each {whose} its own of what they share (a lock, a connection, a file), or use one "
-    "that takes several at a time.",
-    "cached": "Compare with inputs that differ, or without response_cache.",
-    "sync_exec": "Send by async_exec, and await asyncio.gather of those that do not need each other: "
-    "predicted {predicted} times as fast as today's exec.",
-    "blocking": "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
-    "{predicted} times as fast as today's exec.",
-    "one_at_a_time": "{more} Or make it decoupled: its coroutines then share an instance.",
-    "queue": "{more} {batch}",
-    "little": "Put more into a request (a batch), or leave it at exec.",
-}
 
 
 def sentence(f: Facts) -> str:
@@ -210,7 +179,7 @@ def sentence(f: Facts) -> str:
     cores = m.cpu_gathered / max(1, m.gathered)
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     brought = "async brought nothing" if m.speedup < WORTH else f"async was {times(m.speedup)} times as fast"
-    return _SENTENCES.get(v.cause, _NOTHING_QUEUED).format(
+    return TEXTS["comparison"].get(v.cause, _NOTHING_QUEUED).format(
         name=f"`{v.model}`",
         brought=brought,
         several=f"{f.waiting} request{'' if f.waiting == 1 else 's'}",
@@ -240,7 +209,7 @@ def advice(f: Facts) -> str:
     on_server = max((w.on_server for w in v.what_ifs), default=0.0)
     there = f": up to {times(on_server)} times as fast there" if on_server > WORTH else ""
     whose = "instance" if f.instances > 1 else "request"
-    words = _ADVICE.get(v.cause, "{more}")
+    words = TEXTS["advice"].get(v.cause, "{more}")
     predicted = times(v.predicted)
     return words.format(more=more, batch=batch, there=there, whose=whose, predicted=predicted).strip()
 

@@ -8,28 +8,11 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.records.units import count
-from bls_notebook.testing.records import CodePlace, Drilled, DrilledCase
+from bls_notebook.testing.records import VERDICTS, CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}
 _COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "dim"}
 _CLASSES = {"bad": "bad", "odd": "doubtful", "good": "good", "open": "open"}
-MEANING = {
-    "crash": "an unintended exception hides the callee's error",
-    "rubbish": "a response without an error that is certainly wrong",
-    "hang": "no response, although every call that it waited for has ended",
-    "leak": "requests, threads or memory are left behind",
-    "spoilt": "after the fault, the model does not work as before",
-    "vague": "an error that does not say which model failed",
-    "stumbles": "an unintended exception; its message does not say that the callee's response was wrong",
-    "silent": "a response without an error, although the callee's was wrong or missing; this may be intended",
-    "waits": "no time limit: the model responds only after the callee does",
-    "clear": "an error that points to the callee",
-    "fallback": "a response computed without the callee",
-    "unharmed": "the same response, although the callee answered at another time",
-    "unaffected": "the same response: the fault makes no difference to this request",
-    "unjudged": "cannot be judged: responses differ from request to request without a fault too",
-    "not reached": "the request did not reach the callee",
-}
 
 
 def drilled_document(drilled: Drilled) -> doc.Document:
@@ -59,10 +42,9 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
         yield doc.Words(f"named in the code, but not reached by this request: {names}", gap=True)
     for number, note in enumerate(drilled.notes):
         yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
-    verdicts = [verdict for verdict in MEANING if any(case.verdict == verdict for case in drilled.cases)]
-    if verdicts:
-        means = [doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap") for verdict in verdicts]
-        rows = [doc.Row(pair) for pair in zip(verdicts, means, strict=True)]
+    verdicts = {case.verdict for case in drilled.cases}
+    if meanings := {verdict: text for verdict, (_, text) in VERDICTS.items() if verdict in verdicts}:
+        rows = [doc.Row([verdict, doc.Piece(text, Html(text), cls="wrap")]) for verdict, text in meanings.items()]
         table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
         yield doc.Forms([], [doc.Fold("meaning of the verdicts", [table])])
 

@@ -312,7 +312,7 @@ def _worth_reporting(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
     )
 
 
-BAD = tuple(verdict for verdict, worth in VERDICTS.items() if worth == "bad")
+BAD = tuple(verdict for verdict, (worth, _) in VERDICTS.items() if worth == "bad")
 
 
 def assert_survives(model: str, inputs: Mapping[str, Any], *, refuse: Collection[str] = BAD, **options: Any) -> Drilled:

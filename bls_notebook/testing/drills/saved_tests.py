@@ -21,6 +21,8 @@ from bls_notebook.testing.records import Drilled, DrilledCase
 
 from .timed_request import TimedRequest
 
+# The head of the file, and one test.
+_HEAD, _TEST = Path(__file__).with_name("saved_tests.txt").read_text("utf-8").split("=====\n")
 _MOST = 64  # arrays with more elements are saved beside the file
 _ERRORS = ("error", "cancelled", "raises", "out-of-memory")
 
@@ -104,46 +106,3 @@ def _test(case: DrilledCase) -> str:
 
 def _name(text: str) -> str:
     return re.sub(r"\W+", "_", text).strip("_")
-
-
-_HEAD = '''"""Tests of `{model}` with failing callees, written by a drill of bls_notebook.
-
-The docstring of each test has the drill's verdict. If a test fails, fix the model, or change the test if it expects
-too much.
-"""
-
-from pathlib import Path
-
-import numpy as np
-import pytest
-
-import bls_notebook as bls
-
-HERE = Path(__file__).parent{arrays}
-INPUTS = {{{inputs}}}
-
-
-def drill(repo):
-    return bls.drill("{model}", INPUTS, faults={faults}, {options}repo=repo)
-
-
-@pytest.fixture(scope="module")
-def drilled():
-    with bls.ModelRepository({models}) as repo:
-        for name in {names}:
-            repo.load(name)
-        yield drill(repo)
-
-
-def check(drilled, name, *expected):
-    cases = [case for case in drilled.cases if case.name == name]
-    assert cases or " and " in name, "the request no longer reaches this model"
-    for case in cases:
-        assert case.worth in expected, case.said
-'''
-_TEST = '''
-
-def test_{name}(drilled):
-    """{seen}."""
-    check(drilled, "{case}", {expected})
-'''

@@ -145,7 +145,7 @@ def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
     assert "twice: error: crash: hides the error of 'twice'" in str(raised.value)
     assert "crashes/1/model.py:28: raise RuntimeError(response.error().text)" in str(raised.value)
     assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
-    with pytest.raises(ValueError, match="got 'crush', expected verdicts: clear"):
+    with pytest.raises(ValueError, match="got 'crush', expected verdicts: crash"):
         assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
 
 
