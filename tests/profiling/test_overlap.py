@@ -69,6 +69,8 @@ def test_the_order_of_calls_is_the_true_one(repo: bls.ModelRepository, place: st
 @pytest.mark.parametrize(
     ("body", "outcome", "words"),
     [
+        ("return ok(10 * out(ask('cnt', x).exec()) + out(ask('cnt', x).exec()))", "dependent",
+         "depend on its earlier requests (state)"),
         ("return ok(out(ask('b', out(ask('a', x).exec())).exec()))", "dependent",
          "`b` (line 23) needs the answer of `a` (line 23): with that changed (mirrored), input `IN` changed"),
         ("a = out(ask('a', x).exec())\nreturn ok(out(ask('b', x).exec()) if a.sum() > 3 else a)", "control",
@@ -95,7 +97,7 @@ def test_the_sentence_states_one_outcome(repo: bls.ModelRepository, body: str, o
 def test_independent_calls_are_changed_together(repo: bls.ModelRepository) -> None:
     found = found_of(repo, graph("return ok(sum(out(ask('a', x + i).exec()) for i in range(64)))"))
     assert order_of(found) == "+".join(64 * ["a"])
-    assert found.runs <= 12
+    assert found.runs <= 12 + 5 * (found.code is not None)  # trying the change takes five
     assert found.callee_requests == 2 * 64 + 2 * 4  # recorded, profiled; two of them asked again
 
 

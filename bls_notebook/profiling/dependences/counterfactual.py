@@ -25,6 +25,7 @@ import numpy as np
 from bls_notebook.devices.registry import device_of
 from bls_notebook.devices.transfers import to_cpu, to_gpu
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonError
@@ -288,7 +289,20 @@ def callee_states(runs: Runs) -> CalleeStates:
             is_steady = number in first or equal([_asked(runs, recorded.call, recorded.decoupled)], [answer])
             (states.stateful if is_steady else states.varying).add(recorded.sent.model)
         first.setdefault(number, answer)
-    return states._replace(stateful=states.stateful - states.varying)
+    counting = {model for model in states.varying if _counts(runs, min(requests[model].values()))}
+    varying = states.varying - counting
+    return CalleeStates(varying, (states.stateful | counting) - varying, states.unasked)
+
+
+def _counts(runs: Runs, number: int) -> bool:
+    """Whether two new instances of a varying callee give the same two answers: then requests, not chance, change it."""
+    call, decoupled = runs.recorded[number].call, runs.recorded[number].decoupled
+    answers = list[list[Kept]]()
+    with contextlib.suppress(BLSError):  # there may be no memory for another instance
+        for _ in range(2):
+            with runs.host.variant({call.model: VariantChange()}) as fresh, fresh.serving():
+                answers.append([_asked(runs, call, decoupled), _asked(runs, call, decoupled)])
+    return len(answers) == 2 and equal(*answers)
 
 
 def _asked(runs: Runs, call: Call, decoupled: bool, salt: int | None = None) -> Kept:

@@ -124,6 +124,7 @@ class _Measured(NamedTuple):
     changed: Session | None = None
     speedup: float = 0.0
     words: str = ""
+    is_faster: bool = False
 
 
 def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
@@ -137,12 +138,13 @@ def proven(runs: Runs, overlap: Overlap, repeat: int) -> Overlap:
     proof = f"Proven: equal answers on {repeat + 1} runs, {now.words} (predicted {times(overlap.predicted)})."
     if now.problem:
         proof = f"{now.problem}. Nothing is applied."
-    elif now.speedup < WORTH:
-        proof = f"Equal answers on {repeat + 1} runs, but {now.words}: nothing is applied."
+    elif not now.is_faster:
+        doubt = "that may be chance; a larger `repeat` settles it, and" if now.speedup >= WORTH else ""
+        proof = " ".join(f"Equal answers on {repeat + 1} runs, but {now.words}: {doubt} nothing is applied.".split())
         if instances := lacking(overlap.written, overlap.calls, overlap.together):
             counts = " and ".join(f"`instance_group.count` {n} for `{name}`" for name, n in instances.items())
             advice = f"Tried with {counts}: {_with_instances(runs, code.source, repeat, instances)}."
-    code = replace(code, proof=proof, proven=now.speedup >= WORTH)
+    code = replace(code, proof=proof, proven=now.is_faster)
     return replace(overlap, code=code, speedup=now.speedup, changed=now.changed, advice=advice, runs=runs.count)
 
 
@@ -177,8 +179,9 @@ def _measured(runs: Runs, source: str, repeat: int) -> _Measured:
     if not _calls_overlap(changed):
         return _Measured("Not proven: the calls were not in flight together")
     turns = [(a.wall, b.wall) for a, b in zip(sessions[False], sessions[True], strict=True)]
-    speedup, doubt = ratio(turns), give_or_take(relative_error(turns)) if repeat > 2 else ""
-    return _Measured("", changed, speedup, f"{times(speedup)} times as fast{doubt}")
+    speedup, doubt = ratio(turns), relative_error(turns) if repeat > 2 else 0.0
+    words = f"{times(speedup)} times as fast{give_or_take(doubt)}"
+    return _Measured("", changed, speedup, words, speedup >= max(WORTH, 1 + 2 * doubt))
 
 
 def _calls_overlap(session: Session) -> bool:
