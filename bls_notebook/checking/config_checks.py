@@ -12,6 +12,7 @@ from bls_notebook.records.statistics import StatisticsRecord, why_not_batched
 from bls_notebook.records.units import count, duration, listed
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.completion import KNOWN_BACKENDS
+from bls_notebook.repository.config.field_decisions import decisions, idle_fields
 from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
 from .checked_model import CONFIG, CheckedModel, data_type
@@ -113,10 +114,6 @@ def _version_file_findings(model: CheckedModel, folder: Path) -> Iterator[Findin
         yield finding("file-lfs-pointer", model.name, shown_path(file), name=file.name)
 
 
-# Parameters that the Python backend itself reads.
-_PARAMETERS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BATCH_STRATEGY_PATH")
-
-
 def field_findings(model: CheckedModel) -> Iterator[Finding]:
     """Yield fields that have no effect, or only with options of the server."""
     batching, groups = model.given.dynamic_batching, model.given.instance_group
@@ -130,8 +127,12 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
             break
     if model.given.response_cache.enable:
         yield model.in_config("field-cache", "response_cache")
-    if any(group.HasField("rate_limiter") for group in groups):
-        yield model.in_config("field-rate-limiter", "instance_group.rate_limiter")
+    for path, why, here in idle_fields(model.config):
+        rule = "field-idle:here" if here else "field-idle:nowhere"
+        rule = "field-rate-limiter" if path == "instance_group.rate_limiter" else rule
+        parameter = path.startswith("parameters.")
+        field = "parameters.key" if parameter else path
+        yield model.in_config(rule, field, path.partition(".")[2] if parameter else None, name=path, why=why)
     if groups and all(group.passive for group in groups):
         yield model.in_config("instances-passive", "instance_group")
     if model.is_python:
@@ -139,13 +140,11 @@ def field_findings(model: CheckedModel) -> Iterator[Finding]:
 
 
 def _python_backend_findings(model: CheckedModel) -> Iterator[Finding]:
-    for name in ("execution_accelerators", "cuda", "graph"):
-        if model.given.optimization.HasField(name):
-            yield model.in_config("field-idle:optimization", f"optimization.{name}", name=name)
     code, parameters = model.newest(), model.given.parameters
+    known = decisions()["python parameters"]
     for key in parameters:
-        close = nearest(key, _PARAMETERS)
-        if close and key not in _PARAMETERS and len(key) > 8 and not (code is not None and code.mentions(key)):
+        close = nearest(key, known)
+        if close and key not in known and len(key) > 8 and not (code is not None and code.mentions(key)):
             yield model.in_config("field-parameter", "parameters.key", value=key, close=close)
     sends = code is None or code.mistake or code.siblings or code.inherits or code.mentions("get_response_sender")
     if model.decoupled and not sends:

@@ -87,7 +87,7 @@ class PythonSource:
             todo += ((child, inner) for child in ast.iter_child_nodes(node))
         return out
 
-    def _calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
+    def calls_of(self, name: str) -> Iterator[tuple[ast.Call, Scope]]:
         """Yield calls of functions called `name`, each with its scope."""
         for scope in self.scopes:
             for node in scope.nodes:
@@ -148,7 +148,7 @@ class PythonSource:
     def outputs(self) -> TensorNames:
         """Output tensors in its responses."""
         out, any_ = TensorNames(), False
-        for call, scope in self._calls_of("InferenceResponse"):
+        for call, scope in self.calls_of("InferenceResponse"):
             tensors = argument(call, "output_tensors", 0)
             if tensors is None:
                 out += UNKNOWN if spreads(call) else TensorNames()
@@ -162,7 +162,7 @@ class PythonSource:
     def reads(self) -> tuple[InputRead, ...]:
         """Lookups of inputs by a constant name."""
         out = []
-        for call, scope in self._calls_of("get_input_tensor_by_name"):
+        for call, scope in self.calls_of("get_input_tensor_by_name"):
             name = scope.text(argument(call, "name", 1))
             if name is not None:
                 out.append(InputRead(name, call.lineno, not used_at_once(call, scope)))
@@ -173,7 +173,7 @@ class PythonSource:
         """Arrays of created and forwarded tensors, by the tensor's name and line; without tensors that share both."""
         arrays: dict[tuple[str, int], Array] = {}
         for function in ("Tensor", "get_input_tensor_by_name"):
-            for call, scope in self._calls_of(function):
+            for call, scope in self.calls_of(function):
                 name = scope.text(argument(call, "name", int(function != "Tensor")))
                 if name is not None:
                     array = array_of(scope, argument(call, "", 1)) if function == "Tensor" else Array("", name, True)
@@ -184,7 +184,7 @@ class PythonSource:
     def first_rows(self) -> tuple[tuple[str, int], ...]:
         """Inputs of which only ``as_numpy()[0]`` is used, with the lines."""
         out = []
-        for call, scope in self._calls_of("as_numpy"):
+        for call, scope in self.calls_of("as_numpy"):
             tensor = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
             if isinstance(tensor, ast.Call) and last_name(tensor.func) == "get_input_tensor_by_name":
                 name = scope.text(argument(tensor, "name", 1))
@@ -196,7 +196,7 @@ class PythonSource:
     def calls(self) -> tuple[CalleeRequest, ...]:
         dropped = {id(n.value) for scope in self.scopes for n in scope.nodes if isinstance(n, ast.Expr)}
         out: list[CalleeRequest] = []
-        for call, scope in self._calls_of("InferenceRequest"):
+        for call, scope in self.calls_of("InferenceRequest"):
             if id(call) not in dropped:
                 request = _call(call, scope)
                 others = () if request.model else self._named_elsewhere(call, scope)
@@ -215,7 +215,7 @@ class PythonSource:
         if node.id not in names or scope.values(node.id) != [None]:
             return []
         out = []
-        for caller, outer in self._calls_of(scope.node.name):
+        for caller, outer in self.calls_of(scope.node.name):
             position = names.index(node.id) - (names[0] == "self" and isinstance(caller.func, ast.Attribute))
             text = outer.text(argument(caller, node.id, position))
             if text:

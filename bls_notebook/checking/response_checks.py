@@ -27,11 +27,32 @@ def response_findings(model: CheckedModel) -> Iterator[Finding]:
         raised = raised.func if isinstance(raised, ast.Call) else raised
         if raised is not None and ast.unparse(raised) == "pb_utils.TritonError":
             yield model.in_code("raise-no-exception", code, raised.lineno)
+    for call, part in code.calls_of("InferenceResponse"):
+        if kind := _no_error(part, argument(call, "error", 1)):
+            yield model.in_code("error-no-error", code, call.lineno, kind=kind)
     scope = code.functions.get("self.execute")
     if scope is not None and code.mentions("get_response_sender"):
         yield from _final_findings(model, code, scope)
     elif scope is not None and not (model.decoupled or scope.yields or code.helpers_mention("get_response_sender")):
         yield from _return_findings(model, code, scope)
+
+
+def _no_error(scope: Scope, given: ast.expr | None) -> str:
+    """Return the kind of a value that is certainly no `TritonError`, else ""."""
+    value = scope.value(given)
+    if isinstance(value, ast.Call):
+        called = value.func
+        formats = (
+            isinstance(called, ast.Attribute) and called.attr == "format" and isinstance(called.value, ast.Constant)
+        )
+        return "text" if formats or ast.unparse(called) in ("str", "repr", "traceback.format_exc") else ""
+    if isinstance(value, ast.BinOp):
+        return "text" if _no_error(scope, value.left) or _no_error(scope, value.right) else ""
+    if isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+        return "text"
+    name = given.id if isinstance(given, ast.Name) else ""
+    caught = any(isinstance(node, ast.ExceptHandler) and node.name == name for node in scope.nodes)
+    return "an exception" if name and caught and scope.values(name) is None else ""
 
 
 def _final_findings(model: CheckedModel, code: PythonSource, scope: Scope) -> Iterator[Finding]:

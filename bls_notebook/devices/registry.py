@@ -172,7 +172,8 @@ def why_no_gpu() -> str:
         return f"this machine has no CUDA GPU; {SWITCH}"
     if has_cupy():
         return f"CuPy does not work here, see the warning; to go without, {SWITCH}"
-    return f"there is a CUDA GPU, but CuPy is not installed (pip install cupy-cuda12x); or {SWITCH}"
+    packages = "its package depends on the version of CUDA: cupy-cuda12x, cupy-cuda13x, ..."
+    return f"there is a CUDA GPU, but CuPy is not installed ({packages}); install it, or {SWITCH}"
 
 
 def _read_environment() -> None:

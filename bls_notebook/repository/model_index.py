@@ -11,6 +11,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.records.repository import ModelRecord, TensorSpecRecord
 
+from .config.field_decisions import idle_fields
 from .source.layout import model_names, shown_path, version_folders
 from .source.model_source import ModelSource
 
@@ -20,6 +21,14 @@ STUBBED = "by `stub`, for the time being"
 
 def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
     return tuple(TensorSpecRecord(t.name, t.datatype, tuple(t.dims), bool(t.optional)) for t in tensors)
+
+
+def _config_warnings(model: LoadedModel) -> tuple[str, ...]:
+    """Return a line for each field of the configuration without effect; () if a server or a stub reads it instead."""
+    if model.seen.remote or model.seen.stub:
+        return ()
+    idle = idle_fields(model.spec.config)
+    return tuple(f"config.pbtxt: {path} has no effect{' here' * here}. {why}" for path, why, here in idle)
 
 
 def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | None) -> ModelRecord:
@@ -39,7 +48,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         instance_kind=f"KIND_{spec.instance_kind}" if spec.instance_kind else "",
         inputs=_specs(spec.inputs.values()),
         outputs=_specs(spec.outputs.values()),
-        warnings=source.warnings + (model.maker.warnings if model.maker else ()),
+        warnings=source.warnings + _config_warnings(model) + (model.maker.warnings if model.maker else ()),
         stub="" if source.stub is None else source.stub.reason or "it is asked for",
         remote=model.seen.remote,
     )

@@ -141,7 +141,7 @@ CASES = [
         CONFIG + 'parameters [ { key: "EXECUTION_ENV_PATH" '
         'value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } } ]',
         execute(READ, OUT),
-        {"environment-missing": 4},
+        {"environment-missing": 4, "field-idle": 4},
     ),
     (CONFIG + "dynamic_batching { }", execute(READ, OUT), {"batch-of-one": 4}),
     (CONFIG + "dynamic_batching { preserve_ordering: true }", execute(READ, OUT), {}),

@@ -74,6 +74,14 @@ CASES = [
     (asks("answer, _ = await asyncio.gather(REQUEST.async_exec(), REQUEST.async_exec())\nREAD"),
      {"error-unchecked": 9}),
     (asks("raise pb_utils.TritonError('no')", PLAIN), {"raise-no-exception": 8}),
+    (asks("answer = pb_utils.InferenceResponse(error='no')", PLAIN), {"error-no-error": 8}),
+    (asks("text = 'no ' + str(x)\nanswer = pb_utils.InferenceResponse([], text)", PLAIN), {"error-no-error": 9}),
+    (asks("try:\n    1\nexcept ValueError as e:\n    pb_utils.InferenceResponse(error=e)", PLAIN),
+     {"error-no-error": 11}),
+    (asks("error = None\nif x:\n    error = pb_utils.TritonError(f'no {x}')\npb_utils.InferenceResponse(error=error)",
+          PLAIN), {}),
+    (asks("pb_utils.InferenceResponse([], pb_utils.TritonError('no' + x)), pb_utils.InferenceResponse(error=x.error())",
+          PLAIN), {}),
     (asks("raise pb_utils.TritonModelException('no')", PLAIN), {}),
     # -- as many responses as requests
     (source("return [OK]"), {"response-missing": 6}),
@@ -109,7 +117,14 @@ CASES = [
 @pytest.mark.parametrize(("text", "expected"), CASES)
 def test_what_execute_does_wrong(check: Check, text: str, expected: dict[str, int]) -> None:
     config = DECOUPLED if "get_response_sender" in text else BATCHED
-    rules = {"async-in-sync", "await-missing", "exec-in-async", "error-unchecked", "raise-no-exception"}
+    rules = {
+        "async-in-sync",
+        "await-missing",
+        "exec-in-async",
+        "error-unchecked",
+        "raise-no-exception",
+        "error-no-error",
+    }
     rules |= {"response-missing", "response-not-list", "final-missing"}
     found = check({**model("a", config, text), **model("b")}, "a")
     assert {finding.code: finding.line for finding in found if finding.code in rules} == expected
