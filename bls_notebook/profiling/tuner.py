@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
+from time import monotonic
 from typing import Any, NamedTuple, cast
 
 from bls_notebook.devices.registry import device_records
@@ -25,6 +26,7 @@ from bls_notebook.extending import Host
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.records.devices import DeviceRecord
 from bls_notebook.repository.repository import ModelRepository, current_repository
+from bls_notebook.repository.service import wait_until_closed
 from bls_notebook.repository.substitution.call import ASK, Answer, Call, Waiter
 from bls_notebook.repository.substitution.variant import with_count, with_fields
 
@@ -52,6 +54,7 @@ from .sync_vs_async import (
 # Causes with which more instances bring nothing, or no prediction is possible.
 NOTHING_TO_TUNE = ("failed", "contention", "cached", "one", "little")
 _NOTICED = 4 << 20  # bytes: a smaller change may have another cause in the process
+_RELEASED = 10.0  # s, at most, until a measured instance has released its memory
 _ROOM = 0.8  # fraction of the free memory that instances may fill
 
 
@@ -73,8 +76,11 @@ def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory
     with suppress(AttributeError, OSError, TypeError):  # glibc: return free memory, or the instance hides in it
         ctypes.CDLL(None).malloc_trim(0)
     before = {device.name: device for device in device_records()}
-    with with_fields(repository, {name: with_count(repository, name, 1)}):
+    with with_fields(repository, {name: with_count(repository, name, 1)}) as variants:
         after = {device.name: device for device in device_records()}
+        loaded = variants.models(name).values()
+    # Memory that this instance releases later would be missing in the next measurement.
+    wait_until_closed(loaded, monotonic() + _RELEASED)
     grown = {n: _used(after[n]) - _used(before[n]) for n in before if n in after and before[n].total >= 0}
     rooms = [
         int(_ROOM * (before[n].total - _used(before[n]) - max(0, before[n].others)) / taken)
@@ -462,25 +468,21 @@ def _rounded(ns: float) -> int:
 
 def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
     setting = seen.setting
-    session = setting.gathered
     here, there = (Walls(), Walls()) if tuner is None else tuner.walls
     models = () if tuner is None else tuner.models
-    found = Tuning(
-        model=workload.model,
-        requests=workload.count,
-        sentence="",
-        advice=(),
-        models=models,
-        predicted=here,
-        on_server=there,
+    return _in_words(Tuning(
+        workload.model, workload.count, sentence="", advice=(), models=models, predicted=here, on_server=there,
         measured=Walls(now=setting.measured.gathered),
         verdict=seen.verdict,
-        gathered=session,
+        gathered=setting.gathered,
         runs=workload.told.done,
         replays=0 if tuner is None else tuner.replays,
         unseen=() if tuner is None else tuple(tuner.unseen),
         pbtxt=tuple((m.name, lines) for m in models if (lines := config_lines(m))),
-    )
+    ))  # fmt: skip
+
+
+def _in_words(found: Tuning) -> Tuning:
     return replace(found, sentence=sentence(found), advice=advice(found))
 
 
@@ -500,12 +502,11 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
             if not confirmed and not problem:
                 why = _waiting_for_each_other(workload)
     except BLSError as error:
-        found = replace(found, problem=str(error), confirmed=False, pbtxt=(), runs=workload.told.done)
-        return replace(found, sentence=sentence(found), advice=advice(found))
+        return _in_words(replace(found, problem=str(error), confirmed=False, pbtxt=(), runs=workload.told.done))
     wall = 0 if problem else then.wall
     # A setting that missed its prediction is still worth setting if it was faster.
     keep = confirmed or (not problem and wall < _GAIN * found.measured.now)
-    found = replace(
+    return _in_words(replace(
         found,
         measured=replace(found.measured, found=wall),
         gathered=replace(found.gathered, name="as it is"),
@@ -515,8 +516,7 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         verdict=why or found.verdict,
         runs=workload.told.done,
         pbtxt=found.pbtxt if keep else (),
-    )
-    return replace(found, sentence=sentence(found), advice=advice(found))
+    ))  # fmt: skip
 
 
 def _waiting_for_each_other(workload: Workload) -> Verdict | None:

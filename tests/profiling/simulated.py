@@ -1,7 +1,8 @@
 """Sessions whose truth is known: a small simulation of models, instances and queues with a clock of its own.
 
-A model is a list of steps: a number is work (ns), a name is a call by `exec`, a tuple of names is a gather of
-`async_exec`. An answer takes no time; handing over inputs takes `INPUT`, outputs `OUTPUT`.
+A model is a list of steps: a number is work (ns), `Locked` is work under a lock that all instances share, a name is a
+call by `exec`, a tuple of names is a gather of `async_exec`. An answer takes no time; handing over inputs takes
+`INPUT`, outputs `OUTPUT`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partialmethod
 
+import pytest
+
+from bls_notebook.profiling import sync_vs_async
 from bls_notebook.profiling.records.session import ModelSeen, Session, Span
 
 INPUT = 1
 OUTPUT = 1
+
+
+class Locked(int):
+    """Work (ns) that one instance at a time can do."""
+
 
 Step = int | str | tuple[str, ...]
 
@@ -53,7 +63,7 @@ class Simulation:
         for model in models.values():
             model.idle = list(range(model.instances))[::-1]
             model.queue.clear()
-        self.now = 0
+        self.now = self._unlocked = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
@@ -81,7 +91,9 @@ class Simulation:
             return
         step, rest = steps[0], steps[1:]
         if isinstance(step, int):
-            self._later(step, lambda: self._run(span, rest, done))
+            begin = max(self.now, self._unlocked) if isinstance(step, Locked) else self.now
+            self._unlocked = begin + step if isinstance(step, Locked) else self._unlocked
+            self._later(begin + step - self.now, lambda: self._run(span, rest, done))
             return
         names = (step,) if isinstance(step, str) else step
         left = [len(names)]
@@ -139,3 +151,23 @@ class Simulation:
 
 def session(models: Mapping[str, Model], *notebook: Step, after: int = 0) -> Session:
     return Simulation(models, notebook, after).session
+
+
+def simulate_times(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, Model]) -> None:
+    """Let `compare` and `tune` send their requests, but see the times of these models with as many instances."""
+    real = sync_vs_async.Workload
+
+    class Simulated(real):
+        def run(self, together: bool) -> sync_vs_async.Run:
+            (real.gathered if together else real.sequential)(self)
+            groups = {name: self.repository.config(name).instance_group for name in models}
+            now = {name: replace(m, instances=sum(g.count for g in groups[name])) for name, m in models.items()}
+            names = (self.model,) * self.count
+            return sync_vs_async.Run(session(now, *((names,) if together else names)), 0, 0)
+
+        sequential = partialmethod(run, False)  # type: ignore[assignment]
+        gathered = partialmethod(run, True)  # type: ignore[assignment]
+
+    for module in "sync_vs_async", "tuner":
+        monkeypatch.setattr(f"bls_notebook.profiling.{module}.Workload", Simulated)
+    monkeypatch.setattr(sync_vs_async, "gil_share_of", lambda run: 0.0)

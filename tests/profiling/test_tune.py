@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ from bls_notebook.display import render
 from bls_notebook.profiling import Tuning
 from bls_notebook.profiling import tuner as tuning
 from bls_notebook.profiling.tuner import InstanceMemory, memory_of_instance
-from tests.profiling.tuning_graphs import GRAPHS, define
-from tests.profiling.workloads import CONFIG, HEAD, WORKLOADS
-from tests.profiling.workloads import define as define_workload
+from bls_notebook.records.devices import DeviceRecord
+from tests.engine import gates
+from tests.profiling.simulated import Locked, Model, simulate_times
+from tests.profiling.tuning_graphs import GRAPHS, TuningGraph, define
+from tests.profiling.workloads import CONFIG, HEAD
 
+MS = 1_000_000
 LIMITED = """
 class TritonPythonModel:
     def initialize(self, args):
@@ -22,17 +26,18 @@ class TritonPythonModel:
             raise ValueError("no memory for a second")
 
     def execute(self, requests):
-        time.sleep(0.02)
         return answer(requests)
 """
-HEAVY = """
-class TritonPythonModel:
-    def initialize(self, args):
-        self.weights = np.ones(16 << 20, np.uint8)
+LATE = """
+from tests.engine import gates
 
+class TritonPythonModel:
     def execute(self, requests):
-        time.sleep(0.01)
         return answer(requests)
+
+    def finalize(self):
+        time.sleep(0.1)
+        gates.shared["released"].append(1)
 """
 
 
@@ -40,27 +45,56 @@ def settings_of(repo: bls.ModelRepository) -> dict[str, str]:
     return {record.name: str(repo.config(record.name)) for record in repo.index()}
 
 
-def tuned(graph: str, unit: float = 0.02, **options: Any) -> tuple[Tuning, dict[str, int]]:
-    (known,) = (each for each in GRAPHS if each.name == graph)
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tuning]:
+    """Tune models that only answer; the times are those of `models`, whose last one gets the requests."""
+
+    def tune(models: dict[str, Model], source: str = LIMITED.replace("_1", "_none"), **options: Any) -> Tuning:
+        simulate_times(monkeypatch, models)
+        with bls.ModelRepository() as repo:
+            for name, model in models.items():
+                repo.define(name, HEAD + source, CONFIG + f"instance_group [{{ count: {model.instances} }}]")
+            before = settings_of(repo)
+            found = bls.tune(name, {"IN": [1.0]}, repeat=1, repo=repo, **options)
+            assert settings_of(repo) == before
+            assert repo.infer(name, {"IN": [1.0]}).error is None
+        assert Tuning.from_dict(found.to_dict()) == found
+        return found
+
+    monkeypatch.setattr(tuning, "memory_of_instance", lambda repo, name: InstanceMemory())
+    return tune
+
+
+def test_what_is_found_for_several_models_holds(tuned: Callable[..., Tuning], tmp_path: Path) -> None:
+    models = {"a": Model([MS]), "b": Model([30 * MS]), "root": Model(["a", "b"])}
+    found = tuned(models, n=4, verify=True)
+    assert {model.name: model.found.count for model in found.models} == {"root": 4, "a": 2, "b": 4}
+    assert found.measured.found == pytest.approx(found.predicted.found, rel=0.01)
+    assert found.measured.now > 2 * found.measured.found
+    assert found.confirmed
+    assert found.sentence.startswith("With 2 instances of `a`, 4 of `b` and 4 of `root`, 4 requests at once take")
+    lines = found.save(tmp_path / "changes.pbtxt").read_text()
+    assert "# config.pbtxt of b\ninstance_group [{ count: 4 }]  # 1 now" in lines
+    with pytest.raises(bls.BLSError, match=r"must end with \.pbtxt"):
+        found.save(tmp_path / "changes.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
+def test_any_graph_is_tuned_and_left_as_it_was(graph: TuningGraph) -> None:
     with bls.ModelRepository() as repo:
-        define(repo, known, unit)
+        define(repo, graph, 0.002)
         before = settings_of(repo)
-        found = bls.tune("root", known.inputs, repeat=1, repo=repo, **options)
+        found = bls.tune("root", graph.inputs, n=3, verify=True, repeat=1, repo=repo)
         assert settings_of(repo) == before
     assert Tuning.from_dict(found.to_dict()) == found
-    return found, {model.name: model.found.count for model in found.models}
+    assert {m.name for m in found.models} <= set(graph.models)
+    assert "could not" not in found.sentence
 
 
-def test_what_is_found_for_several_models_holds() -> None:
-    found, counts = tuned("chain", unit=0.01, n=4, verify=True)
-    assert min(counts.values()) > 1  # four each, where the machine is not too busy to tell
-    assert found.measured.now > 2 * found.measured.found > 0
-    assert found.then is not None
-    assert found.sentence.startswith(("With ", "Less would do")), found.sentence
-    assert dict(found.pbtxt)["a"].startswith("# config.pbtxt of a\ninstance_group [{ count: ")
-
-
-def test_batches_are_measured() -> None:
+def test_batches_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "_PATIENCE", 60_000_000_000)  # a full batch waits no longer
+    simulate_times(monkeypatch, {"b": Model([20 * MS])})
     (graph,) = (each for each in GRAPHS if each.batches)
     with bls.ModelRepository() as repo:
         define(repo, graph, 0.01)
@@ -71,50 +105,53 @@ def test_batches_are_measured() -> None:
     assert all(ns >= 10_000_000 for _, ns in model.batch_times)  # each `execute` waits for 10 ms
 
 
-def test_nothing_is_predicted_where_instances_wait_for_each_other() -> None:
-    (locked,) = (each for each in WORKLOADS if each.name == "a lock that instances share")
-    with bls.ModelRepository() as repo:
-        define_workload(repo, locked)
-        found = bls.tune(locked.model, locked.inputs, n=4, repeat=1, verify=True, repo=repo)
+def test_nothing_is_predicted_where_instances_wait_for_each_other(tuned: Callable[..., Tuning]) -> None:
+    found = tuned({"locked": Model([Locked(20 * MS)], instances=4)}, n=4, verify=True)
     assert found.models == () == found.pbtxt
     assert found.sentence.startswith("Nothing to tune. The 4 instances of `locked` wait for each other")
     assert "Nothing to tune" in render(found).text
 
 
-def test_a_lock_that_one_instance_did_not_show_is_found_by_the_run() -> None:
-    (locked,) = (each for each in WORKLOADS if each.name == "tried: one instance with a lock")
-    with bls.ModelRepository() as repo:
-        define_workload(repo, locked)
-        for _ in range(3):  # on a busy machine the lock is held for too little of the time to be seen
-            found = bls.tune(locked.model, locked.inputs, n=4, repeat=1, verify=True, repo=repo)
-            if found.verdict.cause == "contention":
-                break
+def test_a_lock_that_one_instance_did_not_show_is_found_by_the_run(tuned: Callable[..., Tuning]) -> None:
+    found = tuned({"locked": Model([Locked(20 * MS)])}, n=4, verify=True)
     assert not found.confirmed
+    assert found.sentence.startswith(
+        "With 4 instances of `locked`, 4 requests at once took 80 ms, not the predicted 20"
+    )
     assert found.verdict.cause == "contention"
     assert found.verdict.best == found.verdict.speedup  # more instances bring nothing
     assert any("wait for each other" in each and each.endswith("as it is.") for each in found.advice)
     assert found.pbtxt == ()
 
 
-def test_what_cannot_be_loaded_is_told() -> None:
-    with bls.ModelRepository() as repo:
-        repo.define("limited", HEAD + LIMITED, CONFIG)
-        found = bls.tune("limited", {"IN": [1.0]}, n=4, repeat=1, verify=True, repo=repo)
-        assert repo.infer("limited", {"IN": [1.0]}).error is None
+def test_what_cannot_be_loaded_is_told(tuned: Callable[..., Tuning]) -> None:
+    found = tuned({"limited": Model([20 * MS])}, LIMITED, n=4, verify=True)
     assert "could not be run: model 'limited' version 1 could not be loaded" in found.sentence
     assert "no memory for a second" in found.problem
     assert found.pbtxt == ()
 
 
-def test_memory_bounds_the_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_bounds_the_instances(tuned: Callable[..., Tuning], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "memory_of_instance", lambda repo, name: InstanceMemory(64 << 20, -1, 1))
-    with bls.ModelRepository() as repo:
-        repo.define("heavy", HEAD + HEAVY, CONFIG)
-        memory_of_instance(repo, "heavy")  # what it gives back lies free in the process
-        assert memory_of_instance(repo, "heavy").host > 8 << 20
-        found = bls.tune("heavy", {"IN": [1.0]}, n=6, repeat=1, repo=repo)
+    found = tuned({"heavy": Model([10 * MS])}, n=6)
     assert [model.found.count for model in found.models] == [2]
     assert any("takes 64 MiB: there is memory for 2" in each for each in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("grown", "host", "room"), [(64, 64 << 20, 9), (3, 0, -1), (-1, -1, -1)], ids=["more", "noise", "less"]
+)
+def test_the_memory_of_an_instance(monkeypatch: pytest.MonkeyPatch, grown: int, host: int, room: int) -> None:
+    used = iter((100, 100 + grown))
+    monkeypatch.setattr(
+        tuning, "device_records", lambda: [DeviceRecord("cpu", "", False, next(used) << 20, 0, 180 << 20, 1000 << 20)]
+    )
+    released: list[int] = []
+    monkeypatch.setitem(gates.shared, "released", released)
+    with bls.ModelRepository() as repo:
+        repo.define("late", HEAD + LATE, CONFIG)
+        assert memory_of_instance(repo, "late") == InstanceMemory(host, -1, room)
+        assert released  # or the next measurement would be short of it
 
 
 @pytest.mark.parametrize(
@@ -134,14 +171,6 @@ def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> Non
 
 def test_a_failing_model_is_told() -> None:
     with bls.ModelRepository() as repo:
-        repo.define("limited", HEAD + LIMITED.replace("time.sleep(0.02)", "raise ValueError('x')"), CONFIG)
+        repo.define("limited", HEAD + LIMITED.replace("return answer(requests)", "raise ValueError('x')"), CONFIG)
         found = bls.tune("limited", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
     assert found.sentence.startswith("Nothing to tune. 2 of 2 requests to `limited` failed")
-
-
-def test_its_file_holds_what_to_change(tmp_path: Path) -> None:
-    found, _ = tuned("fan-out", n=2)
-    lines = found.save(tmp_path / "changes.pbtxt").read_text()
-    assert "# config.pbtxt of a\ninstance_group [{ count: 2 }]  # 1 now" in lines
-    with pytest.raises(bls.BLSError, match=r"must end with \.pbtxt"):
-        found.save(tmp_path / "changes.txt")

@@ -159,11 +159,11 @@ def with_count(repo: HasCatalog, name: str, count: int) -> dict[str, Any]:
 
 
 @contextmanager
-def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def with_fields(repo: HasCatalog, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Variant]:
     """Serve models with changed fields in their configurations; None removes a field."""
     variants = {}
     for name, fields in changes.items():
         config = {**_config_of(repo._catalog.ready_model(name)), **fields}
         variants[name] = VariantChange(config={key: value for key, value in config.items() if value is not None})
     with CtrlC(), variant(repo, variants) as changed, changed.serving():
-        yield
+        yield changed
