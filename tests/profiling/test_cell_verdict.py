@@ -15,13 +15,9 @@ TWO = {"a": Model([10 * MS], 2)}
 PIPELINE = {"a": Model([MS, "b", "c", MS], 4), "b": Model([5 * MS]), "c": Model([7 * MS], 2)}
 
 
-def seen(record: Session, cpu: float = 0.1) -> Session:
-    """The session, as of a process that used so many processors' time, of four."""
-    return replace(record, cpu=round(cpu * record.wall), cores=4)
-
-
 def of(record: Session, cpu: float = 0.1) -> Verdict:
-    found = seen(record, cpu).verdict()
+    """The verdict on a session of a process that used so many processors' time, of four."""
+    found = replace(record, cpu=round(cpu * record.wall), cores=4).verdict()
     assert found.cause in CAUSES
     return found
 

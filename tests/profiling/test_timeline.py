@@ -13,7 +13,7 @@ from hypothesis import given
 from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.profiling.analysis.span_tree import SpanTree
 from bls_notebook.profiling.records.session import ModelSeen, NamedMark, Session, Source, Span
-from bls_notebook.profiling.timeline.lanes import Bins, TimelineLayout, lay_out
+from bls_notebook.profiling.timeline.lanes import TimelineLayout, lay_out
 from bls_notebook.profiling.timeline.picture import timeline_alt, timeline_block, timeline_svg, timeline_text
 from bls_notebook.profiling.timeline.widget import path_columns, session_columns
 from bls_notebook.records.intervals import levels
@@ -37,13 +37,10 @@ def columns(encoded: dict[str, Any]) -> dict[str, tuple[float, ...]]:
     }
 
 
-def test_a_lane_an_instance_with_callers_above_those_they_call() -> None:
+def test_each_instance_has_a_lane_and_callers_are_above_callees() -> None:
     assert names(lay_out(pipeline(True))) == [
         ("notebook", ""), ("reader", "0"), ("resize", "0"), ("classify", "0"), ("classify", "1"),
     ]  # fmt: skip
-
-
-def test_lanes_of_gpus_ensembles_and_requests_that_never_ran() -> None:
     assert names(lay_out(everything())) == [
         ("notebook", ""), ("reader", "0"), ("flow", ""), ("detect", "0"), ("detect", "1"), ("speak", "0"),
         ("speak", "never ran"), ("embed", "0"), ("embed", "never ran"), ("gpu:0", "device"),
@@ -51,33 +48,23 @@ def test_lanes_of_gpus_ensembles_and_requests_that_never_ran() -> None:
 
 
 def test_idle_instances_share_a_lane_and_the_tenth_comes_after_the_ninth() -> None:
-    made = Made(busy=12)
-    for instance in (1, 10, 9):
-        made.add("busy", 0, 0, MS, instance)
-    lanes = lay_out(made.session()).lanes
-    assert [lane.label for lane in lanes] == ["", "1", "9", "10", "0, 2–8, 11 idle"]
-    assert {lane.kind for lane in lanes} == {"notebook", "instance", "idle"}
+    def labels(count: int, *busy: int) -> list[str]:
+        made = Made(busy=count)
+        for instance in busy:
+            made.add("busy", 0, 0, MS, instance)
+        return [lane.label for lane in lay_out(made.session()).lanes]
+
+    assert labels(12, 1, 10, 9) == ["", "1", "9", "10", "0, 2–8, 11 idle"]
+    assert labels(8, 1, 3, 5)[-1] == "5 others idle"
 
 
-def test_scattered_idle_instances_are_counted() -> None:
-    made = Made(busy=8)
-    for instance in (1, 3, 5):
-        made.add("busy", 0, 0, MS, instance)
-    assert lay_out(made.session()).lanes[-1].label == "5 others idle"
-
-
-def test_queued_requests_lie_in_rows_of_their_own_the_first_to_run_lowest() -> None:
+def test_waits_and_overlapping_streams_have_rows_and_a_batch_shares_one() -> None:
     layout = lay_out(pipeline(True))
     resized = [i for i, span in enumerate(pipeline(True).spans) if span.model == "resize"]
-    assert [layout.wait[i] for i in resized] == [-1, 0, 1, 2, 3, 4, 5, 6]
-    assert layout.lanes[2].waits == 7
-
-
-def test_streams_that_overlap_lie_above_each_other_and_a_batch_shares_a_row() -> None:
+    assert ([layout.wait[i] for i in resized], layout.lanes[2].waits) == ([-1, 0, 1, 2, 3, 4, 5, 6], 7)
     session = everything()
     layout = lay_out(session)
-    streams = [i for i, span in enumerate(session.spans) if span.kind == "stream"]
-    assert [layout.row[i] for i in streams] == [0, 1, 2]
+    assert [layout.row[i] for i, span in enumerate(session.spans) if span.kind == "stream"] == [0, 1, 2]
     batch = [i for i, span in enumerate(session.spans) if span.batch == 3]
     assert {layout.row[i] for i in batch} == {0}
     assert [(layout.part[i], layout.parts[i]) for i in batch] == [(0, 4), (1, 4), (2, 4), (3, 4)]
@@ -140,7 +127,10 @@ def test_columns_hold_every_span() -> None:
         assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.request_id
     marks = [(i, mark.ns) for i, span in enumerate(session.spans) for mark in span.marks]
     assert list(zip(found["mark_span"], found["mark_ns"], strict=True)) == marks
-    assert encoded["dropped"] == 12
+    assert (encoded["dropped"], encoded["facts"]) == (
+        12, "4 requests and 12 calls · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · "
+        "12 requests not recorded",
+    )  # fmt: skip
 
 
 def test_strips_hold_every_run_and_wait_and_the_self_time_of_callers() -> None:
@@ -225,14 +215,6 @@ def test_the_code_of_requests_goes_to_the_browser() -> None:
     assert (encoded["models"][0]["batches"], encoded["models"][1]["of"]) == (True, ["b", 3])
 
 
-def test_the_figures_of_a_session_in_a_line() -> None:
-    inks = model_inks(span.model for span in everything().spans)
-    assert session_columns(everything(), inks)["facts"] == (
-        "4 requests and 12 calls · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · "
-        "12 requests not recorded"
-    )
-
-
 def test_the_path_names_spans_by_their_place() -> None:
     session = pipeline(True)
     steps = session.critical_path()
@@ -269,47 +251,33 @@ def test_text_of_two_sessions_on_one_axis() -> None:
     assert waiting[1] == "7"
     assert "its calls run" in lines[-1]
     assert "waiting" in lines[-1]
-
-
-def test_text_of_many_lanes_is_folded() -> None:
     made = Made(**{f"model{i}": 1 for i in range(40)})
     for i in range(40):
         made.call(f"model{i}", i * MS, MS)
     assert "and 17 more lanes" in timeline_text(made.session())
 
 
-def test_bins_cover_what_was_added() -> None:
-    bins = Bins(4, 40)
-    bins.add(5, 35)
-    bins.add(12, 13)
-    assert bins.covered == pytest.approx([0.5, 1.1, 1, 0.5])
-
-
-@pytest.mark.parametrize("session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name)
-def test_the_figure_is_the_same_each_time(session: Session) -> None:
+@pytest.mark.parametrize(("session", "most"), [(everything(), 500_000), (many(64), 12_000), (Session(), 12_000)])
+def test_the_picture_is_small_and_the_same_each_time(
+    session: Session, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bls_notebook.display.palette._session", Inks())  # no colour is taken
     svg = timeline_svg(session)
     assert svg.startswith("<svg")
     assert svg == timeline_svg(session)
-    assert len(svg) < 500_000
+    assert len(timeline_block([session]).html) < most
 
 
-def test_two_sessions_have_whole_titles_in_the_figure() -> None:
+def test_two_sessions_have_whole_titles_in_the_figure_and_its_words() -> None:
     title = "exec, one after the other, with a long explanation"
-    svg = timeline_svg(pipeline(False, name=title), pipeline(True, name="gathered"))
+    one, two = pipeline(False, name=title), pipeline(True, name="gathered")
+    svg = timeline_svg(one, two)
     assert f">{title}: 271 ms</text>" in svg
     assert ">gathered: 119 ms</text>" in svg
-
-
-def test_the_figure_in_words() -> None:
-    assert timeline_alt(pipeline(False), pipeline(True)) == (
-        "Timeline. sequential: 1 request and 16 calls in 271 ms (classify 8, reader 1, resize 8). "
+    assert timeline_alt(one, two) == (
+        f"Timeline. {title}: 1 request and 16 calls in 271 ms (classify 8, reader 1, resize 8). "
         "gathered: 1 request and 16 calls in 119 ms (classify 8, reader 1, resize 8)."
     )
-
-
-def test_the_picture_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.palette._session", Inks())  # no colour is taken
-    assert len(timeline_block([many(64)]).html) < 12_000
 
 
 def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
@@ -320,12 +288,3 @@ def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
         assert float(axis.get("x", "")[:-1]) + float(axis.get("width", "")[:-1]) < 100
     assert shapes.get("preserveAspectRatio") == "none"
     assert all(0 <= float(text.get("x", "0%")[:-1]) <= 100 for text in words.iter(f"{svg}text"))
-
-
-def test_two_sessions_share_the_inks_of_their_models() -> None:
-    one, two = pipeline(False), replace(pipeline(True), name="b")
-    inks = model_inks({span.model for session in (one, two) for span in session.spans})
-    first, second = (
-        {model["name"]: model["light"] for model in session_columns(session, inks)["models"]} for session in (one, two)
-    )
-    assert first == second

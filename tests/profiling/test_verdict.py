@@ -28,22 +28,17 @@ def seen(record: Session, model: str, **changes: Any) -> Session:
 
 
 def judged(
-    pair: tuple[Session, Session],
-    *,
-    cpu: float = 0.0,
-    cores: int = 16,
-    held: float = 0.0,
-    n: int = N,
-    waited: tuple[float, float] = (0.0, 0.0),
-    parallel: float = 0.0,
-    doubt: float = 0.0,
-) -> Verdict:
+    pair: tuple[Session, Session], *, cpu: float = 0.0, cores: int = 16, held: float = 0.0, n: int = N,
+    waited: tuple[float, float] = (0.0, 0.0), parallel: float = 0.0, doubt: float = 0.0,
+) -> Verdict:  # fmt: skip
     """The verdict, where `cpu` is the part of the time that the process was at work."""
     one, all_ = pair
     used, waits = round(cpu * one.wall), (round(waited[0] * one.wall), round(waited[1] * all_.wall))
     options = {"cores": cores, "parallel": parallel, "gil_share": held, "relative_error": doubt}
     measured = Measured(n, one.wall, all_.wall, used, used, *waits, **options)
-    return verdict(one, all_, measured)
+    found = verdict(one, all_, measured)
+    assert found.cause in CAUSES
+    return found
 
 
 PIPELINES: dict[str, tuple[dict[str, Model], str]] = {
@@ -64,19 +59,13 @@ def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(models: dict
         assert found == pytest.approx(truth, rel=0.01)
 
 
-def test_a_replay_of_batches() -> None:
-    models = {"a": Model([10 * MS], batch=4)}
-    one, all_ = runs(models)
-    assert replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS, 0)}) == pytest.approx(
-        all_.wall, rel=0.01
-    )
-
-
 def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
     one, all_ = runs({"a": Model([10 * MS], batch=4)})
     late = [replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)]
     wait = late[3].queued - late[0].queued
-    late = [replace(s, **{k: getattr(s, k) + wait for k in ("started", "inferred", "ended", "released")}) for s in late]
+    late = [moved(span, wait) for span in late]
+    at_once = replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS, 0)})
+    assert at_once == pytest.approx(all_.wall, rel=0.01)
     batches = batches_seen(replace(all_, spans=tuple(late)))
     assert batches[("a", 1)][::2] == (4, wait)
     sent = [i * 20_000 for i in range(8)]
@@ -93,6 +82,8 @@ def test_requests_queue_for_one_instance() -> None:
     assert found.predicted == pytest.approx(4, rel=0.02)
     assert found.best == pytest.approx(8, rel=0.02)
     assert found.chain == pytest.approx(10 * MS, rel=0.01)
+    assert Verdict.from_dict(found.to_dict()) == found
+    assert UNLIMITED not in {w.count for w in found.what_ifs}
 
 
 def test_where_there_are_four_instances_more_are_tried_up_to_one_for_each_request() -> None:
@@ -107,16 +98,18 @@ def test_where_there_are_four_instances_more_are_tried_up_to_one_for_each_reques
     assert judged((one, slow), n=12).count == 0
 
 
+def moved(span: Span, ns: int) -> Span:
+    """The span, as if its instance had begun later."""
+    return replace(span, **{k: getattr(span, k) + ns for k in ("started", "inferred", "ended", "released")})
+
+
 def test_who_waits_for_no_other_request_is_not_counted() -> None:
     one, all_ = runs({"a": Model([10 * MS])}, n=2)
     # The first one's thread woke up late, and so all came later.
-    late = 5 * MS
-    spans = tuple(
-        replace(s, **{k: getattr(s, k) + late for k in ("started", "inferred", "ended", "released")})
-        for s in all_.spans
+    late = replace(all_, spans=tuple(moved(span, 5 * MS) for span in all_.spans), wall=all_.wall + 5 * MS)
+    assert judged((one, late), n=2).sentence.startswith(
+        "1 request queued on the one instance of `a` for 40% of the time"
     )
-    found = judged((one, replace(all_, spans=spans, wall=all_.wall + late)), n=2)
-    assert found.sentence.startswith("1 request queued on the one instance of `a` for 40% of the time")
 
 
 def test_a_run_that_was_slow_by_chance_is_no_reason_for_a_change() -> None:
@@ -126,15 +119,11 @@ def test_a_run_that_was_slow_by_chance_is_no_reason_for_a_change() -> None:
     assert (found.cause, found.count) == ("queue", 0)
 
 
-def test_the_callee_that_is_waited_for_is_named_not_its_caller() -> None:
+def test_the_callee_that_is_waited_for_is_named_and_its_caller_if_both_hold_each_other_back() -> None:
     found = judged(runs({"a": Model([MS, "b"], instances=8), "b": Model([10 * MS])}))
     assert (found.cause, found.model, found.models) == ("queue", "b", ("b",))
-
-
-def test_a_caller_and_a_callee_that_hold_each_other_back_are_both_named() -> None:
     found = judged(runs({"a": Model(["b"]), "b": Model([10 * MS])}))
-    assert found.cause == "queue"
-    assert set(found.models) == {"a", "b"}
+    assert (found.cause, set(found.models)) == ("queue", {"a", "b"})
     assert found.predicted == pytest.approx(4, rel=0.05)
 
 
@@ -142,15 +131,17 @@ def test_async_helped() -> None:
     found = judged(runs({"a": Model([10 * MS], instances=8)}))
     assert (found.cause, found.count) == ("helped", 0)
     assert "8.0 times as fast, of 8.0 at best" in found.sentence
+    one, all_ = runs({"a": Model([10 * MS], instances=8)})
+    faster = judged((one, replace(all_, wall=all_.wall * 9 // 10)), cpu=0.5, cores=2, parallel=2.0)
+    assert faster.best >= faster.speedup > 8
 
 
 @pytest.mark.parametrize("instances", [1, 4])
 def test_pure_python_is_named_whatever_the_instances(instances: int) -> None:
-    one = runs({"a": Model([10 * MS])})
+    one, _ = runs({"a": Model([10 * MS])})
     # With four instances each is slowed down by as much as there are: turns are taken.
-    slow = runs({"a": Model([40 * MS], instances=4)})
-    pair = one if instances == 1 else (one[0], slow[1])
-    found = judged(pair, cpu=1.0, held=1.0)
+    _, all_ = runs({"a": Model([10 * MS * instances], instances)})
+    found = judged((one, all_), cpu=1.0, held=1.0)
     assert (found.cause, found.model, found.count) == ("gil", "a", 0)
     assert "process of its own" in found.advice
     assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 1.0, 1.0]
@@ -158,21 +149,18 @@ def test_pure_python_is_named_whatever_the_instances(instances: int) -> None:
 
 
 def test_pure_python_is_seen_from_spans_where_the_lock_was_not_measured() -> None:
-    one = session({"a": Model([10 * MS], instances=4)}, *("a",) * N)
-    all_ = session({"a": Model([40 * MS], instances=4)}, ("a",) * N)
-    assert judged((one, all_), cpu=1.0, held=-1.0).cause == "gil"
-    freed = session({"a": Model([10 * MS], instances=4)}, ("a",) * N)
+    one, freed = runs({"a": Model([10 * MS], instances=4)})
+    _, slow = runs({"a": Model([40 * MS], instances=4)})
+    assert judged((one, slow), cpu=1.0, held=-1.0).cause == "gil"
     assert judged((one, freed), cpu=1.0, held=-1.0).cause != "gil"
 
 
 def test_numpy_that_lets_go_of_the_lock_fills_the_cores() -> None:
-    one = session({"a": Model([10 * MS], instances=4)}, *("a",) * N)
-    all_ = session({"a": Model([20 * MS], instances=4)}, ("a",) * N)
+    one, _ = runs({"a": Model([10 * MS], instances=4)})
+    _, all_ = runs({"a": Model([20 * MS], instances=4)})
     found = judged((one, all_), cpu=1.0, cores=2, held=0.02)
-    assert found.cause == "helped"
-    assert found.best == pytest.approx(2, rel=0.05)
-    on_one = judged((one, one), cpu=1.0, cores=1, held=0.02)
-    assert on_one.cause == "cores"
+    assert (found.cause, found.best) == ("helped", pytest.approx(2, rel=0.05))
+    assert judged((one, one), cpu=1.0, cores=1, held=0.02).cause == "cores"
 
 
 @pytest.mark.parametrize(("parallel", "speedups"), [(0.0, [1.0, 2.0, 2.0]), (1.3, [1.0, 1.3, 1.3])])
@@ -211,29 +199,27 @@ def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     assert judged(numpy, cpu=1.0, cores=2, parallel=1.0).cause == "cores"
 
 
-def test_sync_exec_in_an_async_execute() -> None:
+def changed(models: Mapping[str, Model], **changes: Any) -> Verdict:
+    """The verdict, where `a` is recorded with these changes."""
+    one, all_ = runs(models)
+    return judged((seen(one, "a", **changes), seen(all_, "a", **changes)))
+
+
+@pytest.mark.parametrize(("decoupled", "speedup"), [(False, 31 / 11), (True, 8 * 31 / 11)])
+def test_sync_exec_in_an_async_execute(decoupled: bool, speedup: float) -> None:
     models = {"a": Model([MS, "b", "b", "b"]), "b": Model([10 * MS], instances=64)}
-    found = judged(tuple(seen(s, "a", is_async=True) for s in runs(models)))  # type: ignore[arg-type]
-    assert (found.cause, found.model) == ("sync_exec", "a")
-    assert found.predicted == pytest.approx(31 / 11, rel=0.05)
-    decoupled = tuple(seen(s, "a", is_async=True, decoupled=True) for s in runs(models))
-    found = judged(decoupled)  # type: ignore[arg-type]
-    assert found.cause == "sync_exec"
-    assert found.predicted == pytest.approx(8 * 31 / 11, rel=0.05)
+    found = changed(models, is_async=True, decoupled=decoupled)
+    assert (found.cause, found.model, found.predicted) == ("sync_exec", "a", pytest.approx(speedup, rel=0.05))
 
 
 def test_a_coroutine_that_blocks() -> None:
-    pair = tuple(seen(s, "a", is_async=True, decoupled=True) for s in runs({"a": Model([10 * MS])}))
-    found = judged(pair)  # type: ignore[arg-type]
-    assert (found.cause, found.model) == ("blocking", "a")
-    assert found.predicted == pytest.approx(8, rel=0.05)
+    found = changed({"a": Model([10 * MS])}, is_async=True, decoupled=True)
+    assert (found.cause, found.model, found.predicted) == ("blocking", "a", pytest.approx(8, rel=0.05))
 
 
 def test_an_async_execute_that_is_not_decoupled_serves_one_at_a_time() -> None:
-    pair = tuple(seen(s, "a", is_async=True) for s in runs({"a": Model([10 * MS])}))
-    found = judged(pair)  # type: ignore[arg-type]
-    assert (found.cause, found.count) == ("one_at_a_time", 4)
-    assert "decoupled" in found.advice
+    found = changed({"a": Model([10 * MS])}, is_async=True)
+    assert (found.cause, found.count, "decoupled" in found.advice) == ("one_at_a_time", 4, True)
 
 
 def test_too_little_work() -> None:
@@ -262,24 +248,13 @@ def test_one_request_and_failed_ones() -> None:
     )
     record = replace(runs({"a": Model([MS])})[0], spans=(bad, replace(bad, id=2)), wall=3)
     found = judged((record, record), n=2)
-    assert found.cause == "failed"
-    assert found.sentence == "2 of 2 requests to `a` failed: no <b>"
+    assert (found.cause, found.sentence) == ("failed", "2 of 2 requests to `a` failed: no <b>")
     assert (found.speedup, found.best, found.what_ifs, found.note) == (0.0, 0.0, (), "")
-
-
-def test_requests_that_fail_one_after_the_other_only() -> None:
     one, all_ = runs({"a": Model([MS])}, n=3)
-    spans = (replace(one.spans[0], state="cancelled"), *one.spans[1:])
-    found = judged((replace(one, spans=spans), all_), n=3)
+    one = replace(one, spans=(replace(one.spans[0], state="cancelled"), *one.spans[1:]))
+    found = judged((one, all_), n=3)
     assert (found.cause, found.speedup) == ("failed", 0.0)
     assert "1 of 3 requests to `a` failed: they were cancelled" in found.sentence
-
-
-def test_every_verdict_survives_json_and_has_a_known_cause() -> None:
-    found = judged(runs({"a": Model([10 * MS])}))
-    assert Verdict.from_dict(found.to_dict()) == found
-    assert found.cause in CAUSES
-    assert UNLIMITED not in {w.count for w in found.what_ifs}
 
 
 def test_a_caller_of_many_is_known_by_the_call_before_each() -> None:
@@ -312,21 +287,10 @@ def test_what_a_call_waited_for_is_all_that_was_answered_before(seed: int) -> No
         assert all_of(waited) == truth
 
 
-def test_no_run_is_better_than_the_best() -> None:
-    one, all_ = runs({"a": Model([10 * MS], instances=8)})
-    found = judged((one, replace(all_, wall=all_.wall * 9 // 10)), cpu=0.5, cores=2, parallel=2.0)
-    assert found.best >= found.speedup > 8
-
-
 def test_no_count_is_predicted_with_which_a_model_waits_for_itself() -> None:
     # One at a time, each asks the model that it is served by.
-    one, all_ = runs({"a": Model(["a2", MS], 3), "a2": Model([MS], 3)}, n=2)
-    one, all_ = (
-        replace(
-            record,
-            models=tuple(m for m in record.models if m.name == "a"),
-            spans=tuple(replace(s, model="a") for s in record.spans),
-        )
-        for record in (one, all_)
-    )
-    assert [w.count for w in judged((one, all_), n=2).what_ifs] == [4]
+    pair = [
+        replace(record, models=record.models[:1], spans=tuple(replace(s, model="a") for s in record.spans))
+        for record in runs({"a": Model(["a2", MS], 3), "a2": Model([MS], 3)}, n=2)
+    ]
+    assert [w.count for w in judged((pair[0], pair[1]), n=2).what_ifs] == [4]
