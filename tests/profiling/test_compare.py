@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,10 +96,8 @@ class TritonPythonModel:
     def execute(self, requests):
         self.asked += 1
         time.sleep(0.01)
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.asked], np.float32))])
-            for request in requests
-        ]
+        out = pb_utils.Tensor("OUT", np.array([self.asked], np.float32))
+        return [pb_utils.InferenceResponse([out]) for request in requests]
 """
 SLOW_STREAM = """
 class TritonPythonModel:
@@ -174,24 +173,16 @@ def test_what_somebody_else_loads_meanwhile_stays() -> None:
         assert old.closed.wait(10)
 
 
-def test_a_decoupled_model_with_other_counts() -> None:
+def test_a_decoupled_model_is_streamed_also_with_other_counts() -> None:
     config = "model_transaction_policy { decoupled: true }"
     with bls.ModelRepository() as repo:
         define(repo, Workload("", "", {"slow": (SLOW_STREAM, config)}))
-        found = bls.compare("slow", {"IN": [1.0]}, n=6, repeat=1, verify=True, repo=repo)
-        assert found.verdict.cause == "queue", found.verdict.sentence
-        assert found.verification is not None
-        assert found.verification.error == ""
-        assert all(s.responses == 2 for s in found.gathered.spans)
+        found = bls.compare("slow", [{"IN": [1.0]}, {"IN": [2.0]}], n=6, repeat=1, verify=True, repo=repo)
         assert count_of(repo, "slow") == 1
-
-
-def test_a_decoupled_model_is_streamed() -> None:
-    with bls.ModelRepository() as repo:
-        define(repo, named("blocking coroutine"))
-        found = bls.compare("blocks", [{"IN": [1.0]}, {"IN": [2.0]}], n=2, repeat=1, repo=repo)
-    assert {s.kind for s in found.gathered.spans} == {"stream"}
-    assert all(s.responses == 1 for s in found.gathered.spans)
+    assert found.verdict.cause == "queue", found.verdict.sentence
+    assert found.verification is not None
+    assert found.verification.error == ""
+    assert {(s.kind, s.responses) for s in found.gathered.spans} == {("stream", 2)}
 
 
 def test_bad_arguments_are_told_in_one_line() -> None:
@@ -229,58 +220,37 @@ def test_failing_requests_are_the_verdict() -> None:
     assert "speed-up" not in shown.html
 
 
-def test_a_model_that_begins_to_fail_is_compared_no_further() -> None:
-    source = """
+FAILS = """
 class TritonPythonModel:
     seen = 0
     def execute(self, requests):
         TritonPythonModel.seen += 1
-        if self.seen > 30:
+        if self.seen > 30 or pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()[0] == 2:
             raise ValueError("worn out")
         return answer(requests)
 """
+
+
+@pytest.mark.parametrize(("inputs", "options"), [([1.0], {"repeat": 1000}), ([1.0, 2.0, 3.0], {"verify": True})])
+def test_a_model_that_fails_at_times_is_compared_no_further(inputs: list[float], options: Any) -> None:
     with bls.ModelRepository() as repo:
-        define(repo, Workload("", "", {"tired": (source, "")}))
-        found = bls.compare("tired", {"IN": [1.0]}, n=2, repeat=1000, repo=repo)
-    assert (found.verdict.cause, found.repeat, found.speedup) == ("failed", 1, 0.0)
+        define(repo, Workload("", "", {"tired": (FAILS, "")}))
+        each = [{"IN": [value]} for value in inputs]
+        found = bls.compare("tired", each, n=max(2, len(each)), instances=[2], repo=repo, **{"repeat": 1, **options})
+        assert count_of(repo, "tired") == 1
+    assert (found.verdict.cause, found.repeat, found.speedup, found.verification) == ("failed", 1, 0.0, None)
+    assert "requests to `tired` failed" in found.verdict.sentence
     assert "worn out" in found.verdict.sentence
 
 
-def test_a_model_that_fails_now_and_then() -> None:
-    source = """
-class TritonPythonModel:
-    def execute(self, requests):
-        if pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()[0] == 2:
-            raise ValueError("not two")
-        return answer(requests)
-"""
-    inputs = [{"IN": [1.0]}, {"IN": [2.0]}, {"IN": [3.0]}]
-    with bls.ModelRepository() as repo:
-        define(repo, Workload("", "", {"picky": (source, "")}))
-        found = bls.compare("picky", inputs, n=3, repeat=1, instances=[2], verify=True, repo=repo)
-        assert count_of(repo, "picky") == 1
-    assert found.verdict.cause == "failed"
-    assert "1 of 3 requests to `picky` failed" in found.verdict.sentence
-    assert "not two" in found.verdict.sentence
-    assert found.verification is None
-
-
-@pytest.mark.parametrize(
-    ("used", "waited", "share", "kept"),
-    [
+def test_only_what_other_programs_took_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "cores", lambda: 2)
+    for used, waited, share, kept in (
         (190, 500, 0.9, 10),  # its own threads had the processors, and waited for each other
         (100, 500, 0.0, 0),  # nobody else did anything
-        (100, 500, 0.2, 40),
-        (100, 30, 0.5, 30),
-        (210, 500, 0.9, 0),
-    ],
-)
-def test_only_what_other_programs_took_counts(
-    monkeypatch: pytest.MonkeyPatch, used: int, waited: int, share: float, kept: int
-) -> None:
-    monkeypatch.setattr(measuring, "cores", lambda: 2)
-    run = measuring.Run(Session(wall=100), used, waited)
-    assert measuring._kept(run, share) == kept
+        (100, 500, 0.2, 40), (100, 30, 0.5, 30), (210, 500, 0.9, 0),
+    ):  # fmt: skip
+        assert measuring._kept(measuring.Run(Session(wall=100), used, waited), share) == kept
 
 
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

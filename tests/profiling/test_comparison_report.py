@@ -65,6 +65,10 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert "2.0×" in rows[1][-1]  # measured with two
     assert len(rows[2]) < len(rows[1])  # with four nothing was run
     assert "14% off" in text
+    html = render(comparison()).html
+    assert html.count('class="bls-session-verdict"') == 1
+    assert html.index('class="bls-session-verdict"') < html.index('class="bls-session-tiles"') < html.index("<img")
+    assert ("<code>a</code>" in html, "verified" in html) == (True, False)
 
 
 def test_what_is_not_proven_is_not_shown_as_advice() -> None:
@@ -82,31 +86,12 @@ def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
     assert "measured 3.5×, give or take 20%" in unsure
 
 
-def test_html_has_the_sentence_large_and_is_one_block() -> None:
-    html = render(comparison()).html
-    assert html.count('class="bls-session-verdict"') == 1
-    assert html.index('class="bls-session-verdict"') < html.index('class="bls-session-tiles"') < html.index("<img")
-    assert "<code>a</code>" in html
-    assert "verified" not in html
-
-
 def test_nothing_of_a_model_reaches_html_unescaped() -> None:
     found = comparison()
-    hostile = replace(
-        found, model=HOSTILE, verdict=replace(found.verdict, sentence=f"`{HOSTILE}`", advice=HOSTILE, models=(HOSTILE,))
-    )
-    html = render(hostile).html
-    assert "<script" not in html
-    assert "\u202e" not in html
-    assert "\u202e" not in render(hostile).text
-
-
-def test_no_requests() -> None:
-    empty = MeasuredSetting(0, Session(), Session(), Measured(0, 0, 0))
-    found = verdict(Session(), Session(), Measured(0, 0, 0))
-    shown = render(Comparison("a", 0, 1, (empty,), found))
-    assert "nothing to overlap" in shown.text
-    assert "nothing to overlap" in shown.html
+    judged = replace(found.verdict, sentence=f"`{HOSTILE}`", advice=HOSTILE, models=(HOSTILE,))
+    shown = render(replace(found, model=HOSTILE, verdict=judged))
+    assert "<script" not in shown.html
+    assert "\u202e" not in shown.html + shown.text
 
 
 def test_no_predictions_for_instances_that_are_not_the_matter() -> None:
@@ -115,3 +100,6 @@ def test_no_predictions_for_instances_that_are_not_the_matter() -> None:
     little = replace(found, verdict=replace(found.verdict, cause="little", advice=""))
     assert "predicted" not in render(little).text
     assert "What other instance counts bring" not in render(little).html
+    empty = MeasuredSetting(0, Session(), Session(), Measured(0, 0, 0))
+    shown = render(Comparison("a", 0, 1, (empty,), verdict(Session(), Session(), Measured(0, 0, 0))))
+    assert all("nothing to overlap" in form for form in (shown.text, shown.html))

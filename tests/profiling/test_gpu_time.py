@@ -120,15 +120,13 @@ def simulated() -> Iterator[None]:
     bls.simulate_gpus(0)
 
 
-def test_a_simulated_gpu_is_shown_and_not_measured(repo: bls.ModelRepository, simulated: None) -> None:
-    repo.define("d", DOUBLE, pbtxt().replace("KIND_CPU", "KIND_GPU"))
+def test_a_simulated_gpu_is_shown_and_not_measured_and_crossings_count(
+    repo: bls.ModelRepository, simulated: None
+) -> None:
+    repo.define("g", DOUBLE, pbtxt().replace("KIND_CPU", "KIND_GPU"))
     with bls.profile() as profile:
-        infer(repo, "d")
-    (span,) = profile.record.spans
-    assert (span.device, span.device_ns) == ("gpu:0 (simulated)", -1)
-
-
-def test_crossings_are_counted(repo: bls.ModelRepository, simulated: None) -> None:
+        infer(repo, "g")
+    assert [(s.device, s.device_ns) for s in profile.record.spans] == [("gpu:0 (simulated)", -1)]
     repo.define("d", DOUBLE, pbtxt())
     with bls.profile() as profile:
         infer(repo, "d")

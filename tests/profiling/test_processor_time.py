@@ -60,9 +60,11 @@ def test_times_and_rates() -> None:
     assert not probes()
 
 
-def test_a_system_that_does_not_say_who_waited(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+def test_a_system_that_does_not_say_who_waited_or_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
     assert ProcessorUse().waited() == 0
+    monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
+    assert OtherPrograms().share() == 0.0
     monkeypatch.setattr(gil, "_OWN", tmp_path / "none")
     assert 0 <= gil_share_of(lambda: time.sleep(0.001)) <= 1
 
@@ -89,27 +91,15 @@ class Machine:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux says")
-@pytest.mark.parametrize(
-    ("used", "idle", "share"),
-    [
-        (2000, (0, 0), 0.0),  # all of it is this process's own, however many threads waited
-        (1000, (500, 500), 0.0),
-        (500, (0, 0), 0.74),
-        (0, (1000, 1000), 0.0),
-        (1000, (0, 990), 0.0),  # less than can be told
-        (0, (0, 1000), 0.49),
-    ],
-)
-def test_what_others_have_of_the_processors(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, used: int, idle: tuple[int, ...], share: float
-) -> None:
+def test_what_others_have_of_the_processors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine(monkeypatch, tmp_path / "stat", 2)
     machine.passes(700, 300, (650, 20))
-    others = OtherPrograms()
-    machine.passes(1000, used, idle)
-    assert others.share() == pytest.approx(share)
-
-
-def test_a_system_that_does_not_say_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
-    assert OtherPrograms().share() == 0.0
+    for used, idle, share in (
+        (2000, (0, 0), 0.0),  # all of it is this process's own, however many threads waited
+        (1000, (500, 500), 0.0), (500, (0, 0), 0.74), (0, (1000, 1000), 0.0),
+        (1000, (0, 990), 0.0),  # less than can be told
+        (0, (0, 1000), 0.49),
+    ):  # fmt: skip
+        others = OtherPrograms()
+        machine.passes(1000, used, idle)
+        assert others.share() == pytest.approx(share)

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from bls_notebook.engine.recording import log as recording
 from bls_notebook.engine.recording.log import BLOCK, Log, RecordedInstance
-from bls_notebook.profiling.records.session import Mark, ModelSeen, Session
-from bls_notebook.profiling.session_builder import session_of
+from bls_notebook.profiling.records.session import Mark, ModelSeen, Session, Span
+from bls_notebook.profiling.session_builder import session_of, with_server_times
+from bls_notebook.records.statistics import StatisticsRecord, Times
 
+MS = 1_000_000
 SEEN = ModelSeen("m", 2)
 PLACE = RecordedInstance(SEEN, "m_0", "cpu", None)
 OPTIONS = SimpleNamespace(request_id="r")
@@ -35,14 +37,18 @@ def frozen(log: Log, end: int = 100, limit: int = 100) -> Session:
     return session_of(log, 0, end, limit)
 
 
+def times(span: Span) -> tuple[int, ...]:
+    return span.sent, span.queued, span.started, span.inferred, span.ended
+
+
 def test_a_request_at_once(log: Log) -> None:
     number = log.take()
     log.inline.extend((number, 0, PLACE, OPTIONS, 64, 10, 7, 3, 20, 30, 35, 32))
-    (span,) = frozen(log).spans
-    assert (span.id, span.model, span.version, span.instance) == (1, "m", 2, "m_0")
-    assert (span.sent, span.queued, span.started, span.inferred, span.ended) == (10, 20, 20, 30, 35)
-    assert (span.released, span.thread, span.rows, span.bytes_in, span.bytes_out) == (35, 7, 3, 64, 32)
-    assert (span.request_id, span.kind, span.state, span.responses) == ("r", "sync", "ok", 1)
+    expected = Span(
+        1, "m", 2, instance="m_0", sent=10, queued=20, started=20, inferred=30, ended=35, released=35, thread=7, rows=3,
+        bytes_in=64, bytes_out=32, request_id="r", kind="sync", responses=1,
+    )  # fmt: skip
+    assert frozen(log).spans == (expected,)
 
 
 def in_parts(log: Log) -> int:
@@ -54,28 +60,18 @@ def in_parts(log: Log) -> int:
     return number
 
 
-def test_a_request_in_parts(log: Log) -> None:
-    in_parts(log)
-    (span,) = frozen(log).spans
-    assert (span.sent, span.queued, span.started, span.inferred, span.ended) == (10, 15, 20, 30, 35)
-    assert (span.released, span.thread) == (40, threading.get_ident())
-
-
 @pytest.mark.parametrize(
-    ("end", "times", "ran"),
-    [
-        (12, (10, 12, 12, 12, 12), False),
-        (17, (10, 15, 17, 17, 17), False),
-        (25, (10, 15, 20, 25, 25), True),
-        (32, (10, 15, 20, 30, 32), True),
-    ],
-)
-def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, times: tuple[int, ...], ran: bool) -> None:
+    ("end", "expected", "ran"),
+    [(12, (10, 12, 12, 12, 12), False), (17, (10, 15, 17, 17, 17), False), (25, (10, 15, 20, 25, 25), True),
+     (32, (10, 15, 20, 30, 32), True)],
+)  # fmt: skip
+def test_what_comes_after_the_end_has_not_happened(log: Log, end: int, expected: tuple[int, ...], ran: bool) -> None:
     in_parts(log)
     (span,) = frozen(log, end).spans
-    assert (span.sent, span.queued, span.started, span.inferred, span.ended) == times
-    assert (span.state, span.ran, span.responses) == ("open", ran, 0)
-    assert frozen(log, 35).spans[0].state == "ok"
+    assert (times(span), span.state, span.ran, span.responses) == (expected, "open", ran, 0)
+    (span,) = frozen(log, 35).spans
+    assert (times(span), span.state, span.thread) == ((10, 15, 20, 30, 35), "ok", threading.get_ident())
+    assert frozen(log).spans[0].released == 40
 
 
 def test_states(log: Log) -> None:
@@ -83,11 +79,8 @@ def test_states(log: Log) -> None:
         number = log.take()
         log.begun.extend((number, 0, SEEN, "sync", "", 0, 10, 10))
         log.answer(number, 20, response)
-    spans = frozen(log).spans
-    assert [(s.state, s.error) for s in spans] == [
-        ("ok", ""), ("error", "why"), ("cancelled", "why"), ("cancelled", ""),
-    ]  # fmt: skip
-    assert not any(s.ran for s in spans)
+    states = [("ok", ""), ("error", "why"), ("cancelled", "why"), ("cancelled", "")]
+    assert [(s.state, s.error, s.ran) for s in frozen(log).spans] == [(*state, False) for state in states]
 
 
 def test_parents_batches_marks_and_the_rest(log: Log) -> None:
@@ -97,22 +90,22 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     log.begun.extend((other, parent, SEEN, "async", "", 0, 11, 12))
     for number in (child, other):
         log.place(number, PLACE, 1, 13, child)
-    log.mark(parent, 30, "final")
-    log.mark(parent, 20, "response")
-    log.mark(parent, 300, "response")
+    for ns, kind in ((30, "final"), (20, "response"), (300, "response")):
+        log.mark(parent, ns, kind)
     log.cached.append(other)
-    log.crossed.extend((child, 2))
-    log.crossed.extend((child, 1))
+    log.crossed.extend((child, 2, child, 1))
     log.timed.extend((child, SimpleNamespace(ns=lambda: 5)))
     log.answer(child, 40, GOOD)
-    log.held.extend((child, 45))
-    spans = {s.id: s for s in frozen(log).spans}
-    assert [s.id for s in frozen(log).spans] == [1, 3, 2]  # in the order of sending
-    assert [spans[i].parent for i in (1, 2, 3)] == [0, 1, 1]
-    assert [spans[i].batch for i in (1, 2, 3)] == [0, 1, 1]
-    assert spans[1].marks == (Mark(20, "response"), Mark(30, "final"))
-    assert (spans[2].crossings, spans[2].device_ns, spans[2].ended) == (3, 5, 45)
-    assert (spans[3].cached, spans[3].device_ns) == (True, -1)
+    # Numbers of other profiles are ignored.
+    log.place(log.base, PLACE, 1, 20)
+    log.ran.extend((log.base, 30, 40))
+    log.answer(log.base, 35, GOOD)
+    log.held.extend((child, 45, log.base, 3))
+    one, three, two = frozen(log).spans  # in the order of sending
+    assert [(s.id, s.parent, s.batch) for s in (one, two, three)] == [(1, 0, 0), (2, 1, 1), (3, 1, 1)]
+    assert one.marks == (Mark(20, "response"), Mark(30, "final"))
+    assert (two.crossings, two.device_ns, two.ended) == (3, 5, 45)
+    assert (three.cached, three.device_ns) == (True, -1)
 
 
 def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
@@ -122,16 +115,7 @@ def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, started + 5, started + 6))
     log.answer(number, 35, GOOD)
-    (span,) = frozen(log).spans
-    assert (span.started, span.inferred, span.released) == (20, 35, 36)
-
-
-def test_entries_of_others_are_ignored(log: Log) -> None:
-    log.place(log.base, PLACE, 1, 20)
-    log.ran.extend((log.base, 30, 40))
-    log.answer(log.base, 35, GOOD)
-    log.held.extend((log.base, 3))
-    assert frozen(log).spans == ()
+    assert [(s.started, s.inferred, s.released) for s in frozen(log).spans] == [(20, 35, 36)]
 
 
 def test_numbers_run_out_at_the_limit_and_a_nested_profile_brings_more(log: Log) -> None:
@@ -151,10 +135,8 @@ def test_logs_follow_each_other_with_numbers_of_their_own() -> None:
     assert recording.span_id(one) == 1
     recording.stop("p")
     second = recording.start("p", 10)
-    assert second is not first
     other = second.take()
-    assert recording.span_id(one) == 0
-    assert recording.span_id(other) == 1
+    assert (second is first, recording.span_id(one), recording.span_id(other)) == (False, 0, 1)
     recording.stop("p")
     assert recording.active is None
 
@@ -176,14 +158,13 @@ def test_many_threads_lose_nothing() -> None:
     recording.stop("p")
     session = frozen(log, limit=10 * BLOCK)
     assert len({s.id for s in session.spans}) == 4 * BLOCK
-    assert {s.state for s in session.spans} == {"ok"}
-    assert session.dropped == 0
+    assert ({s.state for s in session.spans}, session.dropped) == ({"ok"}, 0)
 
 
-times = st.integers(0, 120)
+NS = st.integers(0, 120)
 
 
-@given(st.lists(st.tuples(times, times, times, times, times, times, st.booleans()), max_size=5), times)
+@given(st.lists(st.tuples(NS, NS, NS, NS, NS, NS, st.booleans()), max_size=5), NS)
 def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], end: int) -> None:
     log = recording.start("p", 10)
     recording.stop("p")
@@ -196,7 +177,45 @@ def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], 
             log.answer(number, ended, GOOD)
     session = frozen(log, end)
     for span in session.spans:
-        order = (0, span.sent, span.queued, span.started, span.inferred, span.ended, session.wall)
+        order = (0, *times(span), session.wall)
         assert order == tuple(sorted(order))
         assert not span.ran or span.started <= span.released
     assert len(session.spans) == sum(t[0] <= end for t in raw)
+
+
+FAR = ModelSeen("far", remote="grpc://h:1")
+KEY = ("far", 1)
+
+
+def ran(number: int, ns: int, model: str = "far", state: str = "ok") -> Span:
+    return Span(number, model, instance="i", started=MS, inferred=MS + ns, ended=MS + ns, state=state)
+
+
+def counted(requests: int, ns: int) -> dict[tuple[str, int], StatisticsRecord]:
+    return {KEY: StatisticsRecord("far", success=Times(requests, ns), queue=Times(requests, ns // 4))}
+
+
+REMOTE = Session((ran(1, 5 * MS), ran(2, 3 * MS), ran(3, 9 * MS, "near"), ran(4, MS, state="error")), (FAR,))
+
+
+def test_each_request_to_a_server_has_the_mean_of_its_statistics() -> None:
+    session = with_server_times(REMOTE, counted(10, 100 * MS), counted(12, 108 * MS))
+    there = "grpc://h:1 (mean)"
+    assert [(s.device, s.device_ns) for s in session.spans] == [
+        (there, 4 * MS), (there, 3 * MS), ("cpu", -1), ("cpu", -1),
+    ]  # fmt: skip
+    (note,) = session.notes
+    assert "a request took 4.00 ms: 4.00 ms of it at grpc://h:1 (queue 1.00 ms" in note
+    assert "other clients" not in note
+    (note,) = with_server_times(REMOTE, counted(0, 0), counted(5, 5 * MS)).notes
+    assert "its means include 3 requests of other clients" in note
+    assert "3.00 ms network and protocol" in note
+
+
+def test_without_statistics_of_a_server_a_session_stays_as_it_is() -> None:
+    for before, after in (({}, {}), (counted(1, 1), {}), (counted(9, 9), counted(1, 1))):
+        session = with_server_times(REMOTE, before, after)
+        assert session.spans == REMOTE.spans
+        assert after or "the server gave no statistics" in session.notes[0]
+    plain = Session((ran(1, MS, "near"),), (ModelSeen("near"),))
+    assert with_server_times(plain, {}, {}) == plain

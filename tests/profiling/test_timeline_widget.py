@@ -11,13 +11,9 @@ pytest.importorskip("anywidget")
 from bls_notebook.profiling.timeline.widget import Timeline
 
 
-def test_it_draws_one_session_or_two() -> None:
-    assert [raw["name"] for raw in Timeline(pipeline(False), pipeline(True)).sessions] == ["sequential", "gathered"]
-    assert Timeline(pipeline(True)).records == (pipeline(True),)
-
-
 def test_the_critical_path_of_many_requests_waits_until_it_is_wanted() -> None:
     assert len(Timeline(pipeline(True)).paths) == 1
+    assert [raw["name"] for raw in Timeline(pipeline(False), pipeline(True)).sessions] == ["sequential", "gathered"]
     timeline = Timeline(many(3500))
     assert timeline.paths == []
     timeline.wants_paths = True  # as the browser does
@@ -47,11 +43,8 @@ def test_frontends_that_start_widgets_for_their_view_get_it(monkeypatch: pytest.
     assert with_view({}, None) == {}
 
 
-def test_without_a_kernel_there_is_nothing_live() -> None:
+def test_it_is_made_in_a_kernel_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert render(pipeline(True), live=True).widget is None
-
-
-def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.display.widgets.can_live", lambda: True)
     session = pipeline(True)
     shown = render(session, live=True).widget
