@@ -9,12 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.magics.conftest import cells, complete, shell  # noqa: F401 - fixtures
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository() as repository:
-        yield repository
+from tests.repository.conftest import repo  # noqa: F401 - a fixture
 
 
 @pytest.fixture

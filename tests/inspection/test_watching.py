@@ -21,15 +21,12 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        answers = []
-        for request in requests:
-            x = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
-            if x[0] < 0:
-                raise ValueError("negative")
-            if x[0] == 7:
-                sys.bls_gate.wait()
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]))
-        return answers
+        inputs = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        if inputs[0][0] < 0:
+            raise ValueError("negative")
+        if inputs[0][0] == 7:
+            sys.bls_gate.wait()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x)]) for x in inputs]
 """
 CONFIG = """
 input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
@@ -90,12 +87,8 @@ def test_one_look(repo: bls.ModelRepository) -> None:
     assert now.p50 is not None
     assert now.p50 == now.p99 > 0
     broken = of(record, "broken")
-    assert broken.state == "UNAVAILABLE"
-    assert "nosuchmodule" in broken.reason
-    assert broken.in_use
-    assert record.devices[0].name == "cpu"
-    assert not watching()
-    assert not keepers(repo)
+    assert (broken.state, broken.in_use, "nosuchmodule" in broken.reason) == ("UNAVAILABLE", True, True)
+    assert (record.devices[0].name, watching(), keepers(repo)) == ("cpu", [], 0)
     assert WatchRecord.from_dict(record.to_dict()) == record
 
 
@@ -162,8 +155,7 @@ def test_two_follow_until_both_have_enough(repo: bls.ModelRepository) -> None:
     ends[1]()
     ends[1]()
     ended()
-    again = Told()
-    watch.follow(again)()
+    watch.follow(Told())()
     ended()
     assert not keepers(repo)
 
@@ -177,11 +169,8 @@ def test_buttons_do_what_the_repository_does(repo: bls.ModelRepository) -> None:
         watch.act(verb, name, done.put)
         return done.get(timeout=SECONDS)
 
-    assert act("unload", "a") == ""
-    assert not repo.ready("a")
-    assert act("load", "a") == ""
-    assert act("reload", "a") == ""
-    assert repo.ready("a")
+    assert (act("unload", "a"), repo.ready("a")) == ("", False)
+    assert (act("load", "a"), act("reload", "a"), repo.ready("a")) == ("", "", True)
     assert "nosuch" in act("load", "nosuch")
     assert "'close'" in act("close", "a")
     assert repo.ready("a")

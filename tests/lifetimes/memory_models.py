@@ -52,9 +52,7 @@ def output(response):
     return pb.get_output_tensor_by_name(response, "Y")
 """
 
-_WORKER = (
-    _HEAD
-    + """
+_WORKER = """
 class TritonPythonModel:
     def initialize(self, args):
         self.kept, self.later = [], []
@@ -89,11 +87,8 @@ class TritonPythonModel:
             self.later.append(lambda: made)
         return made
 """
-)
 
-_ASYNC = (
-    _HEAD
-    + """
+_ASYNC = """
 import asyncio
 
 
@@ -107,11 +102,8 @@ class TritonPythonModel:
             out.append(pb.InferenceResponse([output(responses[op_of(request) % 3])]))
         return out
 """
-)
 
-_STREAM = (
-    _HEAD
-    + """
+_STREAM = """
 class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
@@ -121,13 +113,12 @@ class TritonPythonModel:
                 sender.send(pb.InferenceResponse([doubled(tensor)]))
             sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-)
 
 
 def load_all(repo: bls.ModelRepository) -> None:
     """Load `worker` and `other` (sync, the same), `gatherer` (async) and `streamer` (decoupled)."""
     for name in ("other", "worker"):
-        repo.define(name, _WORKER, _CONFIG.format(count=2 if name == "other" else 1, more=""))
-    repo.define("gatherer", _ASYNC, _CONFIG.format(count=1, more=""))
+        repo.define(name, _HEAD + _WORKER, _CONFIG.format(count=2 if name == "other" else 1, more=""))
+    repo.define("gatherer", _HEAD + _ASYNC, _CONFIG.format(count=1, more=""))
     decoupled = "model_transaction_policy { decoupled: true }"
-    repo.define("streamer", _STREAM, _CONFIG.format(count=1, more=decoupled))
+    repo.define("streamer", _HEAD + _STREAM, _CONFIG.format(count=1, more=decoupled))

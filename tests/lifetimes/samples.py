@@ -28,17 +28,8 @@ class Track:
 
     def make(self, us: float, tensor: str, size: int, model: str = "", **given: Any) -> int:
         request = given.pop("request", 0)
-        life = Life(
-            len(self.lives) + 1,
-            given.pop("device", "cpu"),
-            size,
-            round(us * US),
-            tensor=tensor,
-            datatype=given.pop("datatype", "FP32"),
-            shape=given.pop("shape", (size // 4,)),
-            maker=self.at(model, request),
-            **given,
-        )
+        given = {"datatype": "FP32", "shape": (size // 4,), "maker": self.at(model, request), **given}
+        life = Life(len(self.lives) + 1, given.pop("device", "cpu"), size, round(us * US), tensor=tensor, **given)
         self.lives[life.id] = life
         return life.id
 
@@ -149,15 +140,9 @@ def lined() -> Lifetimes:
         "BEST": CodeLine("model.py", 31, "execute", 'best = Tensor("BEST", scores[:4])'),
     }
     also = Holder("variable", "cache", "del cache")
-    lives = tuple(
-        replace(
-            life,
-            line=places.get(life.tensor, life.line),
-            holders=(also, *life.holders) if life.tensor == "STATES" else life.holders,
-        )
-        for life in leak().lives
-    )
-    return replace(leak(), lives=lives)
+    lives = [replace(life, line=places.get(life.tensor, life.line)) for life in leak().lives]
+    lives = [replace(each, holders=(also, *each.holders)) if each.tensor == "STATES" else each for each in lives]
+    return replace(leak(), lives=tuple(lives))
 
 
 def many(lives: int = 10_000, seed: int = 1) -> Lifetimes:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -22,27 +23,19 @@ def tracks(draw: st.DrawFn) -> Lifetimes:
         born = draw(st.integers(0, 60))
         lives.append(
             Life(
-                number + 1,
-                draw(st.sampled_from(["cpu", "gpu:0", "gpu:1"])),
-                draw(st.integers(0, 9)),
-                born,
-                draw(st.one_of(st.just(-1), st.integers(born, 80))),
-                tensor=draw(st.sampled_from("ABC")),
-                maker=Maker(draw(st.sampled_from(["", "one", "two"]))),
-                how=draw(st.sampled_from(["new", "copy"])),
+                number + 1, draw(st.sampled_from(["cpu", "gpu:0", "gpu:1"])), draw(st.integers(0, 9)), born,
+                draw(st.one_of(st.just(-1), st.integers(born, 80))), tensor=draw(st.sampled_from("ABC")),
+                maker=Maker(draw(st.sampled_from(["", "one", "two"]))), how=draw(st.sampled_from(["new", "copy"])),
                 source=draw(st.integers(0, number)),
                 holders=draw(st.sampled_from([(), (Holder("variable", "x", "del x"),), (Holder("frame"),)])),
             )
-        )
+        )  # fmt: skip
     return Lifetimes(tuple(sorted(lives, key=lambda life: (life.born, life.id))), (), 90, name="In [1]")
 
 
 def bytes_at(record: Lifetimes, device: str, ns: int) -> int:
-    return sum(
-        life.bytes
-        for life in record.lives
-        if life.device == device and life.born <= ns and (life.died < 0 or life.died > ns)
-    )
+    alive = [each for each in record.lives if each.born <= ns and (each.died < 0 or each.died > ns)]
+    return sum(life.bytes for life in alive if life.device == device)
 
 
 @given(tracks())
@@ -58,46 +51,37 @@ def test_bytes_over_time_and_their_peak(record: Lifetimes) -> None:
         assert (facts.left, facts.left_blocks) == (sum(life.bytes for life in mine), len(mine))
 
 
-@given(tracks())
-def test_what_is_alive_is_there_once(record: Lifetimes) -> None:
+@given(tracks(), st.integers(2, 12))
+def test_every_block_is_in_one_group_one_row_and_one_lane(record: Lifetimes, most: int) -> None:
     for groups in (held(record.alive()), alive_kinds(record)):
         ids = [life.id for group in groups for life in group.lives]
         assert sorted(ids) == sorted(life.id for life in record.alive())
         assert [group.bytes for group in groups] == sorted((group.bytes for group in groups), reverse=True)
-
-
-@given(tracks())
-def test_blocks_of_a_row_are_never_there_together(record: Lifetimes) -> None:
-    rows = pack(record.lives)
-    assert sorted(life.id for row in rows for life in row) == sorted(life.id for life in record.lives)
-    for row in rows:
-        for before, after in pairwise(row):
-            assert 0 <= before.died <= after.born
-
-
-@given(tracks(), st.integers(2, 12))
-def test_every_block_is_in_one_row_and_rows_are_few(record: Lifetimes, most: int) -> None:
+    every = sorted(life.id for life in record.lives)
+    packed_rows = pack(record.lives)
+    assert sorted(life.id for row in packed_rows for life in row) == every
+    for before, after in (pair for row in packed_rows for pair in pairwise(row)):
+        assert 0 <= before.died <= after.born
     rows = [row for group in layout(record, most) for row in group.rows]
-    assert sorted(life.id for row in rows for life in row.lives) == sorted(life.id for life in record.lives)
+    assert sorted(life.id for row in rows for life in row.lives) == every
     assert len(rows) <= most
     for group in layout(record, most):
         if group.model != "\0":
             assert {life.maker.model for row in group.rows for life in row.lives} == {group.model}
+    lanes, info = life_lanes(record), packed(record).info
+    assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [(lane.label, len(lane.rows)) for lane in lanes]
+    in_order = sorted(range(len(lanes)), key=lambda k: int(info["lanes"][k]["rank"]))
+    assert [lanes[k] for k in in_order] == heaviest_first(lanes)
 
 
-def test_thousands_are_folded_and_those_that_left_most_behind_come_first() -> None:
+def test_blocks_and_models_are_folded_and_those_that_left_most_behind_come_first() -> None:
     groups = layout(samples.many(5000), 36)
     assert groups[0].label == "cache"
     assert sum(len(group.rows) for group in groups) <= 36
     assert any(row.label.startswith("+") for group in groups for row in group.rows)
-
-
-def test_more_models_than_rows() -> None:
     lives = tuple(Life(n + 1, "cpu", n, n, n + 1, tensor="T", maker=Maker(f"m{n}")) for n in range(50))
     groups = layout(Lifetimes(lives, (), 60), 10)
-    assert [group.label for group in groups][-1] == "others"
-    assert len(groups) == 10
-    assert groups[-1].rows[0].label == "+41 names"
+    assert (len(groups), groups[-1].label, groups[-1].rows[0].label) == (10, "others", "+41 names")
 
 
 def test_thinning_keeps_the_highest() -> None:
@@ -127,7 +111,7 @@ def test_who_is_named_of_several_holders(holders: list[tuple[str, str, str]], wo
     assert left_behind(track.record(9))[0].endswith(words)
 
 
-def test_many_holders_are_few_sentences() -> None:
+def test_many_holders_and_remedies_are_few_words() -> None:
     track = samples.Track(samples.CPU)
     for number in range(30):
         track.hold(track.make(number, "OUT", 4096, "m"), "variable", f"r{number}", f"del r{number}")
@@ -135,25 +119,10 @@ def test_many_holders_are_few_sentences() -> None:
     assert len(said) == 7
     assert said[5].startswith("left behind by this cell: 100 KiB more, held by 25 others: r")
     assert "2 KiB in blocks beyond the limit" in said[6]
-
-
-def test_remedies_of_many_blocks() -> None:
     track = samples.Track(samples.CPU)
     for number in range(5):
         track.hold(track.make(number, "OUT", 4096, "m"), "variable", f"r[{number}]", f"r[{number}].clear()")
     assert left_behind(track.record(99))[0].endswith("held by r; to release: r[0].clear() (and 4 like it)")
-
-
-def test_sums_are_short() -> None:
     facts = device_facts(samples.many(500))[0]
-    assert sums_text(facts.at_peak, 2).count(",") == 2
-    assert "more" in sums_text(facts.at_peak, 2)
-
-
-@given(tracks())
-def test_the_browser_gets_every_block_in_its_lane(record: Lifetimes) -> None:
-    lanes = life_lanes(record)
-    info = packed(record).info
-    assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [(lane.label, len(lane.rows)) for lane in lanes]
-    in_order = sorted(range(len(lanes)), key=lambda k: int(info["lanes"][k]["rank"]))
-    assert [lanes[k] for k in in_order] == heaviest_first(lanes)
+    assert re.fullmatch("[^,]*(,[^,]*){2}", said := sums_text(facts.at_peak, 2)), said
+    assert "more" in said

@@ -28,15 +28,11 @@ def lined(draw: st.DrawFn) -> Lifetimes:
 
 
 @given(lined())
-def test_every_byte_of_a_peak_is_in_one_line(record: Lifetimes) -> None:
+def test_every_byte_of_a_peak_is_in_one_line_and_boxes_stand_under_their_own(record: Lifetimes) -> None:
     for facts in device_facts(record):
         lines = record.lines(facts.name)
         assert sum(line.bytes for line in lines) == facts.peak
         assert len({(line.model, line.line.file, line.line.line, line.what) for line in lines}) == len(lines)
-
-
-@given(lined())
-def test_boxes_stand_under_their_own(record: Lifetimes) -> None:
     for flame in flames(record):
         rows = [[box for box in flame.boxes if box.depth == depth] for depth in range(3)]
         assert sum(box.bytes for box in rows[0]) == sum(box.bytes for box in rows[1]) == flame.bytes
@@ -69,15 +65,12 @@ def test_pictures_name_models_functions_and_lines() -> None:
     ET.fromstring(svg)
     assert all(word in svg for word in ("leaky  576 MiB", "keep()  576 MiB"))
     ET.fromstring(flame_svg(samples.hostile()))
-
-
-def test_without_lines_there_is_nothing_to_show() -> None:
-    assert (flame_svg(samples.leak()), flame_lines(samples.leak()), flames(samples.empty())) == ("", [], [])
+    nothing = flame_svg(samples.leak()), flame_lines(samples.leak()), flames(samples.empty())
+    assert nothing == ("", [], [])  # without lines
 
 
 @pytest.mark.parametrize("most", [1, 1 << 20, 1 << 40])
 def test_what_is_larger_is_drawn_higher(most: int) -> None:
     heights = [tall(most >> shift, most) for shift in range(6)]
-    assert heights[0] == 1
-    assert heights == sorted(heights, reverse=True)
+    assert (heights[0], heights) == (1, sorted(heights, reverse=True))
     assert tall(0, most) > 0  # it can be seen

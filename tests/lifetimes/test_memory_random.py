@@ -4,7 +4,7 @@ import _tracemalloc
 import gc
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -74,23 +74,21 @@ class Walk:
         if choice < 0.15:
             self.let_go()
         elif choice < 0.80:
-            self.call()
+            place = self.random.choice((None, None, "cpu", *(f"gpu:{i}" for i in self.gpus)))
+            self.call("worker", self.random.choice(range(models.NEST_ASYNC)), preferred_memory=place)
         elif choice < 0.90:
             self.stream()
         else:
-            self.gather()
+            self.call("gatherer", self.random.randint(0, 2))
         while len(self.held) > 40:
             self.let_go()
 
-    def call(self) -> None:
-        random = self.random
-        op = random.choice(range(models.NEST_ASYNC))
-        place = random.choice((None, None, "cpu", *(f"gpu:{i}" for i in self.gpus)))
+    def call(self, model: str, op: int, **options: Any) -> None:
         array = self.array()
-        response = self.repo.infer("worker", self.request(op, array), preferred_memory=place)
+        response = self.repo.infer(model, self.request(op, array), **options)
         assert response.error is None, response.error.message()
         self.hold(response)
-        if random.random() < 0.2:
+        if self.random.random() < 0.2:
             self.held.append(array)
 
     def hold(self, response: Any) -> None:
@@ -122,11 +120,6 @@ class Walk:
             if "Y" in response:  # not the final flag alone
                 self.hold(response)
 
-    def gather(self) -> None:
-        response = self.repo.infer("gatherer", self.request(self.random.randint(0, 2), self.array()))
-        assert response.error is None, response.error.message()
-        self.hold(response)
-
     def let_go(self) -> None:
         if self.held:
             del self.held[self.random.randrange(len(self.held))]
@@ -142,32 +135,28 @@ def walk(machine: Any, walker: Walk, calls: int, limit: int = 2_000) -> bls.Life
     """Check every step; the log is read in between in steps of all sizes."""
     with bls.track_memory(limit=limit) as lifetimes:
 
-        def agrees() -> bool:
-            host = machine.host()
-            if lifetimes.bytes("cpu") != host:
-                return False
-            return all(lifetimes.bytes(f"gpu:{i}") == machine.used(i) for i in machine.indices)
+        def counted() -> dict[str, tuple[int, int]]:
+            """Bytes of each device, as the machine and the ledger report them."""
+            found = {"cpu": (machine.host(), lifetimes.bytes("cpu"))}
+            return found | {f"gpu:{i}": (machine.used(i), lifetimes.bytes(f"gpu:{i}")) for i in machine.indices}
 
-        def difference() -> str:
-            found = {"cpu": (lifetimes.bytes("cpu"), machine.host())}
-            found |= {f"gpu:{i}": (lifetimes.bytes(f"gpu:{i}"), machine.used(i)) for i in machine.indices}
-            return str(found)
+        def agree(when: str) -> None:
+            def agrees() -> bool:
+                return all(truth == told for truth, told in counted().values())
+
+            if not agrees():  # a thread may be letting go of what it served
+                try:
+                    until(agrees)
+                except AssertionError:
+                    raise AssertionError(f"{when}: {counted()}") from None
 
         for number in range(calls):
             walker.step()
-            if not agrees():  # a thread may be letting go of what it served
-                wait(agrees, lambda n=number: f"step {n}: {difference()}")
+            agree(f"step {number}")
         walker.finish()
-        wait(lambda: lifetimes.bytes() == 0, lambda: f"at the end: {difference()}")
-        wait(agrees, lambda: f"at the end: {difference()}")
+        until(lambda: lifetimes.bytes() == 0, "nothing is left at the end")
+        agree("at the end")
     return lifetimes.record
-
-
-def wait(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    try:
-        until(condition, "", 5)
-    except AssertionError:
-        raise AssertionError(what()) from None
 
 
 @pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])

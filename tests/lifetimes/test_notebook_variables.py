@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import bls_notebook as bls
 from bls_notebook.devices import allocation_log
 from bls_notebook.lifetimes import owners as holders
@@ -20,19 +22,18 @@ def left(cells: Any) -> dict[str, str]:
     return {holder.name: holder.remedy for life in lives for holder in life.holders}
 
 
-def patient(monkeypatch: Any) -> None:
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holders, "SECONDS", 60.0)
 
 
-def test_a_variable(cells: Any, monkeypatch: Any) -> None:
-    patient(monkeypatch)
+def test_a_variable(cells: Any) -> None:
     cells.model()
     assert cells(TRACK.format(f"answers = {{'one': [{ASK}]}}")).success
     assert left(cells) == {"answers['one'][0]": "del answers['one'][0]"}
 
 
-def test_the_output_history(cells: Any, monkeypatch: Any) -> None:
-    patient(monkeypatch)
+def test_the_output_history(cells: Any) -> None:
     cells.model()
     cells("import numpy as np; import bls_notebook as bls; track = bls.track_memory(); track.__enter__();")
     number = cells.shell.execution_count
@@ -44,8 +45,7 @@ def test_the_output_history(cells: Any, monkeypatch: Any) -> None:
     assert life.maker.cell == f"In [{number}]"
 
 
-def test_a_model_is_let_go_by_a_reload(cells: Any, monkeypatch: Any) -> None:
-    patient(monkeypatch)
+def test_a_model_is_let_go_by_a_reload(cells: Any) -> None:
     cells("""%%tritonmodel times --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:

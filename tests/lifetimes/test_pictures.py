@@ -50,8 +50,7 @@ def test_text_of_a_leak() -> None:
         "  cpu                 18 MiB    16 GiB       16 MiB  tidy/BEST 16 MiB, QUERY 2 MiB",
         "  warning: left behind by this cell: 288 MiB on gpu:0 (simulated) in 3 blocks, held by leaky.kept;",
         "           to release: leaky.kept.clear()",
-        "  warning: left behind by this cell: 16 MiB on cpu, held by best; to release: del best",
-        "",
+        "  warning: left behind by this cell: 16 MiB on cpu, held by best; to release: del best", "",
         "  lives, event by event (not to scale) · █ 96 MiB ▁ less · gpu:0 (simulated) · ▶ alive at the end",
         "  notebook  QUERY    2 MiB  cpu    ▁▁▁▁▁▁▁  ▁▁▁▁▁▁▁  ▁▁▁▁▁▁▁",
         "  leaky     QUERY    2 MiB  gpu:0   ▁▁       ▁▁       ▁▁",
@@ -59,24 +58,20 @@ def test_text_of_a_leak() -> None:
         "                    96 MiB  gpu:0             ███████████████▶",
         "                    96 MiB  gpu:0                      ██████▶",
         "  tidy      BEST    16 MiB  gpu:0      ▃▃       ▃▃       ▃▃",
-        "            BEST    16 MiB  cpu         ▃▃▃      ▃▃▃      ▃▃▃▶",
-        "",
-        "  alive at the end",
+        "            BEST    16 MiB  cpu         ▃▃▃      ▃▃▃      ▃▃▃▶", "", "  alive at the end",
         "  tensor        size  type             device             made by  held by",
         "  STATES ×3  288 MiB  FP32 [25165824]  gpu:0 (simulated)  leaky    leaky.kept",
         "  BEST        16 MiB  FP32 [4194304]   cpu                tidy     best",
-    ]
+    ]  # fmt: skip
 
 
 def test_text_does_not_change_with_the_clock() -> None:
     record = samples.transfers()
-    slower = Lifetimes.from_dict(json.loads(json.dumps(record.to_dict())))
-    data = slower.to_dict()
+    data = json.loads(json.dumps(record.to_dict()))
     for life in data["lives"]:
         life["born"] *= 3
         life["died"] *= 3 if life["died"] > 0 else 1
-    later = Lifetimes.from_dict(data)
-    assert as_text(later).split("\n")[1:] == as_text(record).split("\n")[1:]
+    assert as_text(Lifetimes.from_dict(data)).split("\n")[1:] == as_text(record).split("\n")[1:]
 
 
 def test_nothing_is_a_line_without_a_figure() -> None:
@@ -86,18 +81,14 @@ def test_nothing_is_a_line_without_a_figure() -> None:
     assert "nothing passed through a request" in page.text
 
 
-def test_text_of_thousands_says_what_was_folded() -> None:
-    text = as_text(samples.many(3000))
-    assert "3,000 blocks" in text
-    assert re.search(r"\+\d+ names ×\d", text)
-    assert text.count("\n") < 60
-
-
+@settings(max_examples=15, deadline=None)
 @given(tracks())
-def test_any_track_has_text_and_html(record: Lifetimes) -> None:
+def test_any_track_has_text_and_a_picture(record: Lifetimes) -> None:
     assert as_text(record).startswith("memory of In [1]")
-    bars = [line for line in as_text(record).split("\n") if "▶" in line]
-    assert bool(bars) == bool(record.alive())
+    assert ("▶" in as_text(record)) == bool(record.alive())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lifetimes_svg(record).startswith("<svg")
 
 
 def test_text_names_the_lines_that_made_the_peak() -> None:
@@ -107,12 +98,12 @@ def test_text_names_the_lines_that_made_the_peak() -> None:
     assert "by line at the peak of gpu:0 (simulated): 592 MiB at 11.3 ms" in text
     assert 'leaky keep:14 576 MiB 97% self.kept.append(Tensor("STATES", states))' in text
     assert "by line at the peak" not in as_text(samples.leak())
-
-
-def test_a_name_that_is_known_by_its_line_alone() -> None:
-    record = samples.lined()
-    lives = tuple(replace(life, tensor="", kind="allocation") for life in record.lives)
-    assert "keep:14 96 MiB gpu:0" in " ".join(as_text(replace(record, lives=lives)).split())
+    lives = tuple(replace(life, tensor="", kind="allocation") for life in samples.lined().lives)
+    assert "keep:14 96 MiB gpu:0" in " ".join(as_text(replace(samples.lined(), lives=lives)).split())
+    text = as_text(samples.many(3000))  # folded
+    assert "3,000 blocks" in text
+    assert re.search(r"\+\d+ names ×\d", text)
+    assert text.count("\n") < 60
 
 
 def test_html_has_the_warning_the_figure_and_the_tables() -> None:
@@ -129,12 +120,8 @@ def test_hostile_names_do_nothing() -> None:
     display = render(samples.hostile())
     page = Page(display.html)
     assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS | {"img"}
-    assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES | {
-        "src",
-        "alt",
-        "width",
-        "height",
-    }
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert names <= ALLOWED_ATTRIBUTES | {"src", "alt", "width", "height"}
     assert {attributes.get("style", "") for _, attributes in page.tags} <= {"", *ALLOWED_STYLES}
     assert "<script>alert(1)</script>" in page.text
     assert "\x1b" not in display.text
@@ -149,6 +136,10 @@ def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], na
     assert "<script" not in svg.replace("<!--", "").split("<!--")[0]
     assert len(svg) < 600_000
     assert "202" not in (root.findtext(".//{http://purl.org/dc/elements/1.1/}date") or "")
+    if name == "digits":
+        [image] = Page(as_html(samples.digits())).find("img")
+        shown = unquote((image["src"] or "").removeprefix("data:image/svg+xml;charset=utf-8,"))
+        assert shown == svg.replace('"', "'")
 
 
 def in_a_new_process(code: str, given: bytes = b"") -> str:
@@ -166,8 +157,6 @@ def test_the_figure_says_where_the_memory_went() -> None:
 
 
 def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:
-    from dataclasses import replace
-
     gpu = replace(samples.GPU, total=700 * samples.MIB, used=50 * samples.MIB)
     words = svg_words(lifetimes_svg(replace(samples.leak(), devices=(gpu,))))
     assert "╌ of 700 MiB" in words
@@ -198,21 +187,6 @@ def test_words_stay_within_the_figure_and_apart(monkeypatch: pytest.MonkeyPatch)
             for other, *there in boxes[i + 1 :]:
                 apart = right <= there[0] or there[1] <= left or bottom <= there[2] or there[3] <= top
                 assert apart, (name, one, other)
-
-
-@settings(max_examples=15, deadline=None)
-@given(tracks())
-def test_any_track_can_be_drawn(record: Lifetimes) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert lifetimes_svg(record).startswith("<svg")
-
-
-def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
-    [image] = Page(as_html(samples.digits())).find("img")
-    source = image["src"] or ""
-    shown = unquote(source.removeprefix("data:image/svg+xml;charset=utf-8,"))
-    assert shown == svgs["digits"].replace('"', "'")
 
 
 @pytest.mark.slow

@@ -32,10 +32,9 @@ def ids(lives: tuple[Life, ...]) -> list[int]:
 def test_what_is_alive_when() -> None:
     assert ids(RECORD.alive()) == [4, 1, 5]
     assert ids(RECORD.alive(15)) == [1, 2]
+    assert ids(RECORD.left_behind()) == [4]  # what requests made
     assert ids(RECORD.alive(30)) == [4, 1, 2]  # what dies in a moment is gone, what is born in it is there
-    assert RECORD.bytes() == 400
-    assert RECORD.bytes("cpu") == 100
-    assert RECORD.bytes("gpu:0", 25) == 512
+    assert (RECORD.bytes(), RECORD.bytes("cpu"), RECORD.bytes("gpu:0", 25)) == (400, 100, 512)
 
 
 def test_bytes_over_time_and_peak() -> None:
@@ -44,10 +43,6 @@ def test_bytes_over_time_and_peak() -> None:
     peak = RECORD.peak("gpu:0")
     assert (peak.ns, peak.bytes, ids(peak.lives)) == (20, 512, [3])
     assert RECORD.peak("gpu:1").bytes == 0
-
-
-def test_left_behind_is_what_requests_made() -> None:
-    assert ids(RECORD.left_behind()) == [4]
 
 
 LIVES = st.builds(

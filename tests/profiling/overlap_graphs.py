@@ -68,23 +68,16 @@ NESTED = """for name in ("a", "b"):
             x = q.output_tensors()[0].as_numpy()
         answer = x"""
 CALLEES = {
-    "a": "answer = x * 2 + 1",
-    "b": "answer = x * 3 + 1",
-    "c": "answer = x * 4 + 1",
-    "r": "answer = (x + np.random.rand()).astype(np.float32)",
-    "cnt": "answer = x * 0 + self.count",
-    "mem": "self.last = x.copy() if x[0] >= 0 else self.last; answer = self.last",
-    "fails": "answer = undefined",
-    "dec": STREAM,
-    "nest": NESTED,
-    "file": "answer = np.load({place!r} + '/x.npy').astype(np.float32)",
+    "a": "answer = x * 2 + 1", "b": "answer = x * 3 + 1", "c": "answer = x * 4 + 1",
+    "r": "answer = (x + np.random.rand()).astype(np.float32)", "cnt": "answer = x * 0 + self.count",
+    "mem": "self.last = x.copy() if x[0] >= 0 else self.last; answer = self.last", "fails": "answer = undefined",
+    "dec": STREAM, "nest": NESTED, "file": "answer = np.load({place!r} + '/x.npy').astype(np.float32)",
     "writes": "builtins._shared = 5.0; answer = x * 0",
     "reads": "answer = x * 0 + getattr(builtins, '_shared', 0.0); builtins._shared = 0.0",
     "lang": "answer = np.array([b'en'], object)",
-    "js": 'answer = np.array([b\'{{"route": "a", "scale": 2.0}}\'], object)',
-    "cls": "answer = np.array([1], np.int64)",
+    "js": 'answer = np.array([b\'{{"route": "a", "scale": 2.0}}\'], object)', "cls": "answer = np.array([1], np.int64)",
     "cls2": "answer = np.array([1], np.int64)",
-}
+}  # fmt: skip
 TYPES = {"lang": "TYPE_STRING", "js": "TYPE_STRING", "cls": "TYPE_INT64", "cls2": "TYPE_INT64"}
 
 

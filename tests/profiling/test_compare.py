@@ -189,14 +189,11 @@ def test_bad_arguments_are_told_in_one_line() -> None:
     with bls.ModelRepository() as repo:
         define(repo, named("little work"))
         for arguments, words in (
-            ({"n": 0}, "n: got 0"),
-            ({"repeat": True}, "repeat: got True"),
-            ({"instances": (0,)}, "instances: got (0,)"),
-            ({"instances": 2}, "instances: got 2"),
-            ({"inputs": 3}, "inputs: got int"),
-            ({"inputs": []}, "inputs: got list"),
+            ({"n": 0}, "n: got 0"), ({"repeat": True}, "repeat: got True"),
+            ({"instances": (0,)}, "instances: got (0,)"), ({"instances": 2}, "instances: got 2"),
+            ({"inputs": 3}, "inputs: got int"), ({"inputs": []}, "inputs: got list"),
             ({"model": "nobody"}, "'nobody' is not loaded"),
-        ):
+        ):  # fmt: skip
             given = {"model": "little", "inputs": {"IN": [1.0]}, "repo": repo, **arguments}
             with pytest.raises(bls.BLSError) as caught:
                 bls.compare(**given)  # type: ignore[arg-type]

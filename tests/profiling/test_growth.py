@@ -55,6 +55,8 @@ def test_a_display_finds_the_waits_for_the_lock_once(
     render(session, live=True)
     timeline_svg(session)
     assert len([of for of, _ in found if of is session]) == 1
+    assert replace(session) == session  # what is kept is no part of the record
+    assert lock_waits(replace(session, lock=())) == []
 
 
 def test_many_coroutines_of_one_thread_have_fewer_longer_pieces() -> None:
@@ -72,10 +74,3 @@ def test_a_request_waits_for_the_lock_once_it_is_the_next_one() -> None:
     for wait in waits:
         earlier = sorted(span.started for span in spans.values() if span.started < spans[wait.span].started)
         assert wait.pieces[0][0] >= ([0] * 4 + earlier)[-4]
-
-
-def test_the_kept_tree_is_no_part_of_the_record() -> None:
-    session = idle_instances(4)
-    assert lock_waits(session) is lock_waits(session)
-    assert replace(session) == session
-    assert lock_waits(replace(session, lock=())) == []

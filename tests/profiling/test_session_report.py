@@ -63,11 +63,8 @@ def test_a_session_as_text_and_html() -> None:
 def test_what_needs_attention_is_told() -> None:
     text = as_text(ATTACK, width=200)
     for words in (
-        "note: 3 requests beyond the limit",
-        "1 error",
-        "2 tensors moved between devices",
-        "3 MiB in, 0 B out",
-    ):
+        "note: 3 requests beyond the limit", "1 error", "2 tensors moved between devices", "3 MiB in, 0 B out",
+    ):  # fmt: skip
         assert words in text
     assert [label for label, *_ in session_figures(ATTACK.statistics())][-1] == "errors"
 

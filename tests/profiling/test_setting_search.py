@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, Batcher, Recipe, Sent, recipes
+from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, Batcher, Recipe, Sent
 from bls_notebook.profiling.analysis.setting_search import ENOUGH, NEVER, Space, search
 from bls_notebook.profiling.records.tuning import ModelSetting
-from tests.profiling.simulated import Model, session
 
 MS = 1_000_000
 A, B = ("a", 1), ("b", 1)
@@ -74,15 +73,12 @@ def test_it_finds_what_trying_everything_finds(works: list[tuple[int, int]], bou
     assert (sum(each.count for each in found.setting.values()), found.best) == (fewest, best)
 
 
-def test_a_part_of_the_best_takes_fewer() -> None:
+def test_a_part_of_the_best_takes_fewer_and_what_brings_nothing_none() -> None:
     tried = space([work(A, 10 * MS)] * 8, {"a": 8})
     assert [search(tried, part).setting["a"].count for part in (0.95, 0.5, 0.3, 0.1)] == [8, 4, 3, 1]
-
-
-def test_what_serves_any_number_is_not_counted() -> None:
-    requests = [work(A, 10 * MS)] * 4
-    tried = space(requests, {}, capacity={A: UNLIMITED})
-    assert search(tried).wall == 10 * MS
+    tried = space([work(A, 10 * MS)], {"a": 1})
+    assert search(tried).setting == tried.now
+    assert search(space([work(A, 10 * MS)] * 4, {}, capacity={A: UNLIMITED})).wall == 10 * MS  # it serves any number
 
 
 def test_a_model_that_calls_itself_has_instances_enough() -> None:
@@ -100,12 +96,3 @@ def test_a_batch_takes_the_place_of_instances() -> None:
     )  # fmt: skip
     found = search(tried)
     assert (found.setting["a"], found.wall) == (batches, 10 * MS)
-
-
-def test_the_setting_stays_where_another_brings_nothing() -> None:
-    tried = space([work(A, 10 * MS)], {"a": 1})
-    assert search(tried).setting == tried.now
-
-
-def test_rows_are_those_of_the_spans() -> None:
-    assert [recipe.rows for recipe in recipes(session({"a": Model([MS])}, "a"))] == [1]

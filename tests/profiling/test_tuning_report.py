@@ -44,8 +44,7 @@ def test_the_sentence_comes_first_then_figures_models_and_what_to_change() -> No
         )
     ]  # fmt: skip
     assert places == sorted(places)
-    html = render(tuning()).html
-    assert "300 MiB" in html
+    assert "300 MiB" in render(tuning()).html
 
 
 def test_a_run_is_compared_with_what_was_predicted() -> None:

@@ -77,12 +77,8 @@ def _sleep(units: float) -> str:
 
 
 GRAPHS = (
-    TuningGraph(
-        "chain", {"root": "ask('b', ask('a', x))"}, {"a": _sleep(1), "b": _sleep(3)},
-    ),
-    TuningGraph(
-        "fan-out", {"root": "sum(await gather(x, 'a', 'b', 'b'))"}, {"a": _sleep(2), "b": _sleep(1)},
-    ),
+    TuningGraph("chain", {"root": "ask('b', ask('a', x))"}, {"a": _sleep(1), "b": _sleep(3)}),
+    TuningGraph("fan-out", {"root": "sum(await gather(x, 'a', 'b', 'b'))"}, {"a": _sleep(2), "b": _sleep(1)}),
     TuningGraph(
         "diamond", {"root": "ask('c', sum(await gather(ask('a', x), 'b', 'b')))"},
         {"a": _sleep(1), "b": _sleep(2), "c": _sleep(1)},
