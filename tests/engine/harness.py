@@ -80,6 +80,20 @@ async def execute(self, requests):
 """)
 
 
+# Says that it has begun, and answers once it may.
+GATED = model("""
+def execute(self, requests):
+    gates.open_gate("begun")
+    gates.pass_gate("go on")
+    return [answer(number(r)) for r in requests]
+""")
+
+
+def caller_of(name: str, x: int = 0) -> str:
+    """Source of a model that answers what another one answers."""
+    return model(f"def execute(self, requests):\n    return [answer(value_of(ask({name!r}, {x}).exec()))]")
+
+
 def ints(*values: int) -> dict[str, np.ndarray[Any, Any]]:
     return {"X": np.array(values or [0], np.int32)}
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
-import logging
 import threading
 from typing import Any
 
@@ -18,6 +16,7 @@ from tests.engine.harness import (
     DOUBLE,
     Caller,
     assert_all_idle,
+    caller_of,
     idle,
     infer,
     ints,
@@ -51,55 +50,13 @@ async def execute(self, requests):
     done = []
     future.add_done_callback(lambda f: done.append(threading.get_ident()))
     gates.open_gate("go 1")
-    got = value_of(await future)
-    await asyncio.sleep(0)
-    return [answer(got if all(checks) and done == [thread] else -1)]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 1
-
-
-def test_a_future_may_be_awaited_again_and_by_several(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("a", model('''
-async def execute(self, requests):
-    future = ask("double", 4).async_exec()
     async def wait():
         return value_of(await future)
-    return [answer(sum(await asyncio.gather(wait(), wait())) + value_of(await future))]
+    got = sum(await asyncio.gather(wait(), wait())) + value_of(await future)
+    checks += [done == [thread], not future.cancel(), value_of(future.result()) == 1]
+    return [answer(got if all(checks) else -1)]
 '''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 24
-
-
-def test_cancelling_drops_a_queued_request(repo: bls.ModelRepository) -> None:
-    repo.define("gated", GATED, pbtxt())
-    gates.open_gate("go 3")
-
-    async def call() -> None:
-        running = asyncio.create_task(repo.infer_async("gated", ints(1)))
-        await asyncio.to_thread(gates.pass_gate, "begun 1")
-        waiting = [asyncio.create_task(repo.infer_async("gated", ints(n))) for n in (2, 3)]
-        await asyncio.to_thread(until, lambda: queued(repo, "gated") == 2)
-        waiting[0].cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting[0]
-        assert queued(repo, "gated") == 1
-        gates.open_gate("go 1")
-        assert value(await running) == 1
-        assert value(await waiting[1]) == 3
-
-    asyncio.run(call())
-    assert gates.logged() == [("begin", 1), ("end", 1, False), ("begin", 3), ("end", 3, False)]
-
-
-def test_cancelling_what_is_done_does_nothing(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt())
-    repo.define("a", model('''
-async def execute(self, requests):
-    future = ask("double", 4).async_exec()
-    await future
-    return [answer(-1 if future.cancel() else value_of(future.result()))]
-'''), pbtxt())  # fmt: skip
-    assert infer(repo, "a") == 8
+    assert infer(repo, "a") == 3
 
 
 def test_a_loop_that_is_closed_meanwhile(repo: bls.ModelRepository) -> None:
@@ -163,10 +120,7 @@ def execute(self, requests):
         return sum(map(value_of, got))
     return [answer(asyncio.run(both()))]
 '''), pbtxt())  # fmt: skip
-    repo.define("above", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("a").exec()))]
-'''), pbtxt())  # fmt: skip
+    repo.define("above", caller_of("a"), pbtxt())
     if running:
 
         async def call() -> int:
@@ -198,34 +152,20 @@ async def execute(self, requests):
     assert infer(repo, "a") == 1
 
 
-def test_blocking_code_stalls_no_other_model(repo: bls.ModelRepository) -> None:
-    repo.define("blocks", model('''
-async def execute(self, requests):
-    gates.open_gate("blocks")
-    gates.pass_gate("go on")
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    repo.define("other", ASYNC_DOUBLE, pbtxt())
-    caller = Caller(infer, repo, "blocks")
-    gates.pass_gate("blocks")
-    assert Caller(infer, repo, "other", 4).result() == 8
-    gates.open_gate("go on")
-    assert caller.result() == 1
-
-
-def test_blocking_code_stalls_no_other_instance(repo: bls.ModelRepository) -> None:
+def test_blocking_code_stalls_no_other_model_or_instance(repo: bls.ModelRepository) -> None:
     repo.define("a", model('''
 async def execute(self, requests):
-    if number(requests[0]) == 0:
-        return [answer(2)]
-    gates.open_gate("blocks")
-    gates.pass_gate("go on")
+    if number(requests[0]):
+        gates.open_gate("blocks")
+        gates.pass_gate("go on")
     return [answer(1)]
 '''), pbtxt(2))  # fmt: skip
+    repo.define("other", ASYNC_DOUBLE, pbtxt())
     caller = Caller(infer, repo, "a", 1)
     gates.pass_gate("blocks")
+    assert Caller(infer, repo, "other", 4).result() == 8
     for _ in range(3):
-        assert Caller(infer, repo, "a", 0).result() == 2
+        assert Caller(infer, repo, "a", 0).result() == 1
     gates.open_gate("go on")
     assert caller.result() == 1
 
@@ -377,41 +317,6 @@ def test_loops_end_with_their_model(repo: bls.ModelRepository) -> None:
     until(lambda: loops() == 0)
 
 
-@pytest.mark.parametrize("does", ["sys.exit(1)", "raise KeyboardInterrupt", "raise ValueError('lost')"])
-def test_a_background_task_that_dies(repo: bls.ModelRepository, does: str) -> None:
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    repo.define("a", model(f'''
-async def execute(self, requests):
-    async def dies():
-        {does}
-    if number(requests[0]):
-        self.task = asyncio.create_task(dies())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    try:
-        for n in (1, 0, 1, 0):
-            assert Caller(infer, repo, "a", n).result() == 1
-        assert_all_idle(repo)
-        repo.unload("a")
-        gc.collect()  # asyncio complains of the tasks' exceptions when they are dropped: now
-    finally:
-        logging.getLogger("asyncio").setLevel(logging.NOTSET)
-
-
-def test_a_callback_that_exits(repo: bls.ModelRepository) -> None:
-    repo.define("a", model('''
-async def execute(self, requests):
-    if number(requests[0]):
-        asyncio.get_running_loop().call_soon(sys.exit, 4)
-        await asyncio.sleep(0.001)
-    return [answer(1)]
-'''), pbtxt())  # fmt: skip
-    for n in (1, 0):
-        assert Caller(infer, repo, "a", n).result() == 1
-
-
 def test_a_model_that_stops_its_loop(repo: bls.ModelRepository) -> None:
     repo.define("a", model('''
 async def execute(self, requests):
@@ -423,19 +328,3 @@ async def execute(self, requests):
     for _ in range(2):
         Caller(repo.infer, "a", ints(1)).result()  # answered, if only with an error
         assert Caller(infer, repo, "a", 0).result() == 1
-
-
-@pytest.mark.parametrize("does", ["raise ValueError('end')", "sys.exit(1)", "raise KeyboardInterrupt"])
-def test_finalize_that_fails(repo: bls.ModelRepository, does: str, caplog: pytest.LogCaptureFixture) -> None:
-    repo.define("a", model(f'''
-async def execute(self, requests):
-    return [answer(1)]
-
-def finalize(self):
-    gates.count("finalized")
-    {does}
-'''), pbtxt(3))  # fmt: skip
-    assert infer(repo, "a") == 1
-    Caller(repo.unload, "a").result()
-    assert gates.counts["finalized"] == 3
-    assert len([r for r in caplog.records if "finalize of a_0" in r.getMessage()]) == 3

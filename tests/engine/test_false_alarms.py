@@ -371,7 +371,7 @@ def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
             assert infer(repo, "l0", seed) == expected[seed]
         return 75
 
-    assert sum(c.result(20) for c in [Caller(call, n) for n in range(8)]) == 600
+    assert sum(c.result() for c in [Caller(call, n) for n in range(8)]) == 600
     assert_all_idle(repo)
     row = repo.statistics("l0")["model_stats"][0]["inference_stats"]
     assert (row["success"]["count"], row["fail"]["count"]) == (612, 0)

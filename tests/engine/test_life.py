@@ -24,6 +24,7 @@ from tests.engine.harness import (
     DOUBLE,
     Caller,
     assert_all_idle,
+    caller_of,
     idle,
     infer,
     ints,
@@ -86,6 +87,7 @@ WAYS: dict[str, Callable[[bls.ModelRepository], Any]] = {
     "sync": lambda repo: repo.infer("a", ints(3)),
     "stream": lambda repo: next(iter(repo.stream("a", ints(3)))),
     "async": lambda repo: asyncio.run(repo.infer_async("a", ints(3))),
+    "ensemble": lambda repo: repo.infer("e", ints(3)),
 }
 MORE = {"default": "", "dynamic": "dynamic_batching { }", "cached": "response_cache { enable: true }"}
 
@@ -104,6 +106,7 @@ def finalize(self):
     gates.open_gate("finalizing")
     gates.pass_gate("caller has its answer")
 """), pbtxt() + MORE[more])  # fmt: skip
+    repo.define("e", "", chain("a"))
     caller = Caller(WAYS[way], repo)
     gates.pass_gate("begun")
     unloading = Caller(repo.unload, "a")
@@ -111,29 +114,6 @@ def finalize(self):
     gates.open_gate("go on")
     gates.pass_gate("finalizing")
     assert value(caller.result()) == 3
-    assert not unloading.done
-    gates.open_gate("caller has its answer")
-    unloading.result()
-
-
-def test_nor_does_the_caller_of_an_ensemble(repo: bls.ModelRepository) -> None:
-    repo.define("a", model("""
-def execute(self, requests):
-    return [answer(number(r)) for r in requests]
-
-def finalize(self):
-    gates.open_gate("finalizing")
-    gates.pass_gate("caller has its answer")
-"""), pbtxt())  # fmt: skip
-    repo.define("b", WAITS, pbtxt())
-    repo.define("e", "", chain("b", "a"))
-    caller = Caller(infer, repo, "e", 3)
-    gates.pass_gate("begun")
-    unloading = Caller(repo.unload, "a")
-    until(lambda: not repo.ready("a"))
-    gates.open_gate("go on")
-    gates.pass_gate("finalizing")
-    assert caller.result() == 3
     assert not unloading.done
     gates.open_gate("caller has its answer")
     unloading.result()
@@ -179,10 +159,7 @@ def test_redefining_finishes_the_old_version_s_requests(repo: bls.ModelRepositor
 def test_no_request_is_lost_while_a_model_is_redefined(repo: bls.ModelRepository, kind: str) -> None:
     rounds = 100 if kind == "def" else 40
     repo.define("a", constant(0, kind), pbtxt(2))
-    repo.define("above", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("a").exec()))]
-'''), pbtxt(4))  # fmt: skip
+    repo.define("above", caller_of("a"), pbtxt(4))
     ended = threading.Event()
 
     def call(number: int) -> int:
@@ -281,7 +258,7 @@ def finalize(self):
     assert not repo.ready("a")
 
 
-@pytest.mark.parametrize("way", ["infer", "stream", "async"])
+@pytest.mark.parametrize("way", ["sync", "stream", "async"])
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_model_that_unloads_itself(repo: bls.ModelRepository, kind: str, way: str) -> None:
     repo.define("a", model(f'''
@@ -292,12 +269,7 @@ def test_a_model_that_unloads_itself(repo: bls.ModelRepository, kind: str, way: 
 def finalize(self):
     gates.open_gate("finalized")
 '''), pbtxt())  # fmt: skip
-    if way == "infer":
-        assert Caller(infer, repo, "a").result() == 1
-    elif way == "stream":
-        assert value(Caller(lambda: list(repo.stream("a", ints(0)))).result()[0]) == 1
-    else:
-        assert value(Caller(lambda: asyncio.run(repo.infer_async("a", ints(0)))).result()) == 1
+    assert value(Caller(WAYS[way], repo).result()) == 1
     gates.pass_gate("finalized")
     assert not repo.ready("a")
 
@@ -409,9 +381,7 @@ def test_close_gives_up_on_hung_models_after_its_limit() -> None:
         repo.define(name, WAITS, pbtxt())
     callers = [Caller(infer, repo, name, 1) for name in "abc"]
     until(lambda: all(idle(repo, name) == 0 for name in "abc"))
-    started = time.monotonic()
-    repo.close(0.2)
-    assert 0.15 < time.monotonic() - started < 2
+    repo.close(0.2)  # while they hang
     gates.open_gate("go on")
     assert [c.result() for c in callers] == [1, 1, 1]
     until(lambda: gates.log.qsize() == 3)  # and they are finalized all the same
@@ -421,10 +391,7 @@ def test_two_repositories_do_not_meet(repo: bls.ModelRepository) -> None:
     with bls.ModelRepository() as other:
         repo.define("a", constant(1), pbtxt())
         other.define("a", constant(2), pbtxt())
-        other.define("b", model('''
-def execute(self, requests):
-    return [answer(value_of(ask("a").exec()))]
-'''), pbtxt())  # fmt: skip
+        other.define("b", caller_of("a"), pbtxt())
         assert (infer(repo, "a"), infer(other, "a"), infer(other, "b")) == (1, 2, 2)
         assert "not ready" in message(repo.infer("b", ints(0)))
 
@@ -459,15 +426,6 @@ def execute(self, requests):
     assert first
     assert_all_idle(repo)
     Caller(repo.unload, "a").result()
-
-
-def test_statistics_count_every_execution_once(repo: bls.ModelRepository) -> None:
-    repo.define("double", DOUBLE, pbtxt(2))
-    for caller in [Caller(lambda: [infer(repo, "double", n) for n in range(50)]) for _ in range(4)]:
-        caller.result()
-    row = repo.statistics("double")["model_stats"][0]
-    assert row["execution_count"] == 200
-    assert row["inference_stats"]["success"]["count"] == 200
 
 
 SILENT = model("""

@@ -143,7 +143,7 @@ class Driver:
         missing = list(wanted)
         while missing:
             try:
-                what, who = self.events.get(timeout=5)
+                what, who = self.events.get(timeout=gates.LIMIT)
             except queue.Empty:
                 raise AssertionError(f"waited for {missing} in vain, got {got}") from None
             if what.startswith("parked") and what not in missing:

@@ -132,7 +132,7 @@ def test_a_job_that_raises_costs_nobody_else_anything(error: BaseException, monk
     run(lambda: None)
 
 
-def test_jobs_of_destructors() -> None:
+def test_jobs_of_destructors_wait_for_no_lock() -> None:
     threads.ready()
     ran = threading.Event()
 
@@ -140,50 +140,22 @@ def test_jobs_of_destructors() -> None:
         def __del__(self) -> None:
             threads.later(ran.set)
 
-    Dropped()
-    assert ran.wait(LIMIT)
-
-
-def test_a_job_that_waits_holds_up_no_other() -> None:
-    hold, ran = threading.Event(), threading.Event()
-    threads.start_in_thread(lambda: hold.wait(LIMIT))  # type: ignore[arg-type,return-value]
-    threads.start_in_thread(ran.set)
-    assert ran.wait(LIMIT)
-    hold.set()
-
-
-def test_later_waits_for_no_lock() -> None:
-    threads.ready()
-    ran = threading.Event()
     with threads._lock:
-        started = time.monotonic()
-        threads.later(ran.set)
-        assert time.monotonic() - started < 1
+        Dropped()
     assert ran.wait(LIMIT)
-
-
-def test_unpark_before_park_is_not_lost() -> None:
-    parker = Parker()
-    parker.unpark()
-    parker.unpark()
-    assert parker.park(LIMIT)
 
 
 def test_park_ends_by_unpark_or_by_its_time() -> None:
     parker = Parker()
     assert not parker.park(0)
     assert not parker.park(0.01)
-    waiting = Caller(parker.park, LIMIT)
-    parker.unpark()
-    assert waiting.result() is True
-
-
-def test_park_without_a_limit() -> None:
-    parker = Parker()
-    waiting = Caller(parker.park)
-    assert not waiting.done
-    parker.unpark()
-    assert waiting.result() is True
+    for limit in ((LIMIT,), ()):
+        waiting = Caller(parker.park, *limit)
+        parker.unpark()
+        assert waiting.result() is True
+    for _ in range(2):  # before it parks, and twice
+        parker.unpark()
+    assert parker.park(LIMIT)
 
 
 def test_park_gives_way_to_ctrl_c() -> None:
@@ -230,16 +202,12 @@ def test_an_interrupt_that_is_taken_back() -> None:
     clear_interrupt(threading.get_ident())  # one that was received: Python stops looking for the other
 
 
-def test_an_interrupt_of_ones_own_is_received() -> None:
-    interrupt_thread(threading.get_ident())
-    clear_interrupt(threading.get_ident())
-
-
-def test_an_interrupt_for_a_thread_that_is_gone() -> None:
+def test_an_interrupt_of_ones_own_and_of_a_thread_that_is_gone() -> None:
     thread = Caller(lambda: 1)
     assert thread.result() == 1
-    interrupt_thread(thread.ident or 0)
-    clear_interrupt(thread.ident or 0)
+    for ident in (threading.get_ident(), thread.ident or 0):
+        interrupt_thread(ident)
+        clear_interrupt(ident)
 
 
 def test_posting_from_many_threads() -> None:

@@ -14,8 +14,20 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.engine.waiting import deadlock
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, pbtxt, queued, until, value
-from tests.engine.test_cycles import ROUTED
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+from tests.engine.test_cycles import routed
 
 # Bodies of `async def send(self, request)`.
 COROUTINES = {
@@ -115,6 +127,23 @@ finally:
 """,
     "thread of a loop": "return asyncio.run(asyncio.to_thread(request.exec))",
 } | {f"run, {name}": "async def run():\n{}\nreturn asyncio.run(run())" for name in COROUTINES}
+COROUTINES |= {
+    "gather": "return (await asyncio.gather(request.async_exec()))[0]",
+    "gather of two": "return (await asyncio.gather(ask('fine').async_exec(), request.async_exec()))[1]",
+    "task group": """
+async def call():
+    return await request.async_exec()
+async with asyncio.TaskGroup() as group:
+    task = group.create_task(call())
+return task.result()
+""",
+    "wait": "done, _ = await asyncio.wait([request.async_exec()])\nreturn done.pop().result()",
+    "as completed": "for first in asyncio.as_completed([request.async_exec()]):\n    return await first",
+    "wait_for without a limit": "return await asyncio.wait_for(request.async_exec(), None)",
+    "executor": "run = contextvars.copy_context().run\n"
+    "return await asyncio.get_running_loop().run_in_executor(None, run, request.exec)",
+    "stream": "return list(await request.async_exec(decoupled=True))[0]",
+}
 # A thread's own functions hold the instance: that somebody else does not cannot be told.
 NOT_CERTAIN = ("", "run, future of the instance")
 WAYS = [*(("async ", name) for name in COROUTINES), *(("", name) for name in FUNCTIONS)]
@@ -132,29 +161,14 @@ def source(way: tuple[str, str]) -> str:
     else:
         inner = _indented(COROUTINES.get(name.removeprefix("run, "), ""))
         body, wait = FUNCTIONS[name].replace("{}", inner), ""
-    return model(
-        f"""
-{prefix}def execute(self, requests):
-    responses = []
-    for received in requests:
-        request = self.request_of(received)
-        try:
-            responses.append(answer(1 if request is None else 1 + value_of({wait}self.send(request))))
-        except pb.TritonModelException as error:
-            responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
-    return responses
-
-{prefix}def send(self, request):
-{_indented(body)}
-"""
-        + ROUTED
-    )
+    return routed(f"{prefix}def", f"{wait}self.send(request)", f"{prefix}def send(self, request):\n{_indented(body)}")
 
 
 def _too_old(way: tuple[str, str]) -> bool:
-    """Barriers are new in 3.11; until then what the functions of a running thread hold is not known."""
+    """Barriers and task groups are new in 3.11; until then what the functions of a running thread hold is not known."""
     hidden = way[1].startswith("run, ") and way[1] not in ("run, await", "run, exec", "run, to_thread")
-    return sys.version_info < (3, 11) and ("barrier" in way[1] or hidden)
+    new = "barrier" in way[1] or way[1] == "task group"
+    return sys.version_info < (3, 11) and (new or hidden)
 
 
 NEEDS = [
@@ -165,6 +179,7 @@ NEEDS = [
 
 @pytest.mark.parametrize("way", NEEDS)
 def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, str]) -> None:
+    repo.define("fine", DOUBLE, pbtxt())
     repo.define("a", source(way), pbtxt())
     text = message(repo.infer("a", ints(0)))
     assert "circular BLS: a -> a." in text
@@ -307,6 +322,7 @@ def test_any_mix(ways: list[tuple[str, str]], counts: list[int], route: list[int
     gates.reset()
     hypothesis.assume(not any(map(_too_old, ways)))
     with bls.ModelRepository() as repo:
+        repo.define("fine", DOUBLE, pbtxt(3))
         for name, way, count in zip("abc", ways, counts, strict=True):
             repo.define(name, source(way), pbtxt(count))
         used = Counter([0])
@@ -315,7 +331,7 @@ def test_any_mix(ways: list[tuple[str, str]], counts: list[int], route: list[int
             used[step] += 1
             if used[step] > counts[step]:
                 missing = missing or "abc"[step]
-        response = Caller(repo.infer, "a", ints(*route)).result(10)
+        response = Caller(repo.infer, "a", ints(*route)).result()
         if missing is None:
             assert value(response) == 1 + len(route)
         else:
