@@ -93,7 +93,7 @@ def test_save_writes_a_file_that_draws_later_or_loses_nothing(sender, tmp_path: 
     (tmp_path / "taken").mkdir()
     shown = sender(f"%%blsmemory --into kept --save {tmp_path / 'taken'}\n40 + 2")
     assert (shown.value, sender("kept.record.name").value) == (42, "In [5]")
-    assert re.search("--save.*irectory", shown.text)
+    assert re.search("(?s)--save.*irectory", shown.text)
 
 
 def test_a_cell_that_raises_shows_what_was_recorded(sender) -> None:
