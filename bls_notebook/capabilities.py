@@ -152,12 +152,7 @@ class Registry:
     def load(self, kind: str, key: str) -> Any:
         """Import and return the target of a kind and key.
 
-        Raises
-        ------
-        MissingCapabilityError
-            The key belongs to a capability that is not installed.
-        KeyError
-            No capability has this key.
+        Raises MissingCapabilityError if the key belongs to a capability that is not installed, else KeyError.
         """
         targets = self.targets(kind)
         if key not in targets:

@@ -45,23 +45,12 @@ def render(
     live: bool = False,
     texts: Sequence[tuple[str, str]] = (),
 ) -> Display:
-    """Draw a registered value, or a sequence of records, as text (of `width` terminal cells) and HTML.
+    """Draw a registered value, or a sequence of records, as text (of `width` terminal cells) and HTML; else TypeError.
 
-    Parameters
-    ----------
-    stream, running : bool
-        For responses: they belong to one streaming request (instead of one request each); more may arrive.
-    texts : sequence of (str, str)
-        For a stream: names and joined texts of outputs whose responses are pieces of text.
-    empty : str
-        Class name of the records of an empty sequence; by default ResponseRecord if `stream`, else ModelRecord.
-    live : bool
-        Whether a widget may cover the picture of the record. It needs a kernel and anywidget.
-
-    Raises
-    ------
-    TypeError
-        No display is registered for the value.
+    Responses may be of one streaming request (`stream`), of which more may arrive (`running`); `texts` are the names
+    and joined texts of its outputs whose responses are pieces of text. `empty` is the class name of the records of an
+    empty sequence, by default ResponseRecord if `stream`, else ModelRecord. If `live`, a widget may cover the picture
+    of the record; it needs a kernel and anywidget.
     """
     if not isinstance(value, Record) and isinstance(value, Sequence):
         cls = _class_of(value, stream, empty)

@@ -5,17 +5,8 @@ An error *response* is data (`Response.error`) and never raised.
 
 from __future__ import annotations
 
-from bls_notebook.records.errors import BLSError, ErrorRecord
-
-__all__ = [
-    "BLSError",
-    "ConfigError",
-    "ForkedError",
-    "InvalidNameError",
-    "ModelLoadError",
-    "ModelNotFoundError",
-    "RepositoryClosedError",
-]
+from bls_notebook.records.errors import BLSError as BLSError
+from bls_notebook.records.errors import ErrorRecord
 
 
 class ConfigError(BLSError):

@@ -15,14 +15,12 @@ from typing import Any
 from bls_notebook.devices import allocation_log
 from bls_notebook.devices.allocation_log import IN, OUT, Key, LogRow, Place, rows
 from bls_notebook.engine.recording.code_lines import line_of
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.records.raw_events import CodeLine, Maker
 
 MOST_STOPS = 1_000  # stays of a block; beyond it, the first half and the latest half are kept
 MOST_REQUESTS = 10_000  # requests are dropped only beyond this number
-_ITEM_BYTES = {
-    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
-    "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
-}  # fmt: skip
+_ITEM_BYTES = {"BF16": 2, **{name: dtype.itemsize for name, dtype in DTYPE_OF_DATATYPE.items()}}
 
 
 @dataclass(eq=False, slots=True)

@@ -314,11 +314,7 @@ def _devices(used: dict[str, int], older: dict[str, int]) -> Iterator[DeviceSeen
         yield DeviceSeen(device.name, device.simulated, total, max(0, left))
 
 
-def _current_request() -> int:
-    return getattr(caller_var.get(), "track", 0)
-
-
-allocation_log.current_request = _current_request
+allocation_log.current_request = lambda: getattr(caller_var.get(), "track", 0)
 may_be_interrupted(MemoryTrack._holders.__code__)  # the search through the heap is slow
 would_be_lost_in(_abandoned.__code__)
 would_be_lost_in(allocation_log.death_code)

@@ -197,14 +197,10 @@ def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Records[Any]:
 
 def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Records[Any] | None:
     metrics = bls.current_repository().metrics
+    families = Records(metrics.families(arguments.filter), "FamilyRecord")
     if arguments.raw:
-        text = metrics.text(arguments.filter)
-        print(text, end="")
-        has_match = bool(text)
-    else:
-        families = Records(metrics.families(arguments.filter), "FamilyRecord")
-        has_match = bool(families)
-    if not has_match and arguments.filter:
+        print(metrics.text(arguments.filter), end="")
+    if not families and arguments.filter:
         metric_names = list(_metric_names())
         notebook.say(
             f"no metric has {arguments.filter!r} in its name, help or labels",

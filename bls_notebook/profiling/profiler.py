@@ -67,16 +67,7 @@ DEFAULT_LIMIT = 100_000
 
 
 class Profile(SessionAnalysis):
-    """A recording of requests, running or ended; see `profile`.
-
-    Parameters
-    ----------
-    limit : int
-    name : str
-    lines : bool
-    tape : recording.TapeProtocol, optional
-        Records the tensors of requests and responses.
-    """
+    """A recording of requests, running or ended; see `profile`. A `tape` records the tensors that they carry."""
 
     def __init__(
         self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, tape: recording.TapeProtocol | None = None

@@ -206,6 +206,7 @@ class CallProgress:
                 self._waiting.discard(event)
 
 
+@dataclass(eq=False)
 class Waiter:
     """Waits on behalf of one call. Each wait ends as soon as the request is cancelled or the substitution is over.
 
@@ -213,20 +214,12 @@ class Waiter:
     whether the model may send any number of responses, and ``asked`` whether the real model received the request.
     """
 
-    def __init__(
-        self,
-        progress: CallProgress,
-        request: InferenceRequest,
-        batch: Sequence[InferenceRequest],
-        model: str,
-        decoupled: bool,
-    ) -> None:
-        self._progress = progress
-        self._batch = batch
-        self._model = model
-        self.decoupled = decoupled
-        self.asked = False
-        self.request = request
+    _progress: CallProgress
+    request: InferenceRequest
+    _batch: Sequence[InferenceRequest]
+    _model: str
+    decoupled: bool
+    asked: bool = False
 
     @property
     def spec(self) -> ModelSpec | None:

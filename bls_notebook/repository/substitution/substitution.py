@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from bls_notebook.backends.protocol import OpenModel
@@ -110,7 +110,7 @@ class Substitution(UndividedContext):
                 None if each is None else AnswerSource(each, self._progress, self._relative, self._calls, concurrent),
                 self._progress,
                 configs.get(name),
-                check,
+                check or (lambda name, spec: None),
             )
             for name, each in answers.items()
         }
@@ -170,28 +170,20 @@ class Substitution(UndividedContext):
             call_keys.end()
 
 
+@dataclass(eq=False)
 class _SubstitutedModel:
     """One model of a substitution: enters its substitutes into service, and restores the real versions."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        name: str,
-        source: AnswerSource | None,
-        progress: CallProgress,
-        config: Config | None,
-        check: Check | None,
-    ) -> None:
-        self.name = name
-        self._catalog = catalog
-        self._answers_from = source  # None: the model is not ready
-        self._progress = progress
-        self._config = config
-        self._check: Check = check or (lambda name, spec: None)
-        self._source: ModelSource | None = None  # of a model that was not in service before
-        self._own: dict[int, tuple[LoadedModel, ModelSpec]] = {}  # the substituted real versions
-        self._serving: dict[int, LoadedModel] = {}
-        self._stale: list[LoadedModel] = []
+    _catalog: Catalog
+    name: str
+    _answers_from: AnswerSource | None  # None: the model is not ready
+    _progress: CallProgress
+    _config: Config | None
+    _check: Check
+    _source: ModelSource | None = None  # of a model that was not in service before
+    _own: dict[int, tuple[LoadedModel, ModelSpec]] = field(default_factory=dict)  # the substituted real versions
+    _serving: dict[int, LoadedModel] = field(default_factory=dict)
+    _stale: list[LoadedModel] = field(default_factory=list)
 
     def enter(self) -> None:
         """Substitute the versions in service; without any, load the model with substituted instances."""

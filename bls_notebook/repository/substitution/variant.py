@@ -49,12 +49,8 @@ class VariantChange:
 def variant(repo: HasCatalog, changes: Mapping[str, VariantChange]) -> Variant:
     """Return a context manager that loads changed copies of these models' newest versions beside those in service.
 
-    Of a model without a change, it loads all versions.
-
-    Raises
-    ------
-    ModelNotFoundError, ConfigError, ModelLoadError
-        On entering. No variant is loaded then.
+    Of a model without a change, it loads all versions. If entering raises ModelNotFoundError, ConfigError or
+    ModelLoadError, no variant is loaded.
     """
     return Variant(repo._catalog, changes)
 

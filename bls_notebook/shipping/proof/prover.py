@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from math import isfinite
 from statistics import median
@@ -151,16 +151,14 @@ def proving(
         yield Prover(repository, server, {n: host.ready(n).spec for n in server.exported.names}, files)
 
 
+@dataclass(frozen=True)
 class Prover:
     """Compares models of a repository with their copies on a running server."""
 
-    def __init__(
-        self, repository: ModelRepository, server: LocalServer, specs: Mapping[str, ModelSpec], files: Mapping[str, str]
-    ) -> None:
-        self.repository = repository
-        self.server = server
-        self.specs = specs
-        self.files = files
+    repository: ModelRepository
+    server: LocalServer
+    specs: Mapping[str, ModelSpec]
+    files: Mapping[str, str]
 
     def prove(self, model: str, *requests: Any, timeout: float = 30.0, **options: Any) -> Certificate:
         """Compare one of the models with its copy; see `prove`."""

@@ -39,13 +39,7 @@ class TestFile:
         self._arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def write(self, drilled: Drilled, request: TimedRequest, pairs: bool) -> None:
-        """Write the file; export the models beside it unless one folder has them all.
-
-        Raises
-        ------
-        BLSError
-            The file cannot be written.
-        """
+        """Write the file, or raise a BLSError; export the models beside it unless one folder has them all."""
         inputs = tensors_of(drilled.model, request.inputs, request.spec)
         tests = [
             _test(case)

@@ -20,15 +20,7 @@ LIMIT = 1 << 28
 
 
 class Recorder(Printable):
-    """A running or finished recording; see `record`.
-
-    Parameters
-    ----------
-    path : Path or None
-    tensors : str
-    limit : int
-    requests : int
-    """
+    """A running or finished recording; see `record`."""
 
     def __init__(self, path: Path | None, tensors: str, limit: int, requests: int) -> None:
         self._path = path

@@ -393,13 +393,7 @@ def _plain(tensor: Tensor) -> Any:
 
 
 def load_recording(path: str | Path) -> Recording:
-    """Read a file of `record`.
-
-    Raises
-    ------
-    FileError
-        The file is damaged or no recording; the error has one line.
-    """
+    """Read a file of `record`; raise a FileError of one line for any other file."""
     where = Path(path)
     record, arrays = recording_file.load(where)
     return Recording(replace(record, name=where.name), arrays)

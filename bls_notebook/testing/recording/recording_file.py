@@ -34,6 +34,7 @@ from bls_notebook.testing.records import Recorded, RequestKept
 
 Array = np.ndarray[Any, Any]
 DATATYPES = frozenset({*DTYPE_OF_DATATYPE, "BF16"})
+_STORED = {"BYTES": np.dtype(np.uint8), "BF16": np.dtype(np.uint16)}
 _MOST_DIMS = 64
 _LONGEST = 1 << 62
 
@@ -49,23 +50,11 @@ def packed(array: Array, datatype: str) -> bytes:
 
 
 def unpacked(data: bytes, datatype: str, shape: tuple[int, ...]) -> Array:
-    """Return the tensor of this data type and shape in an .npy file, read-only; BYTES as bytes.
-
-    Raises
-    ------
-    ValueError
-        The file has another tensor; the error has one line.
-    """
+    """Return the read-only tensor in an .npy file, BYTES as bytes; ValueError if it has another type or shape."""
     if len(shape) > _MOST_DIMS or not all(0 <= n < _LONGEST for n in shape):
         raise ValueError(f"no tensor has the shape {str(list(shape))[:80]}")
     elements = prod(shape)
-    dtype = np.dtype(
-        np.uint8
-        if datatype == "BYTES"
-        else np.uint16
-        if datatype == "BF16"
-        else DTYPE_OF_DATATYPE[datatype].newbyteorder("<")
-    )
+    dtype: Any = _STORED[datatype] if datatype in _STORED else DTYPE_OF_DATATYPE[datatype].newbyteorder("<")
     file = io.BytesIO(data)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not an .npy file of version 1.0")

@@ -348,24 +348,8 @@ def recorded_execution(
     """Return the execution of one recorded request, to run again on the caller's thread.
 
     It calls `execute` of the first instance directly, without the model's scheduler; a coroutine function runs in a new
-    event loop.
-
-    Parameters
-    ----------
-    recording : Recording, str or Path
-    number : int
-        The request's id in the recording, which is also its span's id in a profile.
-    model : str, optional
-        Another model to run.
-    alone : bool
-        Whether callees answer from the recording.
-    repo : ModelRepository, optional
-        Default: the current repository.
-
-    Raises
-    ------
-    BLSError
-        There is no such request, it has no values, or the model does not serve or has no Python code.
+    event loop. `number` is the request's id in the recording, `model` another model to run. If `alone`, callees answer
+    from the recording. Raises a BLSError if there is no such request, it has no values, or the model has no code.
     """
     repository = repo or current_repository()
     recording = recording if isinstance(recording, Recording) else load_recording(recording)
