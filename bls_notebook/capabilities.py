@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -215,8 +215,25 @@ def load(target: str) -> Any:
 
 def _built_in() -> list[Capability]:
     folders = sorted(file.parent.name for file in _FOLDER.glob("*/capability.py"))
-    modules = [import_module(f"{_PACKAGE}.{folder}.capability") for folder in folders]
-    return [import_module(f"{_PACKAGE}.core_capability").CAPABILITY, *(module.CAPABILITY for module in modules)]
+    found: list[Capability] = [import_module(f"{_PACKAGE}.{folder}.capability").CAPABILITY for folder in folders]
+    for capability in found:
+        _import_lazily(capability)
+    return [import_module(f"{_PACKAGE}.core_capability").CAPABILITY, *found]
+
+
+def _import_lazily(capability: Capability) -> None:
+    """Make a capability's package import its names on first use."""
+    package = sys.modules[capability.absolute(".")[:-1]]
+    targets = {**capability.names, **capability.types}
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        if name not in targets:
+            raise AttributeError(f"module {package.__name__!r} has no attribute {name!r}")
+        value = load(capability.absolute(targets[name]))
+        setattr(package, name, value)
+        return value
+
+    vars(package).update(__getattr__=__getattr__, __dir__=lambda: sorted(targets))
 
 
 @cache
@@ -240,21 +257,3 @@ class _MissingFolders:
         if parts[0] == _PACKAGE and len(parts) == 2 and parts[1] in self._offered:
             raise MissingCapabilityError(f"this needs {_absent(parts[1])}", name=fullname)
         return None
-
-
-def lazily(capability: Capability) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a capability's package, which import its names on first use."""
-    package = capability.absolute(".")[:-1]
-    targets = {**capability.names, **capability.types}
-
-    def __getattr__(name: str) -> Any:  # noqa: N807
-        if name not in targets:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = load(capability.absolute(targets[name]))
-        setattr(sys.modules[package], name, value)
-        return value
-
-    def __dir__() -> list[str]:  # noqa: N807
-        return sorted(targets)
-
-    return __getattr__, __dir__

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .capabilities import Capability, Drawing, lazily, load
+from .capabilities import Capability, Drawing, load
 
 if TYPE_CHECKING:
     from .engine.recording.log import Observation, TapeProtocol
@@ -82,5 +82,5 @@ def critical() -> Critical:
 
 __all__ = [
     "Capability", "Critical", "Drawing", "Host", "Observation", "Registration", "SentRequest", "Undo", "critical",
-    "host_of", "lazily", "observe",
+    "host_of", "observe",
 ]  # fmt: skip

@@ -2,9 +2,3 @@
 
 Sources are read as syntax trees; nothing is imported. Only certain problems are reported.
 """
-
-from bls_notebook.extending import lazily
-
-from .capability import CAPABILITY
-
-__getattr__, __dir__ = lazily(CAPABILITY)

@@ -3,9 +3,3 @@
 pytest has the fixture `triton_repository`, unittest the class `TritonTestCase`. Importing this package imports
 neither.
 """
-
-from bls_notebook.extending import lazily
-
-from .capability import CAPABILITY
-
-__getattr__, __dir__ = lazily(CAPABILITY)

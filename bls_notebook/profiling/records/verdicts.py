@@ -14,25 +14,9 @@ from bls_notebook.records.raw_events import ModelSeen
 
 from .spans import SessionData, Span
 
-CAUSES = {
-    "helped": "async helped, about as much as it can",
-    "partly": "async helped, less than it could",
-    "queue": "requests queued for too few instances",
-    "gil": "pure Python holds the interpreter's lock",
-    "cores": "the processors are busy",
-    "sync_exec": "sync exec inside an async execute",
-    "blocking": "a coroutine blocks its event loop",
-    "contention": "requests wait for each other on something shared",
-    "cached": "the response cache answered",
-    "one_at_a_time": "an async execute that is not decoupled serves one batch at a time",
-    "batched": "a batcher serves many requests at once",
-    "little": "too little work",
-    "chain": "one request's own chain of work",
-    "one": "there was nothing to overlap",
-    "failed": "requests failed",
-    "in_turn": "requests were sent one after the other",
-    "notebook": "the notebook's own code took the time",
-}
+# By cause.
+TEXTS: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("verdict_texts.json").read_text("utf-8"))
+CAUSES = TEXTS["causes"]
 
 
 def failures(session: SessionData) -> int:
@@ -167,9 +151,6 @@ def give_or_take(relative_error: float) -> str:
     return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
 
 
-TEXTS: dict[str, dict[str, str]] = json.loads(
-    Path(__file__).with_name("verdict_texts.json").read_text("utf-8")
-)  # sentences and advice, by cause
 _NOTHING_QUEUED = "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
 
 

