@@ -1,4 +1,4 @@
 """`check`: find problems in a repository's configurations, sources and folders without running models.
 
-Sources are read as syntax trees; nothing is imported. Only certain problems are reported.
+It reads sources as syntax trees and imports none of them. Only certain problems are reported.
 """

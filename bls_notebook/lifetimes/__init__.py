@@ -1,1 +1,1 @@
-"""Memory recordings: the lifetime of every tensor, its owners, and leaks."""
+"""Memory recordings: the lifetimes of tensors, their owners, and leaks."""

@@ -1,1 +1,1 @@
-"""Profiles of requests: sync compared with async, dependences of calls, and the smallest setting."""
+"""Profiles of requests: sync compared with async, dependences between calls, and the smallest setting."""
