@@ -163,7 +163,8 @@ def simulate_times(monkeypatch: pytest.MonkeyPatch, models: Mapping[str, Model])
             groups = {name: self.repository.config(name).instance_group for name in models}
             now = {name: replace(m, instances=sum(g.count for g in groups[name])) for name, m in models.items()}
             names = (self.model,) * self.count
-            return sync_vs_async.Run(session(now, *((names,) if together else names)), 0, 0)
+            found = session(now, *((names,) if together else names))
+            return sync_vs_async.Run(replace(found, name=self._last.session.name), 0, 0)
 
         sequential = partialmethod(run, False)  # type: ignore[assignment]
         gathered = partialmethod(run, True)  # type: ignore[assignment]

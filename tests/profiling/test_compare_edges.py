@@ -58,14 +58,13 @@ class TritonPythonModel:
         assert request.exec().has_error()
         return answer(requests)
 """
-SECOND_FAILS = """
+TWO_FAIL = """
 class TritonPythonModel:
     def initialize(self, args):
-        self.name = args["model_instance_name"]
+        self.config = args["model_config"]
 
     def execute(self, requests):
-        time.sleep(0.005)
-        if self.name.endswith("_1"):
+        if '"count":2' in self.config.replace(" ", ""):
             raise ValueError("no memory for two")
         return answer(requests)
 """
@@ -134,7 +133,7 @@ def test_a_model_that_asks_for_one_that_is_not_there() -> None:
 
 def test_runs_that_fail_with_other_counts_are_not_taken_for_quick() -> None:
     with bls.ModelRepository() as repo:
-        defined(repo, "fails", SECOND_FAILS)
+        defined(repo, "fails", TWO_FAIL)
         found = bls.compare("fails", ONES, n=4, repeat=1, instances=[2], repo=repo)
     assert found.settings[0].problem == ""
     assert "no memory for two" in found.settings[1].problem

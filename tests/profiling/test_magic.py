@@ -6,6 +6,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.profiling import Comparison
+from tests.profiling.simulated import Model, simulate_times
 
 SLEEPER = """\
 %%tritonmodel sleeper --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
@@ -37,7 +38,8 @@ def sender(cells):
     return cells
 
 
-def test_a_comparison_says_why_and_draws_both(sender) -> None:
+def test_a_comparison_says_why_and_draws_both(sender, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_times(monkeypatch, {"sleeper": Model([20_000_000])})
     sender(SLEEPER)
     shown = sender("found = %blsprofile sleeper IN=[1.0] -n 3 --repeat 1 --instances 1, 2 --verify\nfound")
     assert shown.success
@@ -87,7 +89,8 @@ def test_calls_that_could_overlap(sender) -> None:
     assert "leave --instances, --verify and --save out" in refused.text + refused.stderr
 
 
-def test_the_smallest_setting(sender, tmp_path: Path) -> None:
+def test_the_smallest_setting(sender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_times(monkeypatch, {"sleeper": Model([20_000_000])})
     sender(SLEEPER)
     file = tmp_path / "changes.pbtxt"
     shown = sender(f"found = %blsprofile sleeper IN=[1.0] -n 2 --tune --repeat 1 --save {file}\nfound")

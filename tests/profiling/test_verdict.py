@@ -11,7 +11,7 @@ from bls_notebook.profiling.analysis.queue_simulation import UNLIMITED, batches_
 from bls_notebook.profiling.analysis.verdict import verdict
 from bls_notebook.profiling.records.comparison import CAUSES, Measured, Verdict
 from bls_notebook.profiling.records.session import Session, Span
-from tests.profiling.simulated import Model, session
+from tests.profiling.simulated import Locked, Model, session
 
 MS = 1_000_000
 N = 8
@@ -232,6 +232,30 @@ def test_too_little_work() -> None:
     stalled = replace(one, spans=spans, wall=one.wall + 9 * MS), replace(all_, wall=all_.wall + 9 * MS)
     assert judged(stalled, cpu=0.1, waited=(0.9, 0.9)).cause == "little"
     assert judged(stalled).cause != "little"
+
+
+def test_instances_that_share_a_lock() -> None:
+    found = judged(runs({"a": Model([Locked(10 * MS)], instances=4)}))
+    assert (found.cause, found.model, found.what_ifs) == ("contention", "a", ())
+    assert found.best == found.speedup
+    # Half of the work is theirs alone; a callee's lock is the callee's.
+    assert judged(runs({"a": Model([10 * MS, Locked(10 * MS)], instances=8)})).cause == "contention"
+    callee = {"a": Model(["b"], instances=8), "b": Model([Locked(10 * MS)], instances=4)}
+    assert judged(runs(callee)).model == "b"
+    assert judged(runs({"a": Model([Locked(10 * MS)], instances=4)}), cpu=2.0, cores=2).cause != "contention"
+
+
+def test_the_cache_answers() -> None:
+    def hits(model: str, models: dict[str, Model]) -> Verdict:
+        one, all_ = (
+            replace(run, spans=tuple(replace(s, cached=s.model == model) for s in run.spans)) for run in runs(models)
+        )
+        return judged((one, all_))
+
+    assert hits("a", {"a": Model([10 * MS])}).cause == "cached"
+    short, long = ({"a": Model([work, "b"]), "b": Model([1000])} for work in (MS // 2, 10 * MS))
+    assert (hits("b", short).cause, hits("b", short).model) == ("cached", "b")
+    assert hits("b", long).cause == "queue"
 
 
 def test_a_batcher() -> None:
