@@ -6,8 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack, redirect_stdout, suppress
 from functools import partial
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.commands import Command, add_tolerance, counts, print_record, seconds
@@ -25,6 +26,16 @@ def add_target_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--replicas", type=int, default=1, metavar="N", help="for compose: N servers behind HAProxy")
     parser.add_argument("--completed", action="store_true", help="write completed configurations (default: as written)")
+    parser.add_argument("--secrets", action="store_true", help="include .env, private keys, .git and the like")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="leave out and name models that do not load or cannot run on a server"
+    )
+
+
+def target_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return these options as arguments of `export`."""
+    names = ("target", "replicas", "completed", "secrets", "keep_going")
+    return {name: getattr(arguments, name) for name in names}
 
 
 def add_container_option(parser: argparse.ArgumentParser) -> None:
@@ -50,12 +61,11 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run_export(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
-        load_with_callees(repository, arguments.models)
-        exported = bls.export(
-            arguments.place, *arguments.models,
-            target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
-            repo=repository,
-        )  # fmt: skip
+        every = arguments.models or [record.name for record in repository.index()]
+        for names in [[name] for name in every] if arguments.keep_going else [arguments.models]:
+            with suppress(*([bls.BLSError] * arguments.keep_going)):
+                load_with_callees(repository, names)
+        exported = bls.export(arguments.place, *arguments.models, repo=repository, **target_options(arguments))
     print_record(exported, arguments.json)
     return 0
 

@@ -31,25 +31,13 @@ def _export_blocks(record: Exported) -> Iterator[doc.Block]:
     if "prove.py" in record.files:
         facts.append("prove.py compares the answers with those of a server")
     yield doc.Words(parts.quiet(" · ".join([*facts, "README.md: how to serve, test and measure the models"])))
-    remote = dict(record.elsewhere)
-    absent = [
-        f"{model.name} calls {name}, a remote model at {remote[name]}, which was left out: one server must have both"
-        if name in remote
-        else f"{model.name} calls {name}, which is not loaded and was left out: load it and export again, or "
-        "make sure that the server has it"
-        for model in record.models
-        for name in model.absent
-    ]
-    unknown = [
-        f"{name} is imported but not installed here: add its package to requirements.txt" for name in record.unknown
-    ]
-    yield doc.Warnings((*absent, *unknown))
+    yield doc.Warnings(record.warnings)
 
 
 def _export_cells(model: ExportedModel) -> list[doc.Said]:
     origin = "a cell" if model.source == "cell" else model.source
     backend = model.backend or "ensemble"
-    return [parts.name(model.name), backend, origin, str(model.files), parts.listed(model.calls)]
+    return [parts.name(model.name), backend, origin, str(model.files), parts.listed(model.uses)]
 
 
 _HASH = 16  # characters that are shown

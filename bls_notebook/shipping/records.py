@@ -12,10 +12,12 @@ from bls_notebook.records.repository import TensorRecord, TensorsCompared
 class ExportedModel(Record):
     """One model of an export.
 
-    ``calls`` are its callees and ensemble steps; ``absent`` are callees that were left out because they are not
-    loaded here. ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches
-    sequences, so the requests of a sequence must reach the same server. ``decoupled``: it answers with streams.
-    ``shapes`` are example shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
+    ``calls`` are its callees and ensemble steps, ``loads`` the models that it loads with `pb_utils.load_model`;
+    ``absent`` are those of them that the export lacks. ``controls``: it loads or unloads models; ``late``: already
+    when it is loaded, which fails while a server starts. ``at_start``: the server loads it when it starts.
+    ``asked``: the user named it; otherwise another model calls it. ``sequences``: it batches sequences, so the
+    requests of a sequence must reach the same server. ``decoupled``: it answers with streams. ``shapes`` are example
+    shapes of its inputs with free dimensions, for measuring: ``IN:1,3``.
     """
 
     name: str
@@ -27,20 +29,32 @@ class ExportedModel(Record):
     asked: bool = True
     calls: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
+    controls: bool = False
+    late: bool = False
+    at_start: bool = True
     on_gpu: bool = False
     sequences: bool = False
     decoupled: bool = False
     shapes: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The models that it calls, and those that it only loads, as text."""
+        return (*self.calls, *(f"loads {name}" for name in self.loads if name not in self.calls))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Exported(Record):
     """An export: the folder or archive, its models, and their requirements on a server.
 
-    ``requirements`` are pip requirements with the versions installed here; ``unknown`` are imported modules that
-    are not installed here. ``shm_bytes`` is the least ``/dev/shm`` that the models' processes need. ``python`` is
-    the Python version of this process. ``elsewhere`` pairs each remote callee with its server's address.
-    ``files`` are the files for the deployment ``target`` and for proofs; ``replicas`` is the number of servers.
+    ``requirements`` are pip requirements, ``remarks`` say how they differ from the versions installed here. ``needs``
+    are sentences about what the models need and the export lacks, ``unknown`` about imported modules that are not
+    installed here. ``secrets`` are files that were left out; ``copied`` are modules of the user that were found
+    elsewhere: model, module, place. ``failed`` pairs each model that was left out with the reason. ``shm_bytes`` is
+    the least ``/dev/shm`` that the models' processes need. ``python`` is the Python version of this process.
+    ``elsewhere`` pairs each remote callee with its server's address. ``files`` are the files for the deployment
+    ``target`` and for proofs; ``replicas`` is the number of servers.
     """
 
     place: str
@@ -53,6 +67,52 @@ class Exported(Record):
     files: tuple[str, ...] = ()
     replicas: int = 1
     elsewhere: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    copied: tuple[tuple[str, str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def server_options(self) -> tuple[str, ...]:
+        """The options of tritonserver that the models need: the explicit mode if they load or unload models."""
+        if not any(model.controls for model in self.models):
+            return ()
+        return ("--model-control-mode=explicit", *(f"--load-model={m.name}" for m in self.models if m.at_start))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what the export lacks or a server must do differently."""
+        remote = dict(self.elsewhere)
+        lines = [f"{name} was left out: {reason}" for name, reason in self.failed]
+        for model in self.models:
+            for name in model.absent:
+                verb = "loads" if name in model.loads and name not in model.calls else "calls"
+                if name in remote:
+                    why = f"a remote model at {remote[name]}, which was left out: one server must have both"
+                else:
+                    why = "which is not loaded here and was left out: load it and export again, or make sure that the "
+                    why += "server has it"
+                lines.append(f"{model.name} {verb} {name}, {why}")
+            if model.late:
+                lines.append(
+                    f"{model.name} loads or unloads models when it is loaded, which fails while a server starts: load "
+                    f"it afterwards, with POST /v2/repository/models/{model.name}/load"
+                )
+        if self.server_options:
+            names = ", ".join(model.name for model in self.models if model.controls)
+            lines.append(
+                f"{names} uses pb_utils.load_model or unload_model, so the server must run with "
+                "--model-control-mode=explicit; then clients may load and unload models, too, unless "
+                "--http-restricted-api and --grpc-restricted-protocol forbid it"
+            )
+        lines += (*self.needs, *self.unknown)
+        lines += (f"module {name} was copied from {place} into the folder of {m}" for m, name, place in self.copied)
+        if self.secrets:
+            lines.append(
+                f"left out as secret or of version control: {', '.join(self.secrets)}; the option secrets includes them"
+            )
+        return tuple(lines)
 
     @property
     def entries(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
 
-from .commands import add_container_option, add_target_options
+from .commands import add_container_option, add_target_options, target_options
 
 if TYPE_CHECKING:
     from .records import Certificate, Exported
@@ -30,10 +30,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
         requests: Any = {names[0]: [arguments.inputs]} if arguments.inputs else None
         if arguments.requests:
             requests = bls.load(arguments.requests)
-        return bls.export(
-            arguments.place, *names, target=arguments.target, replicas=arguments.replicas,
-            completed=arguments.completed, requests=requests,
-        )  # fmt: skip
+        return bls.export(arguments.place, *names, requests=requests, **target_options(arguments))
 
 
 EXPORT = Verb(
@@ -41,7 +38,11 @@ EXPORT = Verb(
     "Writes each loaded model with its files, its config.pbtxt and the models that it calls, and adds "
     "requirements.txt and a README.md with the commands to serve, test and measure them. If a model cannot "
     "run on a server, for example because it reads a notebook variable, export reports why and writes "
-    "nothing. It replaces a folder only if an export wrote all files in it. Given requests "
+    "nothing, or with --keep-going leaves that model out. It copies modules of yours that a model imports "
+    "from other folders, leaves out .env, private keys and .git unless --secrets is given, and names what "
+    "else a server needs: files elsewhere, environment variables, computed names of callees, state of this "
+    "kernel, and the explicit model control mode for pb_utils.load_model. It replaces a folder only if an "
+    "export wrote all files in it. Given requests "
     "(INPUT=EXPRESSION, as in %bls, or --requests), it also writes their answers: prove.py compares them "
     "with a server's on another machine, and perf_analyzer gets input data. In scripts: bls.export(); in a "
     "shell: python -m bls_notebook export REPOSITORY FOLDER.",

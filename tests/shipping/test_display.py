@@ -12,9 +12,9 @@ TEXT = """\
   pages   ensemble  a cell      1  detect
 requirements.txt: numpy<2 · needs at least 2 MiB of /dev/shm on a server · README.md: how to serve,
 test and measure the models
-  warning: pages calls gone, which is not loaded and was left out: load it and export again, or make
-           sure that the server has it
-  warning: foo is imported but not installed here: add its package to requirements.txt"""
+  warning: pages calls gone, which is not loaded here and was left out: load it and export again, or
+           make sure that the server has it
+  warning: foo is missing"""
 
 
 def test_the_text() -> None:
@@ -22,6 +22,6 @@ def test_the_text() -> None:
         ExportedModel("detect", backend="python", source="models", files=2, bytes=2048, asked=False),
         ExportedModel("pages", source="cell", files=1, bytes=1024, calls=("detect",), absent=("gone",)),
     )
-    record = Exported("../ship", models, ("numpy<2",), ("foo",), 2 << 20)
+    record = Exported("../ship", models, ("numpy<2",), ("foo is missing",), 2 << 20)
     assert render(record).text == TEXT
     assert record.entries == ("pages",)

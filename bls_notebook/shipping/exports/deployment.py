@@ -30,46 +30,49 @@ def shm_mib(record: Exported) -> int:
 
 def guide(record: Exported) -> str:
     """Return the README in Markdown: how to serve, test and measure the models."""
-    calls = sorted({(name, m.name) for m in record.models for name in m.absent})
-    remote = dict(record.elsewhere)
     notes = [
         f"The models' processes need at least {size(record.shm_bytes)} of `/dev/shm`, and more for tensors of "
         "unknown size; a container has 64 MiB by default.",
-        *(
-            f"`{caller}` calls `{name}`, which is served at {remote[name]}: add it to this server, because a BLS "
-            "request cannot leave its server."
-            if name in remote
-            else f"`{caller}` calls `{name}`, which is not in this folder: add it."
-            for name, caller in calls
-        ),
-        *(f"`{name}` is imported, but its package is unknown: add it." for name in record.unknown),
+        *record.warnings,
     ]
     if record.replicas > 1:
         balanced = (
-            f"`docker compose up --build` runs {record.replicas} servers behind HAProxy, on the same ports; each "
-            "request goes to a ready server. Statistics, metrics and model control apply to single servers."
+            f"compose.yaml runs {record.replicas} servers behind HAProxy, on the same ports; each request goes to a "
+            "ready server. Statistics, metrics and model control apply to single servers."
         )
         notes.insert(0, balanced)
     measured = [name for name in record.names if f"perf_{name}.json" in record.files]
     commands = [_measure(record, name, f"perf_{name}.json") for name in measured]
     first = record.entries[0]
+    install = "pip install -r /models/requirements.txt && " if record.requirements else ""
     values = {
         "image": f"{IMAGE}:{RELEASE}",
         "python": PYTHON,
         "here": record.python,
         "shm": str(shm_mib(record)),
-        "install": "pip install -r /models/requirements.txt && " if record.requirements else "",
+        "serve": shlex.quote(
+            f"{install}tritonserver {shlex.join(('--model-repository=/models', *record.server_options))}"
+        ),
         "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe=PLAIN)}"),
         "measure": _measure(record, first),
-        "rows": "\n".join(f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models),
+        "root": "/mnt/models" if record.target == "kserve" else "/models",
+        "names": ", ".join(record.names),
+        "rows": "\n".join(f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.uses)} |" for m in record.models),
         "notes": "\n".join(f"- {note}" for note in notes),
         "measured": "".join(f"\n{command}" for command in commands),
     }
     parts = ["guide.md"]
+    parts += [f"guide_{record.target}.md"] if record.target else []
+    parts += ["guide_image.md"] if record.target == "kserve" and _needs_image(record) else []
     parts += ["guide_proof.md"] if "prove.py" in record.files else []
     parts += ["guide_packages.md"] if record.requirements else []
     folder = resources.files(__package__) / "files"
     return "".join(Template((folder / part).read_text("utf-8")).substitute(values) for part in parts)
+
+
+def _needs_image(record: Exported) -> bool:
+    """Whether the models need packages that the server's image lacks."""
+    return any(not name.startswith("numpy<") for name in record.requirements)
 
 
 def _measure(record: Exported, name: str, data: str = "") -> str:
@@ -100,13 +103,20 @@ _COMPOSE_GPUS = """\
           devices:
             - {driver: nvidia, count: all, capabilities: [gpu]}
 """
+_IMAGE_PUSHED = "image: registry.example.com/triton-models:1 # <- the image that you pushed;"
 _REPLICAS = 4  # limit of autoscaling, if any replica may serve any request
 MOST_REPLICAS = 64
 _REPLICATED = {"Dockerfile": "Dockerfile", "compose.yaml": "replicas.yaml", "haproxy.cfg": "haproxy.cfg"}
 
 
-def refuse_replicas(target: str, replicas: int, record: Exported) -> None:
-    """Raise BLSError if these models cannot run on several servers, or the number is invalid."""
+def refuse_target(target: str, replicas: int, record: Exported) -> None:
+    """Raise BLSError if these models cannot run on the target or on several servers, or the number is invalid."""
+    if target == "dynamo" and record.server_options:
+        names = ", ".join(model.name for model in record.models if model.controls)
+        raise BLSError(
+            f"export: target dynamo: {names} uses pb_utils.load_model or unload_model, which needs the explicit model "
+            "control mode, but Dynamo's Triton worker has no option for it; choose another target"
+        )
     if isinstance(replicas, bool) or not isinstance(replicas, int) or not 1 <= replicas <= MOST_REPLICAS:
         raise BLSError(f"export: replicas: got {replicas!r}, expected a number from 1 to {MOST_REPLICAS}")
     if replicas == 1:
@@ -126,10 +136,16 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
     """Return the files of a deployment target: text by file name."""
     mib, gpu = shm_mib(record), record.on_gpu
     values = {
-        "tag": f"{RELEASE}-py3",
         "image": f"{IMAGE}:{RELEASE}-py3",
         "install": _INSTALL if record.requirements else "",
-        "copies": "\n".join(f"COPY {json.dumps([name, f'/models/{name}'])}" for name in record.names),
+        "copies": ""
+        if target == "kserve"
+        else "\n".join(f"COPY {json.dumps([name, f'/models/{name}'])}" for name in record.names),
+        "command": json.dumps(["tritonserver", "--model-repository=/models", *record.server_options]),
+        "args": f"\n      args: {json.dumps(record.server_options)}" if record.server_options else "",
+        "runtime": f"{_IMAGE_PUSHED} it replaces the runtime's image, which lacks the models' packages"
+        if _needs_image(record)
+        else f"runtimeVersion: {RELEASE}-py3",
         "shm": str(mib),
         "memory": f"{4 + -(-mib // 1024)}Gi",
         "replicas": str(1 if record.sequences else _REPLICAS),
@@ -143,6 +159,8 @@ def files_for(target: str, record: Exported, replicas: int = 1) -> dict[str, str
     }
     folder = resources.files(__package__) / "files"
     templates = _REPLICATED if replicas > 1 else {name: name for name in TARGETS[target]}
+    if target == "kserve" and _needs_image(record):
+        templates = {"Dockerfile": "Dockerfile", **templates}
     texts = {name: (folder / file).read_text(encoding="utf-8") for name, file in templates.items()}
     return {name: Template(text).substitute(values).rstrip() + "\n" for name, text in texts.items()}
 

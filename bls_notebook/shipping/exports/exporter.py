@@ -11,49 +11,46 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import metadata
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from bls_notebook.checking.checked_model import read_model
+from bls_notebook.checking.checked_model import CheckedModel, read_model
 from bls_notebook.checking.shared_memory import shared_memory
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.extending import Host, host_of
 from bls_notebook.progress import progress
 from bls_notebook.repository.call_order import callees
 from bls_notebook.repository.config import to_pbtxt
+from bls_notebook.repository.config.spec import model_spec
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import files_below, shown_path, version_folders
+from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.syntax import imported_modules, syntax_tree
 from bls_notebook.shipping.records import Exported, ExportedModel
 
-from .deployment import TARGETS, files_for, guide, refuse_replicas
-from .folder_writer import Content, is_cache, write_archive, write_folder
+from .deployment import TARGETS, files_for, guide, refuse_target
+from .folder_writer import Content, write_archive, write_folder
+from .model_files import ModelFiles, folder_files, python_files, read_code
+from .model_needs import parameter_needs
 from .proof_files import proof_files
 
 _CONFIG = "config.pbtxt"
 _KEEP = ".gitkeep"  # in a version folder without files, such as an ensemble's, which git and zip would drop
 _PACKAGE = "bls_notebook"
-_OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model to export: its files by path in its folder, config.pbtxt included."""
+    """One model to export."""
 
-    loaded: LoadedModel  # the newest version
     source: ModelSource
-    files: Mapping[str, Content]
+    checked: CheckedModel
+    spec: ModelSpec
+    loaded: LoadedModel | None  # the newest version; None if only `pb_utils.load_model` names the model
+    content: ModelFiles  # config.pbtxt included
     calls: tuple[str, ...]  # models that it has called or names in its code, and ensemble steps
-
-    def imported(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield the path of each Python file, and the line of each top-level module that it imports."""
-        for path, text in _python_files(self.files):
-            tree = syntax_tree(text)
-            yield path, {} if tree is None else imported_modules(tree)
 
 
 def export(
@@ -63,9 +60,14 @@ def export(
     replicas: int = 1,
     completed: bool = False,
     requests: Any = None,
+    secrets: bool = False,
+    keep_going: bool = False,
     repo: ModelRepository | None = None,
 ) -> Exported:
     """Write models and their loaded callees as a model repository for a server.
+
+    The record and the README name what the models need and the export lacks: files elsewhere, environment variables,
+    callees with computed names, state of this process.
 
     Parameters
     ----------
@@ -81,6 +83,10 @@ def export(
         Write the completed config.pbtxt files; by default as the user wrote them.
     requests : mapping of str to sequence of mapping, or recording, optional
         Requests by model name. The export then has their answers, to compare and measure on another machine.
+    secrets : bool
+        Include files such as ``.env``, private keys and ``.git``, which are left out by default.
+    keep_going : bool
+        Leave out models that are not loaded or cannot run on a server, and name them, instead of raising an error.
     repo : ModelRepository, optional
         Default: `current_repository`.
 
@@ -96,7 +102,8 @@ def export(
     host = host_of(repo)
     if target and target not in TARGETS:
         raise BLSError(f"export: target: got {target!r}, expected one of {', '.join(TARGETS)}")
-    for name in names:
+    failed = _not_loaded(host, names) if keep_going else {}
+    for name in set(names) - failed.keys():
         host.ready(name)  # or ModelNotFoundError
     loaded = filter(None, map(host.find, host.names()))
     remote = {model.name: model.seen.remote for model in loaded if model.seen.remote}
@@ -105,26 +112,29 @@ def export(
             f"export: {', '.join(refused)}: the files of a remote model are on its server; export the other "
             "models, and deploy them on that server or add the remote model to theirs"
         )
-    selected = list(names) or [name for name in host.names() if name not in remote]
+    selected = [name for name in names or host.names() if name not in failed and name not in remote]
     if not selected:
-        raise BLSError("export: no model is loaded; load or define one first")
+        raise BLSError(f"export: {_listed(failed) or 'no model is loaded; load or define one first'}")
     if not isinstance(place, (str, Path)) or not str(place).strip():
         raise BLSError(f"export: got {place!r}, expected the path of a folder or of a .zip file")
     folder = Path(place).expanduser()
     with progress(f"exporting to {shown_path(folder)}"):
-        models = _collect(host, selected, completed)
-        if reasons := [reason for model in models.values() for reason in _obstacles(model)]:
-            lines = "\n  ".join(reasons)
+        models = _collect(host, selected, completed, secrets)
+        obstacles = {name: reasons for name, model in models.items() if (reasons := list(_obstacles(model)))}
+        if obstacles and (not keep_going or obstacles.keys() >= models.keys()):
+            lines = "\n  ".join(reason for reasons in obstacles.values() for reason in reasons)
             raise BLSError(f"export: nothing was written, because this would fail on a server:\n  {lines}")
-        record = _describe(models, selected, folder, remote)
-        refuse_replicas(target, replicas, record)
+        failed |= {name: reasons[0] for name, reasons in obstacles.items()}
+        models = {name: model for name, model in models.items() if name not in failed}
+        record = _describe(models, selected, folder, remote, failed)
+        refuse_target(target, replicas, record)
         texts = files_for(target, record, replicas) if target else {}
         if requests is not None:
-            specs = {name: models[name].loaded.spec for name in selected if name in models}
+            specs = {name: models[name].spec for name in selected if name in models}
             texts |= proof_files(specs, requests, host.repository)
         record = replace(record, target=target, files=tuple(texts), replicas=replicas)
         files: dict[str, Content] = {
-            f"{name}/{path}": content for name, model in models.items() for path, content in model.files.items()
+            f"{name}/{path}": content for name, model in models.items() for path, content in model.content.files.items()
         }
         texts = {"README.md": guide(record), **_requirements_file(record), **texts}
         files |= {name: text.encode() for name, text in texts.items()}
@@ -132,101 +142,127 @@ def export(
     return record
 
 
-def _collect(host: Host, names: Iterable[str], completed: bool) -> dict[str, Model]:
-    """Return these models and their direct and indirect callees, if they are loaded here."""
+def _listed(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+
+
+def _not_loaded(host: Host, names: Sequence[str]) -> dict[str, str]:
+    """Return why models are not loaded: of these names, by default of all that could not be loaded."""
+    reasons = {record.name: record.reason for record in host.repository.index() if record.state != "READY"}
+    if not names:
+        return {name: reason for name, reason in reasons.items() if reason != "not loaded" and host.find(name) is None}
+    return {name: reasons.get(name) or "not loaded" for name in names if host.find(name) is None}
+
+
+def _collect(host: Host, names: Iterable[str], completed: bool, secrets: bool) -> dict[str, Model]:
+    """Return these models and those that they call or load, directly or not, if they exist here."""
     known = frozenset(host.names())
+    exists = frozenset(record.name for record in host.repository.index())
     models: dict[str, Model] = {}
-    todo = list(names)
+    todo = [(name, False) for name in names]
     while todo:
-        name = todo.pop()
+        name, is_on_disk = todo.pop()
         loaded = host.find(name)
-        if name in models or loaded is None:
+        if name in models or (loaded is None and not (is_on_disk and name in exists)):
             continue
-        source = host.source(name, loaded=True)
+        source = host.source(name, loaded=loaded is not None)
         if source.remote is not None:
             continue
-        files = dict(_files(loaded, source, completed))
-        steps = (step.model_name for step in loaded.spec.config.ensemble_scheduling.step)
-        called = {*loaded.calls, *steps}
-        texts = [text for _, text in _python_files(files)]
+        checked = read_model(source, loaded)
+        spec = model_spec(checked.config) if loaded is None else loaded.spec
+        content = _content(source, checked, completed and loaded is not None, secrets)
+        called = {
+            *(loaded.calls if loaded else ()),
+            *(step.model_name for step in checked.config.ensemble_scheduling.step),
+        }
+        needs, texts = content.needs, [text for _, text in python_files(content.files)]
         if any("InferenceRequest" in text for text in texts):
             # Code often computes a callee's name or reads it from a parameter, so every mention of a model counts.
             requested, mentioned = callees(texts, known)
-            called |= requested | mentioned | (known & set(loaded.spec.parameters.values()))
-        models[name] = Model(loaded, source, files, tuple(sorted(called - {name})))
-        todo += called
+            called |= requested | needs.requested | mentioned | (known & set(spec.parameters.values()))
+        if needs.controls:
+            needs.loads |= callees(texts, exists)[1]
+        needs.loads -= {name}
+        models[name] = Model(source, checked, spec, loaded, content, tuple(sorted(called - {name})))
+        todo += [(callee, False) for callee in called]
+        todo += [(callee, True) for callee in (*needs.loads, *(called if loaded is None else ()))]
     return dict(sorted(models.items()))
 
 
-def _python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
-    for path, content in files.items():
-        if path.endswith(".py"):
-            data = content if isinstance(content, bytes) else content.read_bytes()
-            yield path, data.decode("utf-8", "replace")
-
-
-def _files(loaded: LoadedModel, source: ModelSource, completed: bool) -> Iterator[tuple[str, Content]]:
-    config = source.config
-    if isinstance(config, str) and not source.config_is_json and not completed:
-        yield _CONFIG, config.encode()
-    else:
-        yield _CONFIG, to_pbtxt(loaded.spec.config).encode()
-    for path in map(Path, files_below(source.folder)):
-        name = path.relative_to(source.folder).as_posix()
-        if name != _CONFIG and not is_cache(PurePosixPath(name)) and path.is_file():
-            yield name, path
-    for number, folder in version_folders(source.folder).items():
-        if not any(folder.iterdir()):
-            yield f"{number}/{_KEEP}", b""
+def _content(source: ModelSource, checked: CheckedModel, completed: bool, secrets: bool) -> ModelFiles:
+    config = to_pbtxt(checked.config)
+    if isinstance(source.config, str) and not source.config_is_json and not completed:
+        config = source.config
+    found = ModelFiles({_CONFIG: config.encode()})
+    files, found.secrets = folder_files(source.folder, secrets)
+    found.files = {**files, **found.files}
+    for number in version_folders(source.folder):
+        if not any(path.startswith(f"{number}/") for path in files):
+            found.files[f"{number}/{_KEEP}"] = b""
+    read_code(found, source.folder, secrets)
+    found.needs.lines += parameter_needs(source.folder, checked.config.parameters)
+    return found
 
 
 def _obstacles(model: Model) -> Iterator[str]:
     """Yield each reason why a model would not run on a server as it runs here."""
     if model.source.origin == "cell":
         yield from model.source.warnings
-    if model.loaded.seen.stub:
+    if model.loaded is not None and model.loaded.seen.stub:
         yield f"model '{model.source.name}' is a stub, which cannot run on a server; unload it, or load a real model"
-    for path, modules in model.imported():
-        if _PACKAGE in modules:
+    for path, text in python_files(model.content.files):
+        tree = syntax_tree(text)
+        line = (imported_modules(tree) if tree is not None else {}).get(_PACKAGE)
+        if line is not None:
             yield (
-                f"model '{model.source.name}', {path}, line {modules[_PACKAGE]}: it imports {_PACKAGE}, which servers "
+                f"model '{model.source.name}', {path}, line {line}: it imports {_PACKAGE}, which servers "
                 "do not have; use only triton_python_backend_utils, and move the other code to the notebook"
             )
 
 
-def _describe(models: Mapping[str, Model], selected: Sequence[str], place: Path, remote: Mapping[str, str]) -> Exported:
+def _describe(
+    models: Mapping[str, Model], selected: Sequence[str], place: Path, remote: Mapping[str, str],
+    failed: Mapping[str, str],
+) -> Exported:  # fmt: skip
     """Return the record of an export that is about to be written."""
-    imported: set[str] = set()
-    for model in models.values():
-        own_modules = {part for path, _ in _python_files(model.files) for part in path.removesuffix(".py").split("/")}
-        imported |= {name for _, modules in model.imported() for name in modules} - own_modules
-    requirements, unknown = _requirements(imported - _OF_TRITON - sys.stdlib_module_names)
-    needs = shared_memory({name: read_model(model.source, model.loaded) for name, model in models.items()})
+    packages = {name: remark for model in models.values() for name, remark in model.content.packages.items()}
+    shm = shared_memory({name: model.checked for name, model in models.items()})
     called = {name for model in models.values() for name in model.calls}
+    late = {name for name, model in models.items() if model.content.needs.late}
+    late |= {name for name, model in models.items() if model.spec.scheduler == "ensemble" and late & {*model.calls}}
     return Exported(
         place=shown_path(place),
-        models=tuple(_record(model, models, name in selected) for name, model in models.items()),
-        requirements=requirements,
-        unknown=unknown,
-        shm_bytes=sum(need.bytes for need in needs),
+        models=tuple(_record(model, models, name in selected, name in late) for name, model in models.items()),
+        requirements=tuple(sorted(packages, key=str.lower)),
+        remarks=tuple(sorted(filter(None, packages.values()))),
+        needs=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.needs.lines),
+        unknown=tuple(f"model '{name}', {line}" for name, model in models.items() for line in model.content.missing),
+        secrets=tuple(f"{name}/{path}" for name, model in models.items() for path in model.content.secrets),
+        copied=tuple((name, *pair) for name, model in models.items() for pair in model.content.copied.items()),
+        failed=tuple(failed.items()),
+        shm_bytes=sum(need.bytes for need in shm),
         python=".".join(map(str, sys.version_info[:2])),
         elsewhere=tuple((name, remote[name]) for name in sorted(called.intersection(remote))),
     )
 
 
-def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedModel:
-    spec = model.loaded.spec
-    sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in model.files.values())
+def _record(model: Model, models: Mapping[str, Model], asked: bool, late: bool) -> ExportedModel:
+    spec, content = model.spec, model.content
+    sizes = (len(c) if isinstance(c, bytes) else c.stat().st_size for c in content.files.values())
     return ExportedModel(
         name=model.source.name,
         versions=tuple(model.source.versions),
         backend="" if spec.scheduler == "ensemble" else spec.backend,
         source=model.source.origin,
-        files=len(model.files),
+        files=len(content.files),
         bytes=sum(sizes),
         asked=asked,
         calls=model.calls,
-        absent=tuple(name for name in model.calls if name not in models),
+        absent=tuple(sorted({*model.calls, *content.needs.loads} - models.keys())),
+        loads=tuple(sorted(content.needs.loads)),
+        controls=content.needs.controls,
+        late=late,
+        at_start=model.loaded is not None and not late,
         on_gpu=any(group.kind == group.KIND_GPU for group in spec.config.instance_group),
         sequences=spec.scheduler == "sequence",
         decoupled=spec.decoupled,
@@ -238,28 +274,15 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedM
     )
 
 
-_distributions = cache(metadata.packages_distributions)  # takes some 0.3 s
-
-
-def _requirements(modules: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the pip requirements of modules, pinned to the installed versions, and the modules not installed.
-
-    A version's local part (``+cpu``) is omitted, because an index may not have that build. NumPy is always 1.x,
-    because the stub process of a server's Python backend is built for it (build.py in Triton's server repository).
-    """
-    distributions = _distributions()
-    pinned: set[str] = set()
-    for name in {each for module in modules for each in distributions.get(module, ())}:
-        version = metadata.version(name).partition("+")[0]
-        pinned.add("numpy<2" if name.lower() == "numpy" else f"{name}=={version}")
-    missing = (module for module in modules if not distributions.get(module))
-    return tuple(sorted(pinned, key=str.lower)), tuple(sorted(missing))
-
-
 def _requirements_file(record: Exported) -> dict[str, str]:
-    if not record.requirements and not record.unknown:
+    if not record.requirements:
         return {}
-    lines = [f"# Packages that the models import, with the exporting Python's versions ({record.python}; NumPy: 1.x)."]
-    lines += record.requirements
-    lines += [f"# imported, but not installed where the models were exported: {name}" for name in record.unknown]
+    lines = [
+        f"# Packages that the models import, pinned to the versions installed where they were exported (Python "
+        f"{record.python})."
+        if any("==" in each for each in record.requirements)
+        else "# Packages that the models import.",
+        *(f"# {remark}." for remark in record.remarks),
+        *record.requirements,
+    ]
     return {"requirements.txt": "\n".join(lines) + "\n"}

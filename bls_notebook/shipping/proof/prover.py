@@ -148,7 +148,8 @@ def proving(
             for path in sorted(folder.rglob("*"))
             if path.is_file() and not is_cache(path)
         }
-        yield Prover(repository, server, {n: host.ready(n).spec for n in server.exported.names}, files)
+        loaded = filter(None, map(host.find, server.exported.names))
+        yield Prover(repository, server, {model.name: model.spec for model in loaded}, files)
 
 
 @dataclass(frozen=True)

@@ -53,10 +53,10 @@ class LocalServer(TritonServer, Printable):
         self, copy: PrivateFolder, exported: Exported, environment: Program, options: Sequence[str],
         start_timeout: float, notes: Sequence[str],
     ) -> None:  # fmt: skip
+        at_start = [model.name for model in exported.models if model.at_start]
         super().__init__(
-            copy.path / "models", environment=environment, load=exported.names, options=options,
-            start_timeout=start_timeout,
-        )  # fmt: skip
+            copy.path / "models", environment=environment, load=at_start, options=options, start_timeout=start_timeout
+        )
         self.exported = exported
         self._copy = copy
         self._notes = tuple(notes)
@@ -71,6 +71,9 @@ class LocalServer(TritonServer, Printable):
                 "this server was stopped, which removed its copy of the models; call bls.serve again"
             )
         super().start()
+        for model in self.exported.models:
+            if model.late:
+                self.load(model.name)
         self._version = str(self.metadata().get("version", ""))
         self._seconds = time.monotonic() - self._copy.made
         return self
@@ -247,12 +250,8 @@ def serve(
         elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
             notes = [f"the server's Python must have the packages of the models: {', '.join(needs)}"]
         _refuse_backends(exported, program)
-        notes += [
-            f"the models import {module}, which is not installed here, and so not on the server; name its package "
-            "in requirements="
-            for module in exported.unknown
-            if requirements is None
-        ]
+        if requirements is None:
+            notes += exported.unknown
         server = LocalServer(copy, exported, program, options, start_timeout, notes)
         server.start()
         return server

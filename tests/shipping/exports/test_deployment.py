@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.shipping.exports.deployment import TARGETS, files_for, refuse_replicas
+from bls_notebook.shipping.exports.deployment import TARGETS, files_for, refuse_target
 from bls_notebook.shipping.records import Exported, ExportedModel
 
 RECORD = Exported(
@@ -120,7 +120,7 @@ def test_replicas_get_haproxy(tools: Path, tmp_path: Path) -> None:
 )
 def test_invalid_numbers_of_replicas_are_refused(target: str, replicas: int, record: Exported, words: str) -> None:
     with pytest.raises(BLSError, match=words):
-        refuse_replicas(target, replicas, record)
+        refuse_target(target, replicas, record)
 
 
 def test_a_name_with_a_space_is_quoted() -> None:

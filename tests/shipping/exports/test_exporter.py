@@ -38,7 +38,7 @@ class TritonPythonModel:
         return [self.answer(r) for r in requests]
 
     def answer(self, request):
-        name = "twi" + "ce"  # which only a call shows
+        name = chr(116) + "wice"  # which only a call shows
         inputs, wanted = request.inputs(), ["Y"]
         call = pb_utils.InferenceRequest(model_name=name, inputs=inputs, requested_output_names=wanted)
         return pb_utils.InferenceResponse(call.exec().output_tensors())
@@ -65,7 +65,7 @@ def test_models_named_in_code_or_configuration_are_exported(
     repo: bls.ModelRepository, tmp_path: Path, source: str, more: dict[str, Any]
 ) -> None:
     name, _, rest = source.partition("\n")
-    repo.define("asker", CALLER.replace('"twi" + "ce"', name) + rest, {**CONFIG, **more})
+    repo.define("asker", CALLER.replace('chr(116) + "wice"', name) + rest, {**CONFIG, **more})
     bls.export(tmp_path / "all", repo=repo)
     with bls.ModelRepository(tmp_path / "all") as again:
         load_with_callees(again, ["asker"])
@@ -201,7 +201,7 @@ def test_models_that_are_not_loaded_are_named(repo: bls.ModelRepository, tmp_pat
     repo.unload("twice")
     record = bls.export(tmp_path / "out", repo=repo)
     assert record.models[0].absent == ("twice",)
-    assert "`caller` calls `twice`, which is not in this folder" in (tmp_path / "out/README.md").read_text()
+    assert "caller calls twice, which is not loaded here and was left out" in (tmp_path / "out/README.md").read_text()
 
 
 def write(path: Path, text: str = "mine") -> None:
