@@ -7,15 +7,16 @@ response also gets the warnings of callees. An error response gets none, except 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.records.errors import ErrorRecord, InputSeen
 from bls_notebook.records.raw_events import Stubbed, without_stubs
-from bls_notebook.records.visible_text import encodable
+from bls_notebook.records.visible_text import encodable, first_line, spoken, without_traceback
 
-from .core.execution import MOST_WARNINGS, Execution
+from .core.execution import MOST_WARNINGS, Execution, ReceivedError
 from .core.model import LoadedModel
 from .error_messages import execute_failed
 from .exception_text import describe, frame_at, internal_paths
@@ -28,7 +29,7 @@ def failed_response(
     version: int,
     instance: str,
     error: BaseException,
-    causes: list[ErrorRecord] | None,
+    causes: list[ReceivedError] | None,
     inputs: tuple[InputSeen, ...] = (),
 ) -> InferenceResponse:
     """Return the error response of an `execute` that raised, in Triton's words.
@@ -38,7 +39,7 @@ def failed_response(
     kind, text, _, reason, frames = describe(error, name, version)
     message = execute_failed(instance, reason)
     record = ErrorRecord(message, "INTERNAL", (name,), kind, frames, inputs=inputs)
-    for cause in reversed(causes or []):
+    for cause in (received.record for received in reversed(causes or [])):
         if cause.message and cause.message in text:
             record = replace(
                 record, chain=(name, *cause.chain), frames=frames + cause.frames, stage=cause.stage,
@@ -47,7 +48,7 @@ def failed_response(
             break
     else:
         if causes:
-            record = replace(record, unchecked=causes[-1].message[:_MOST_UNCHECKED])
+            record = replace(record, unchecked=causes[-1].record.message[:_MOST_UNCHECKED])
     return error_response(message, ErrorCode.INTERNAL, record)
 
 
@@ -122,6 +123,19 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
     return out
 
 
+def _ignored_errors(execution: Execution, returned: bool) -> Iterator[str]:
+    """Yield errors that a model did not ask for before it returned, or of responses that no longer exist."""
+    for received in execution.causes or ():
+        if received.read is None or not (received.read or (received.response() and not returned)):
+            record, why = received.record, "its code answered without calling has_error() or error() on the response"
+            if received.read is None:
+                why = "as in Triton, a response iterator skips an error between the first and the final response"
+            words = first_line(without_traceback(spoken(record.message)), _MOST_UNCHECKED)
+            at = f" ({record.frames[-1].file} line {record.frames[-1].line})" if record.frames else ""
+            callee = ".".join(record.chain[:1])
+            yield f"model '{execution.model_name}' ignored an error of '{callee}': {words}{at}; {why}"
+
+
 def cancelled_response(name: str) -> InferenceResponse:
     return error_response(
         f"Model {name} - Error when running inference: the request was cancelled", ErrorCode.CANCELLED
@@ -129,13 +143,17 @@ def cancelled_response(name: str) -> InferenceResponse:
 
 
 def with_warnings(
-    response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
+    response: InferenceResponse,
+    model: LoadedModel,
+    execution: Execution | None,
+    parent: Execution | None,
+    returned: bool = True,
 ) -> InferenceResponse:
     """Return a response with its own and its execution's warnings; in strict mode, an error response with them.
 
-    `parent` gets the warnings too, for its own responses.
+    `parent` gets the warnings too, for its own responses. `returned`: `execute` returned the response and is over.
     """
-    noted = () if execution is None else execution.warnings
+    noted = () if execution is None else (*execution.warnings, *_ignored_errors(execution, returned))
     if not (response._warnings or noted):
         return response
     distinct = dict.fromkeys([*filter(None, response._warnings), *noted])

@@ -123,7 +123,7 @@ def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorReco
         finally:
             execution.finished = True
             if errors is not None:
-                errors.extend(execution.causes or ())
+                errors.extend(received.record for received in execution.causes or ())
 
     may_be_interrupted(run.__code__)
     with CtrlC():

@@ -135,7 +135,7 @@ class Ticket:
                 out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)
                 if self._responses:
                     self.note_unread(out)
-                out = with_warnings(out, self.model, self.execution, self.parent)
+                out = with_warnings(out, self.model, self.execution, self.parent, returned=False)
             self._closed = final
             self._sent += 1
             if response is None:

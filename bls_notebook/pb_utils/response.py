@@ -36,7 +36,9 @@ class InferenceResponse:
         An argument, a tensor, or a parameter has the wrong type.
     """
 
-    __slots__ = ("__weakref__", "_arrived", "_error", "_outputs", "_parameters", "_warnings")
+    __slots__ = ("__weakref__", "_arrived", "_error", "_outputs", "_parameters", "_received", "_warnings")
+
+    _received: Any  # the engine's record of an error that a model received
 
     def __init__(
         self,
@@ -68,10 +70,16 @@ class InferenceResponse:
 
     def has_error(self) -> bool:
         """Return whether the request failed."""
-        return self._error is not None
+        return self._error is not None and self._mark_read() is not None
 
     def error(self) -> TritonError | Any:
         """Return the error, or None."""
+        return self._error if self._error is None else self._mark_read()
+
+    def _mark_read(self, read: bool | None = True) -> TritonError | None:
+        received = getattr(self, "_received", None)
+        if received is not None:
+            received.read = read
         return self._error
 
     def parameters(self) -> str:
@@ -243,6 +251,7 @@ class ResponseIterator:
                 raise StopIteration from None
             if final or response._error is None or not self._responses:
                 break
+            response._mark_read(None)
         self._responses.append(response)
         if final:
             self._done = True

@@ -48,7 +48,7 @@ class ErrorRecord(Record):
     `frames` are in Python's order, the failing call last. `hint` is the remedy. `stage` is empty if the model failed,
     ``refused`` if the request reached no model, ``returned`` if the model returned an error response, or ``cancelled``.
     `inputs` are those of the request to the last model. `unchecked` is the message of an earlier error response which
-    the model received and ignored. `debug` says that ``%debug`` opens at the last frame.
+    the model received, and which this error hides. `debug` says that ``%debug`` opens at the last frame.
     """
 
     message: str

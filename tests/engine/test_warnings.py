@@ -469,3 +469,70 @@ def test_an_iterative_sequence_that_is_never_finalised(repo: bls.ModelRepository
     assert "output 'Y': got shape [1, 2]" in first.warnings[0]
     assert last.error is not None
     assert "dropped before its final flag" in last.error.message()
+
+
+RETURNS = '    return [pb.InferenceResponse([tensor("Y", [1])]) for r in requests]'
+IGNORES = {
+    "dropped": ("ask('bad').exec()", "the disk is full (bad/1/model.py line "),
+    "kept": ("self.kept = ask('bad').exec()", "the disk is full"),
+    "hidden": (
+        "try: pb.get_output_tensor_by_name(ask('bad').exec(), 'Y').as_numpy()\nexcept AttributeError: pass",
+        "full",
+    ),
+    "refused": ("ask('nobody').exec()", "Model 'nobody' is not ready"),
+    "one of two": ("a, b = await asyncio.gather(*[ask('bad').async_exec() for _ in 'ab'])\na.has_error()", "full"),
+    "skipped": ("[r.error() for r in ask('late').exec(decoupled=True)]", "too late (late/1/model.py"),
+    "tested": ("y = 0 if ask('bad').exec().has_error() else 1", ""),
+    "read": ("ask('bad').exec().error()", ""),
+    "all of two": ("[r.error() for r in await asyncio.gather(*[ask('bad').async_exec() for _ in 'ab'])]", ""),
+    "no error": ("ask('good').exec()", ""),
+}
+
+
+@pytest.mark.parametrize("case", IGNORES)
+def test_an_error_of_a_callee_that_the_model_does_not_ask_for(
+    repo: bls.ModelRepository, strict: bls.ModelRepository, case: str
+) -> None:
+    body, words = IGNORES[case]
+    late = """
+        def execute(self, requests):
+            sender = requests[0].get_response_sender()
+            for error in None, pb.TritonError("too late"), None:
+                sender.send(pb.InferenceResponse([tensor("Y", [1])], error))
+            sender.send(flags=FINAL)
+    """
+    body = textwrap.indent(body, "    ")
+    for where in repo, strict:
+        where.define("good", returning('tensor("Y", [1])'), config())
+        where.define("bad", model('def execute(self, requests):\n    raise ValueError("the disk is full")'), config())
+        where.define("late", model(late), config(decoupled=True))
+        is_async = "async " * ("await" in body)
+        where.define("caller", model(f"{is_async}def execute(self, requests):\n{body}\n" + RETURNS), config())
+        where.define(
+            "outer", model(f"def execute(self, requests):\n    ask('caller').exec().error()\n{RETURNS}"), config()
+        )
+    response = repo.infer("caller", X)
+    assert response.error is None
+    assert [words in w and w.startswith("model 'caller' ignored an error of '") for w in response.warnings] == (
+        [True] if words else []
+    )
+    assert repo.infer("outer", X).warnings == response.warnings
+    assert (strict.infer("caller", X).error is None) == (not words)
+
+
+def test_a_stream_reports_an_error_only_once_its_model_cannot_ask_any_more(repo: bls.ModelRepository) -> None:
+    repo.define("bad", model('def execute(self, requests):\n    raise ValueError("the disk is full")'), config())
+    body = """
+        async def execute(self, requests):
+            sender = requests[0].get_response_sender()
+            failed = await ask("bad").async_exec()
+            sender.send(pb.InferenceResponse([tensor("Y", [1])]))
+            failed.has_error() if x(requests[0])[0] else None
+            failed = None
+            await asyncio.sleep(0)  # until then, asyncio keeps the result
+            sender.send(pb.InferenceResponse([tensor("Y", [2])]), flags=FINAL)
+    """
+    repo.define("caller", model(body), config(decoupled=True))
+    for read in 0, 1:
+        warnings = [r.warnings for r in repo.stream("caller", {"X": np.array([read], np.float32)})]
+        assert [len(w) for w in warnings] == [0, 1 - read]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from bls_notebook.engine.waiting.event_loops import wake_loop_of
 from bls_notebook.engine.waiting.interrupts import RETRY_SECONDS, clear_interrupt, interrupt_thread
@@ -30,6 +30,15 @@ from .server import Server
 MOST_WARNINGS = 20  # of one response
 PATIENCE = 10  # time for a coroutine to notice that it is cancelled, in hundredths of a second
 _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
+
+
+class ReceivedError:
+    """An error response that an execution received; `read` if the model asked for its error, None if it could not."""
+
+    __slots__ = ("read", "record", "response")
+
+    def __init__(self, response: InferenceResponse, record: ErrorRecord) -> None:
+        self.record, self.response, self.read = record, ref(response), False
 
 
 class Execution:
@@ -56,7 +65,7 @@ class Execution:
     inferred: int  # when `execute` returned
     timer: Any  # timer on its GPU, while a profile measures there
     track: int  # number of its request in a memory recording
-    causes: list[ErrorRecord] | None  # errors of requests that it sent
+    causes: list[ReceivedError] | None  # errors of requests that it sent
     _children: set[Any] | None  # of `Ticket`
     # Held to set `finished`, and while `interrupt` uses `thread`: the scheduler's lock, or a lock of this execution.
     _guard: threading.Lock | None
@@ -98,14 +107,14 @@ class Execution:
         return self.model.name if self.model is not None else self._of or "notebook"
 
     def note_error(self, response: InferenceResponse) -> None:
-        """Record an error response that this execution received: it may be the cause of a failure."""
+        """Record an error response that this execution received: the cause of a failure, or ignored by the model."""
         error = response._error
-        origin = None if error is None else error._origin
-        if origin is None and error is not None:
-            origin = ErrorRecord(error._message, error._code.name)
-        if origin is not None:
-            causes = self.causes or []
-            self.causes = [*causes[-15:], origin]
+        if error is not None:
+            received = ReceivedError(response, error._origin or ErrorRecord(error._message, error._code.name))
+            response._received = received
+            self.causes = [*(self.causes or [])[-15:], received]
+            if self.model is not None:
+                self.model.outputs.note()
 
     def note_warnings(self, warnings: Iterable[str]) -> None:
         """Add warnings to the responses of this execution."""
