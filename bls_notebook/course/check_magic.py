@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, identifier
+from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
@@ -49,39 +49,18 @@ def next_words(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]
     return list(dict.fromkeys(candidates.get(expected, ())))
 
 
-_CLAIMS = (
-    "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "
-    "devices), wall. About memory: nothing_left [on DEVICE], peak. About responses, by %bls: output NAME == "
-    "VALUE, device, errors, responses, first (time of the first response). About exec and async_exec, by "
-    "%blsprofile: verdict == CAUSE, speedup. Join several claims with `and`. "
-)
-PARSER = Parser(
-    "%blscheck",
-    "Judge a claim about the last recording, report the observation, and give a hint if the claim is false. "
-    "It checks an exercise by the behavior of its model, not by its code. " + _CLAIMS + "Recordings come "
-    "from %%blsprofile, %%blsmemory, %blsprofile and %bls. In scripts: "
-    "assert bls.judge(profile, 'overlapped 4').",
-    """\
-  %blscheck overlapped 4 of scanner
-  %blscheck peak < 2 MB on gpu:0 and nothing_left
-  %blscheck speedup > 2
-  %blscheck queued < 5 ms of resize --of profile
-""",
-)
+def _help(magic: str) -> tuple[str, str]:
+    description, examples = help_text(__file__, magic)
+    return description.format(claims=help_text(__file__, "claims")[0]), examples
+
+
+PARSER = Parser("%blscheck", *_help("%blscheck"))
 PARSER.usage = "%(prog)s CLAIM [and CLAIM ...] [--of NAME]"
 _add = PARSER.add_argument
 _add("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
 _add("--of", type=identifier, metavar="NAME", help="a variable with the recording (default: the last one)")
 
-CELL_PARSER = Parser(
-    "%%blscheck",
-    "Run the cell, record its requests or its memory, whichever the claim needs, and judge the claim as "
-    "%blscheck does. " + _CLAIMS,
-    """\
-  %%blscheck overlapped 4 of scanner
-  %bls page IMAGES=images[:4] -q
-""",
-)
+CELL_PARSER = Parser("%%blscheck", *_help("%%blscheck"))
 CELL_PARSER.usage = "%(prog)s CLAIM [and CLAIM ...]"
 CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="a claim, such as: overlapped 4 of scanner")
 

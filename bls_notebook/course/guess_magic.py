@@ -21,7 +21,7 @@ from bls_notebook.display.bundle import Display
 from bls_notebook.display.document import Block, Both, Document, Fold, Line, Piece
 from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.display.widgets import VIEW, covered, new_place, widget_source
-from bls_notebook.magics.arguments import Parser, Variables, identifier
+from bls_notebook.magics.arguments import Parser, Variables, help_text, identifier
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
@@ -132,21 +132,7 @@ def _widget_class() -> Any:
     return GuessWidget
 
 
-PARSER = Parser(
-    "%%blsguess",
-    "Run the cell and fold its output until the reader has guessed it: one of the CHOICES, or any text if "
-    "there are none. The guess stays when the cell runs again, and is saved with the notebook. Without a "
-    "kernel, the choices are a line of text and the reader opens the fold. In a lesson, ask in the text "
-    "above, show the result here, and explain it below. The cell may begin with another cell magic.",
-    """\
-  %%blsguess "as long as one" "half as long" "as long as before"
-  %blsprofile scanner IMAGE=image -n 8
-
-  %%blsguess --into bytes_left
-  %%blsmemory
-  answer = %bls leaky IN=images
-""",
-)
+PARSER = Parser("%%blsguess", *help_text(__file__, "%%blsguess"))
 _add = PARSER.add_argument
 _add("choices", metavar="CHOICE", nargs="*", help="a possible guess; quote several words")
 _add("--into", type=identifier, metavar="NAME", help='assign the guess to this variable ("" before the guess)')

@@ -8,7 +8,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, evaluate, identifier, seconds, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, evaluate, help_text, identifier, seconds, whole_number
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic, Verb
 from bls_notebook.magics.notebook import Notebook
@@ -18,20 +18,7 @@ if TYPE_CHECKING:
     from .repository_watch import Watch
 
 
-PARSER = Parser(
-    "%blsinspect",
-    "Shows the contents of a response, a tensor or an array on any device: image-shaped tensors as pictures, "
-    "rows of numbers as a line and a sound, BYTES as text, JSON or files; with min, max, mean, NaN and a "
-    "histogram, computed on the tensor's own device. For a model: its source, its configuration with the "
-    "defaults, the present state of its instances, its queue, its memory, its last error, its callers and "
-    "callees. Two values are compared side by side. Without a value: the last response of %bls.",
-    """\
-  %blsinspect answer
-  %blsinspect answer["OUT"] --at [0,:,:,1]
-  %blsinspect before after
-  %blsinspect add_sub
-""",
-)
+PARSER = Parser("%blsinspect", *help_text(__file__, "%blsinspect"))
 PARSER.usage = "%(prog)s [VALUE [OTHER]] [options]"
 _add = PARSER.add_argument
 _add("values", nargs="*", metavar="VALUE", help="an expression for a response or a tensor, or a model's name")
@@ -78,12 +65,11 @@ def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
 
 
 WATCH = Verb(
-    "watch", "a live panel: the state of each model, its queue, rate and latency, and the memory", _watch,
-    "The panel updates while cells run, until its output is cleared. To dock it beside the notebook, click it "
-    "with the right button and choose Create New View for Cell Output. Its buttons load, unload and reload "
-    "models. In a terminal, or without anywidget, it is a table of the present state. In scripts: bls.watch().",
-    "  %tritonrepo watch\n",
-)  # fmt: skip
+    "watch",
+    "a live panel: the state of each model, its queue, rate and latency, and the memory",
+    _watch,
+    *help_text(__file__, "watch"),
+)
 WATCH.parser.add_argument(
     "--interval", type=seconds, default=0.5, metavar="TIME", help="time between samples (default: 500ms)"
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.magics.arguments import Parser, Variables, identifier, new_file, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, help_text, identifier, new_file, whole_number
 from bls_notebook.magics.cell_body import cell_body
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
@@ -17,22 +17,7 @@ from bls_notebook.progress import progress
 
 from .owners import SearchRoot, providers
 
-PARSER = Parser(
-    "%%blsmemory",
-    "Runs the cell, which may send requests in any way, await included, and shows the lifetime of every "
-    "tensor that passed through a request and of every block of GPU memory: bytes over time on each device, "
-    "the blocks alive at the peak and the lines of code that made them, a bar for each block, and the blocks "
-    "that the cell left behind, with their owners and the command that releases them. If the cell fails, the "
-    "recording until then is shown. In scripts: with bls.track_memory().",
-    """\
-  %%blsmemory
-  answer = %bls leaky IN=images --device gpu:0
-
-  %%blsmemory --into before --save before.json
-  for image in images:
-      %bls leaky IN=image -q
-""",
-)
+PARSER = Parser("%%blsmemory", *help_text(__file__, "%%blsmemory"))
 _add = PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the recording")
 _add("--save", type=new_file, metavar="FILE", help="a file for the recording, for bls.load")

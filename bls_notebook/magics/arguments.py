@@ -229,6 +229,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}{sign} {self.prog.split()[0]}? shows the help.")
 
 
+def help_text(module: str, name: str) -> tuple[str, str]:
+    """Return the description and the examples of a magic or verb in the help.txt beside the file of its module."""
+    text = Path(module).with_name("help.txt").read_text("utf-8")
+    description, _, examples = text.partition(f"== {name}\n")[2].partition("\n== ")[0].rstrip().partition("\n\n")
+    return " ".join(description.split()), examples and f"{examples}\n"
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Formats help at a fixed width, independent of the terminal."""
 

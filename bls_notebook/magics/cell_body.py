@@ -19,7 +19,7 @@ import bls_notebook as bls
 from bls_notebook.engine.exception_text import labels
 from bls_notebook.repository.source.model_source import SourcePlace
 
-from .arguments import Parser, Variables, identifier
+from .arguments import Parser, Variables, help_text, identifier
 from .cell_errors import display_of, fail_on
 from .magic import Magic
 from .notebook import Notebook
@@ -63,22 +63,7 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.rstrip("\n").split("\n")]
 
 
-PARSER = Parser(
-    "%%bls",
-    "Run the cell as the body of a model's execute. The cell can send BLS requests with exec or, using "
-    "top-level await, with async_exec. It reads and assigns the notebook's variables. A cell with await "
-    "runs in its own event loop, like a model's async execute. Ctrl-C stops the cell and cancels its "
-    "requests. Use %bls to send a single request.",
-    """\
-  %%bls
-  import triton_python_backend_utils as pb_utils
-  request = pb_utils.InferenceRequest(
-      model_name="add_sub", requested_output_names=["OUTPUT0"],
-      inputs=[pb_utils.Tensor("INPUT0", a), pb_utils.Tensor("INPUT1", b)])
-  response = await request.async_exec()
-  pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
-""",
-)
+PARSER = Parser("%%bls", *help_text(__file__, "%%bls"))
 PARSER.add_argument("--into", type=identifier, metavar="NAME", help="assign the cell's last value to this variable")
 
 

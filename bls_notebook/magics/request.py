@@ -18,6 +18,7 @@ from .arguments import (
     Parser,
     RequestLine,
     Variables,
+    help_text,
     identifier,
     names,
     parameters_of,
@@ -71,25 +72,7 @@ class LiveTable:
 Call = dict[str, Any]
 Result = Response | Responses | Streams
 
-PARSER = Parser(
-    "%bls",
-    "Send a request to a model and return its response. With -n or --stream, return a list of "
-    "responses; with both, a list of streams. INPUT=EXPRESSION sets an input by its name; the "
-    "expression can use the notebook's variables. Arrays are sent unchanged; lists, numbers and text are "
-    "converted to the data type in the model's configuration. With more than 20 requests, -n shows median, "
-    "p90, a histogram and, from 100 requests on, p99. If the responses of a stream are pieces of text, the "
-    "display joins them, and the list's text() returns the joined text. An error response is displayed, not "
-    "raised (unless %config BLSNotebook.raise_errors = True); %debug then opens in the frame of the model "
-    "that failed. To send requests from code, use a %%bls cell.",
-    """\
-  %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
-  answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
-  %bls square_int32 IN=[4] --stream
-  %bls square_int32 IN=[4] --stream -n 50
-  %bls add_sub INPUT0=a INPUT1=b -n 64 --async --into answers
-  %bls counter IN=[1] --sequence 7:start
-""",
-)
+PARSER = Parser("%bls", *help_text(__file__, "%bls"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")

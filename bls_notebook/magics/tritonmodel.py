@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
-from .arguments import Parser, Variables, whole_number
+from .arguments import Parser, Variables, help_text, whole_number
 from .cell_body import place_of
 from .cell_errors import reported
 from .magic import Magic
@@ -92,34 +92,14 @@ def _tensor(parser: Parser, field: str, text: str) -> dict[str, Any]:
     return {"name": match["name"], "data_type": f"TYPE_{kind}", "dims": dims}
 
 
-PARSER = Parser(
-    "%%tritonmodel",
-    "Define a Triton Python model: the cell is its model.py, which runs unchanged on Triton. The model is "
-    "loaded at once and replaces an earlier model of the same name; if loading fails, the earlier one stays "
-    "in service. The configuration comes from --config or the other options here, otherwise from a "
-    "%%tritonconfig cell, otherwise from the model's auto_complete_config. When a cell redefines a model, a "
-    "folded section shows the changes; if inputs or outputs changed, a warning names the models that call "
-    "it. To stop at a breakpoint in the cell, switch on JupyterLab's debugger (the bug icon above the "
-    "notebook), click beside a line, and call the model.",
-    """\
-  %%tritonmodel add_sub
-  %%tritonmodel add_sub --config my_config --version 2
-  %%tritonmodel relay --input NAME STRING [1] --output SUM FP32 [-1] --instances 2
-""",
-)
+PARSER = Parser("%%tritonmodel", *help_text(__file__, "%%tritonmodel"))
 _add = PARSER.add_argument
 _add("name", metavar="MODEL", help="the model's name")
 _add("--version", type=whole_number(1), default=1, metavar="N", help="version number (default: 1)")
 add_config_options(PARSER)
 _add("-q", "--quiet", action="store_true", help="show nothing, except errors")
 
-CONFIG_PARSER = Parser(
-    "%%tritonconfig",
-    "Set a model's configuration: the cell is its config.pbtxt, which is checked at once. If a cell has "
-    "defined this model already, the model is reloaded; otherwise the next %%tritonmodel cell of this name "
-    "uses the configuration.",
-    "  %%tritonconfig add_sub\n",
-)
+CONFIG_PARSER = Parser("%%tritonconfig", *help_text(__file__, "%%tritonconfig"))
 CONFIG_PARSER.add_argument("name", metavar="MODEL", help="the model's name")
 CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, except errors")
 

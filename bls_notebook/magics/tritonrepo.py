@@ -19,7 +19,7 @@ from bls_notebook.progress import stepped
 from bls_notebook.records.units import count
 from bls_notebook.repository.source.layout import shown_path
 
-from .arguments import HelpWanted, Parser, Variables, expanded, key_and_value, read_line
+from .arguments import HelpWanted, Parser, Variables, expanded, help_text, key_and_value, read_line
 from .cell_errors import CellInterrupted, display_of, reported
 from .magic import Magic, Verb, serves, verb_named
 from .notebook import Notebook
@@ -159,13 +159,7 @@ UNLOAD = Verb("unload", "take models out of service after their running requests
 UNLOAD.parser.add_argument("names", nargs="+", metavar="MODEL", help="model names")
 UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload the models that depend on them too")
 
-USE = Verb(
-    "use", "make these folders the current model repository", _use,
-    "This closes the previous repository and removes its models that cells defined; with the same folders, "
-    "nothing changes. It loads no model. Without a folder, the repository has models in memory only.",
-    "  %tritonrepo use model_repository\n"
-    "  %tritonrepo use all_models/inflight_batcher_llm --fill triton_max_batch_size=8\n",
-)  # fmt: skip
+USE = Verb("use", "make these folders the current model repository", _use, *help_text(__file__, "use"))
 USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a model repository in Triton's layout")
 USE.parser.add_argument(
     "--backend-directory", metavar="FOLDER",
@@ -224,9 +218,7 @@ CONFIG.parser.add_argument("name", metavar="MODEL", help="name of a loaded model
 
 STATS = Verb(
     "stats", "show statistics of models: requests, executions, batches, times, cache", _stats,
-    "These are the figures of Triton's statistics extension, counted since a version was loaded. The value "
-    "is a list of records.",
-    "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
+    *help_text(__file__, "stats"),
     suggests=serves,
 )  # fmt: skip
 STATS.parser.add_argument("names", nargs="*", metavar="MODEL", help="names of loaded models (default: all)")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import key_and_value, seconds
+from bls_notebook.magics.arguments import help_text, key_and_value, seconds
 from bls_notebook.magics.cell_errors import debug_later, reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -59,18 +59,11 @@ def _disconnect(notebook: Notebook, connections: list[Connection], arguments: ar
 
 
 CONNECT = Verb(
-    "connect", "add models of a running server, to call them like local models", _connect,
-    "The server is a Triton or any other server of the KServe v2 protocol. Give its gRPC port "
-    "(grpc://HOST:8001) or its HTTP port (http://HOST:8000; no streams); grpcs:// and https:// use TLS. Its "
-    "models stay on it and are listed as remote: it runs requests of the notebook and of BLS models, any "
-    "number at a time. While the server is lost, requests fail with an error; its models serve again when it "
-    "answers. Without an address, the magic shows the open connections. The value is the connection. In "
-    "scripts: bls.connect(URL).",
-    "  %tritonrepo connect grpc://gpu-server:8001\n"
-    "  %tritonrepo connect grpc://127.0.0.1:8001 resnet50 --name resnet50=big_resnet\n"
-    "  %tritonrepo connect https://triton.example.com --header authorization=$TOKEN\n"
-    "  %tritonrepo connect --disconnect\n",
-)  # fmt: skip
+    "connect",
+    "add models of a running server, to call them like local models",
+    _connect,
+    *help_text(__file__, "connect"),
+)
 _add_to_connect = CONNECT.parser.add_argument
 _add_to_connect("url", nargs="?", metavar="URL", help="address of the server")
 _add_to_connect("names", nargs="*", metavar="MODEL", help="models on the server (default: all that are ready)")
@@ -118,16 +111,7 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
 
 
 ENDPOINT = Verb(
-    "endpoint", "serve the models of this notebook to Triton clients", _endpoint,
-    "The models stay in their cells: redefine one while clients call it, stop at its breakpoints, watch it. "
-    "Unmodified clients (tritonclient, perf_analyzer, curl) call them over HTTP and gRPC, on 127.0.0.1 only, "
-    "with the token that is shown. The endpoint needs pip install 'bls_notebook[network]', runs while cells "
-    "run, and ends with the kernel. If one runs already, the magic shows it with its requests so far, and "
-    "%debug then opens where a model failed last. The value is the endpoint: endpoint.url, "
-    "endpoint.grpc_url, endpoint.headers, endpoint.stop(). In scripts: bls.endpoint(); in a shell: "
-    "python -m bls_notebook endpoint REPOSITORY.",
-    "  %tritonrepo endpoint\n  endpoint = %tritonrepo endpoint --http-port 8000 --grpc-port 8001\n"
-    "  %tritonrepo endpoint --stop\n",
-)  # fmt: skip
+    "endpoint", "serve the models of this notebook to Triton clients", _endpoint, *help_text(__file__, "endpoint")
+)
 ENDPOINT.parser.add_argument("--stop", action="store_true", help="stop the endpoint")
 add_endpoint_options(ENDPOINT.parser)

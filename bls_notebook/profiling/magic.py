@@ -12,6 +12,7 @@ from bls_notebook.magics.arguments import (
     Variables,
     counts,
     evaluate,
+    help_text,
     identifier,
     new_file,
     read_line,
@@ -29,23 +30,7 @@ if TYPE_CHECKING:
     from .records.session import SessionAnalysis
 
 
-PARSER = Parser(
-    "%blsprofile",
-    "Runs one workload in two ways: N requests by exec one after the other, and by async_exec all at once. "
-    "Shows both on one time axis, with a verdict that names why async helped or did not: too few instances, "
-    "the GIL, exec in a coroutine, a coroutine that blocks, batches, busy processors, or too little work. The "
-    "advice names a change and its predicted speedup; --tune searches for the smallest setting that is nearly "
-    "the fastest. INPUT=EXPRESSION gives an input by name, as for %bls. The models are warmed up, the runs "
-    "repeat in random order, and their medians are compared. %%blsprofile profiles a cell. In scripts: "
-    "bls.compare().",
-    """\
-  %blsprofile digit_reader IMAGE=image -n 8
-  %blsprofile resize IN=x --instances 1,2,4 --verify
-  %blsprofile digit_reader IMAGE=image --overlap --apply
-  %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save changes.pbtxt
-  comparison = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
-""",
-)
+PARSER = Parser("%blsprofile", *help_text(__file__, "%blsprofile"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")
@@ -90,25 +75,7 @@ _add(
 )  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
-CELL_PARSER = Parser(
-    "%%blsprofile",
-    "Runs the cell, which may send requests in any way, await included, and shows what they did: a timeline "
-    "with a lane for each instance, the waits of requests and their causes, and each model's share of the "
-    "time. A click on a block shows the code that sent the request and the code that served it; "
-    'bls.mark("loaded") names a moment, in the cell or in a model. If the cell fails, the requests until then '
-    "are shown. In scripts: with bls.profile().",
-    """\
-  %%blsprofile
-  answers = %bls digit_reader IMAGE=image -n 4 --async
-
-  %%blsprofile --into before --save before.json
-  for image in images:
-      %bls digit_reader IMAGE=image -q
-
-  %%blsprofile --beside before
-  answers = %bls digit_reader IMAGE=images -n 8 --async
-""",
-)
+CELL_PARSER = Parser("%%blsprofile", *help_text(__file__, "%%blsprofile"))
 _add = CELL_PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for the profile")
 _add(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import add_tolerance, counts, seconds, whole_number
+from bls_notebook.magics.arguments import add_tolerance, counts, help_text, seconds, whole_number
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb, serves
 from bls_notebook.magics.notebook import Notebook
@@ -35,22 +35,7 @@ def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
 
 EXPORT = Verb(
     "export", "write models and their callees as a model repository for a server", _export,
-    "Writes each loaded model with its files, its config.pbtxt and the models that it calls, and adds "
-    "requirements.txt and a README.md with the commands to serve, test and measure them. If a model cannot "
-    "run on a server, for example because it reads a notebook variable, export reports why and writes "
-    "nothing, or with --keep-going leaves that model out. It copies modules of yours that a model imports "
-    "from other folders, leaves out .env, private keys and .git unless --secrets is given, and names what "
-    "else a server needs: files elsewhere, environment variables, computed names of callees, state of this "
-    "kernel, and the explicit model control mode for pb_utils.load_model. It replaces a folder only if an "
-    "export wrote all files in it. Given requests "
-    "(INPUT=EXPRESSION, as in %bls, or --requests), it also writes their answers: prove.py compares them "
-    "with a server's on another machine, and perf_analyzer gets input data. In scripts: bls.export(); in a "
-    "shell: python -m bls_notebook export REPOSITORY FOLDER.",
-    "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
-    "  %tritonrepo export ../ship --for kubernetes\n"
-    "  %tritonrepo export ../ship --for compose --replicas 3\n"
-    "  %tritonrepo export ../ship digit_reader IMAGE=image\n"
-    "  %tritonrepo export ../ship digit_reader --requests run.blsrec\n",
+    *help_text(__file__, "export"),
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip
@@ -81,15 +66,7 @@ def _serve(notebook: Notebook, arguments: argparse.Namespace) -> LocalServer:
 
 SERVE = Verb(
     "serve", "serve a copy of the models with the real tritonserver", _serve,
-    "Exports the models and their callees, starts a tritonserver on the copy and waits until it is ready. It "
-    "uses the tritonserver on PATH, or else the one in the wheel nvidia-pytriton (Linux on x86-64), which it "
-    "installs once into a separate environment with the packages that the models import; with --container, "
-    "NVIDIA's image in docker. The server listens on 127.0.0.1 only and ends with the kernel. One server "
-    "runs at a time: a new one replaces the previous one when it is ready. The value is the server: "
-    "server.infer(...), server.log(), server.stop(). In scripts: bls.serve(); in a shell: "
-    "python -m bls_notebook serve REPOSITORY.",
-    "  %tritonrepo serve\n  server = %tritonrepo serve digit_reader\n  %tritonrepo serve --stop\n"
-    "  %tritonrepo serve --container --start-timeout 10m\n",
+    *help_text(__file__, "serve"),
     suggests=serves,
 )  # fmt: skip
 SERVE.parser.add_argument("names", nargs="*", metavar="MODEL", help="loaded models (default: all)")
@@ -100,7 +77,7 @@ SERVE.parser.add_argument(
 )  # fmt: skip
 add_container_option(SERVE.parser)
 
-_GENERATED = 100  # generated requests, if the user gives none
+_GENERATED = 100  # generated requests, if the user gives none, as help.txt says
 
 
 def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
@@ -120,18 +97,7 @@ def _prove(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
 
 PROVE = Verb(
     "prove", "compare a model's answers with those of the real tritonserver", _prove,
-    "Sends the same requests to the model and to a tritonserver that runs an exported copy of it and of its "
-    "callees. (The first time, it installs the server into a separate environment.) It compares outputs bit "
-    "by bit, errors by text and code, and the whole stream of decoupled models; it sends the rows of batches "
-    "again one by one; and it compares Triton's counts of requests and executions, those of callees "
-    "included. Requests are given (INPUT=EXPRESSION, as in %bls), recorded (--requests), or generated from "
-    f"the model's config ({_GENERATED} by default if none are given); generated ones sometimes reuse given inputs. "
-    "A difference is shown with the smallest request that reproduces it. In scripts: bls.prove(); in a "
-    "shell: python -m bls_notebook prove REPOSITORY.",
-    "  %tritonrepo prove add_sub --generate 200\n"
-    "  %tritonrepo prove add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
-    "  proof = %tritonrepo prove classify IMAGE=image --generate 50 --tolerance 1e-6\n"
-    "  %tritonrepo prove classify IMAGE=image --instances 1,4\n",
+    *help_text(__file__, "prove"),
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import Response
-from bls_notebook.magics.arguments import key_and_value, names, seconds
+from bls_notebook.magics.arguments import help_text, key_and_value, names, seconds
 from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Verb
 from bls_notebook.magics.notebook import Notebook
@@ -55,17 +55,7 @@ def _recorded(notebook: Notebook) -> Iterator[tuple[str, Any]]:
             yield value.model, value
 
 
-TRY = Verb(
-    "try", "run any model repository, with stubs for models that cannot load", _try,
-    "The report says which models are real, which are stubs and why, and how to make each real. A stub makes up "
-    "responses from its model's configuration: names, data types and shapes of outputs; every response that depends "
-    "on a stub names it. FOLDER may be a project that contains a repository; nothing is written to it. The models' "
-    "code runs in this kernel, with your permissions; --real limits it to some models. The previous repository is "
-    "closed, with the models that cells defined. After Ctrl-C, loaded models stay loaded.",
-    "  %tritonrepo try their_project\n"
-    "  %tritonrepo try their_project --latency resize=5ms,detect=20ms --values random --seed 1\n"
-    "  %tritonrepo try their_project --real pipeline --fill max_batch_size=8\n",
-)  # fmt: skip
+TRY = Verb("try", "run any model repository, with stubs for models that cannot load", _try, *help_text(__file__, "try"))
 _add = TRY.parser.add_argument
 _add("folder", metavar="FOLDER", help="a model repository, or a folder that contains one")
 _add("--real", type=names, metavar="MODEL,...", help="run only the code of these models; none: of no model")

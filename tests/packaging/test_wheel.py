@@ -32,9 +32,9 @@ def test_it_is_typed_and_licensed(names: list[str]) -> None:
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-def test_it_holds_every_module(names: list[str]) -> None:
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bls_notebook").rglob("*.py")}
-    assert modules <= set(names)
+def test_it_holds_every_module_and_text(names: list[str]) -> None:
+    files = [path for ending in ("py", "json", "txt") for path in (ROOT / "bls_notebook").rglob(f"*.{ending}")]
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)
 
 
 def test_it_holds_the_browser_half_of_the_widgets(names: list[str]) -> None:

@@ -8,6 +8,7 @@ import bls_notebook as bls
 from bls_notebook.magics.arguments import (
     Parser,
     Variables,
+    help_text,
     identifier,
     names,
     new_file,
@@ -20,21 +21,7 @@ from bls_notebook.magics.cell_errors import reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
 
-PARSER = Parser(
-    "%blsdrill",
-    "Sends MODEL one request without faults and records the responses of its callees. Then each callee fails in "
-    "turn: error, cancelled, raises, not-ready, unloaded, out-of-memory; missing-output, empty, shape, data-type, "
-    "nan, inf, huge; for streams no-response, early-end, duplicate, error-midway, no-final-flag; stall, slow, "
-    "other-order. A table shows how MODEL reacted: it reported the failure clearly, did without the callee, hid the "
-    "error behind another one, returned wrong values, did not respond, or leaked; with the line of code. A stalled "
-    "callee is released as soon as it is certain that its caller has no time limit, so a drill does not wait long. "
-    "INPUT=EXPRESSION sets an input, as for %bls. In scripts: bls.drill(); in a shell: python -m bls_notebook drill.",
-    """\
-  %blsdrill digit_reader IMAGE=image
-  %blsdrill digit_reader IMAGE=image --faults error,stall,nan --pairs
-  report = %blsdrill pipeline IN=x --timeout 3s --save tests/test_drill_pipeline.py
-""",
-)
+PARSER = Parser("%blsdrill", *help_text(__file__, "%blsdrill"))
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="a model that serves")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, identifier, whole_number
+from bls_notebook.magics.arguments import Parser, Variables, add_tolerance, help_text, identifier, whole_number
 from bls_notebook.magics.cell_errors import fail_on, reported
 from bls_notebook.magics.magic import Magic
 from bls_notebook.magics.notebook import Notebook
@@ -11,21 +11,7 @@ from bls_notebook.records.units import count
 
 _KEYS = "; n: next line, s: step into a call, p VALUE: print, c: continue, q: quit"
 
-PARSER = Parser(
-    "%blsreplay",
-    "Sends recorded requests again, to the same models or a changed one, and shows which responses differ from the "
-    "recorded ones, and where the difference begins. To record: with bls.record('run.blsrec', tensors='all') or "
-    "%%blsprofile --record run.blsrec. With --only, one model runs and its callees answer from the recording. With "
-    "--debug, the model's execute runs again with the recorded tensors of one request, and a debugger stops at its "
-    "first line: JupyterLab's if it is on, else the one of %debug. In scripts: bls.replay(); in a shell: "
-    "python -m bls_notebook replay.",
-    """\
-  %blsreplay run.blsrec
-  %blsreplay run.blsrec --only resize
-  %blsreplay run.blsrec --model resize_v2 --only resize
-  %blsreplay run.blsrec --debug 17
-""",
-)
+PARSER = Parser("%blsreplay", *help_text(__file__, "%blsreplay"))
 PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--debug ID] [options]"
 _add = PARSER.add_argument
 _add("file", metavar="FILE", help="the recording")
